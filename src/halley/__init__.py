@@ -1,0 +1,1 @@
+"""Halley predicts and optimises how workloads run on accelerators, and proves it."""

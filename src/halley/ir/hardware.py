@@ -1,0 +1,174 @@
+"""Hardware: a tree of levels, outermost first, with engines at the leaf.
+
+All numbers are SI: bytes, seconds, joules, hertz, bytes per second. Units are parsed at the file
+boundary only. A level with a network has one sibling per point of its axes; memories of a level are
+private to each sibling. A number's origin is kept in ``sources`` (file key -> text).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from halley.errors import BadInput, Fault, did_you_mean
+
+
+class Topology(StrEnum):
+    """How the siblings along one axis are linked. A 2-D mesh is two `LINE` axes, a torus two `RING` axes."""
+
+    LINE = "line"
+    RING = "ring"
+    FULL = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One link: bandwidth per direction [B/s], latency per hop [s], energy per byte and hop [J/B]."""
+
+    bandwidth: float
+    latency: float = 0.0
+    energy: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Siblings along one axis of a network."""
+
+    name: str
+    size: int
+    topology: Topology
+    link: Link
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """What joins the siblings of a level to each other (``axes``) and to their parent (``port``, one per
+    sibling). ``multicast``: one read at the parent serves all siblings that want the same bytes.
+    ``reduction``: partial sums are added on the way up (the wires of a PE array)."""
+
+    axes: tuple[Axis, ...]
+    port: Link | None = None
+    multicast: bool = True
+    reduction: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A memory: capacity [B], bandwidth [B/s] for reads and for writes (separate ports), latency [s],
+    energy [J/B]. ``latency`` is paid once per fill or drain that is not hidden."""
+
+    name: str
+    capacity: float
+    read_bandwidth: float
+    write_bandwidth: float
+    latency: float = 0.0
+    read_energy: float = 0.0
+    write_energy: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    name: str
+    memories: tuple[Memory, ...] = ()
+    network: Network | None = None
+
+    @property
+    def count(self) -> int:
+        """Siblings under one parent."""
+        return math.prod(axis.size for axis in self.network.axes) if self.network else 1
+
+
+class Dataflow(StrEnum):
+    """What stays in the array: weights, inputs, outputs, or nothing (every MAC reads its operands)."""
+
+    WEIGHT = "weight-stationary"
+    INPUT = "input-stationary"
+    OUTPUT = "output-stationary"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixEngine:
+    """A rows x cols array of MACs. ``rate`` is MACs per PE and cycle by dtype (1.0 unless given), ``energy`` J per
+    MAC by dtype. ``prefetch``: the stationary operand of the next fold loads behind the present one.
+    ``reads`` names, by operand role (input, weight, output), the memories that feed the array; an
+    empty tuple admits any."""
+
+    name: str
+    rows: int
+    cols: int
+    clock: float
+    dataflow: Dataflow = Dataflow.WEIGHT
+    prefetch: bool = True
+    rate: Mapping[str, float] = field(default_factory=dict)
+    energy: Mapping[str, float] = field(default_factory=dict)
+    reads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class VectorEngine:
+    """``lanes`` that each run ``rate[function]`` elementary functions per cycle; ``energy`` J each."""
+
+    name: str
+    lanes: int
+    clock: float
+    rate: Mapping[str, float]
+    energy: Mapping[str, float] = field(default_factory=dict)
+    reads: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """Levels outermost first; the engines sit in each sibling of the last level."""
+
+    name: str
+    levels: tuple[Level, ...]
+    matrix: MatrixEngine | None = None
+    vector: VectorEngine | None = None
+    static_power: float = 0.0
+    description: str = ""
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        names = [m.name for level in self.levels for m in level.memories]
+        for name in {n for n in names if names.count(n) > 1}:
+            raise BadInput(Fault(f"chip {self.name}", "memories with names of their own", f"{name!r} twice"))
+
+    @property
+    def memories(self) -> tuple[Memory, ...]:
+        return tuple(memory for level in self.levels for memory in level.memories)
+
+    def memory(self, name: str) -> Memory:
+        for memory in self.memories:
+            if memory.name == name:
+                return memory
+        remedy = did_you_mean(name, (m.name for m in self.memories))
+        raise BadInput(Fault(f"chip {self.name}", "the name of a memory", repr(name), remedy))
+
+    def depth(self, memory: str) -> int:
+        """Index of the level that holds the memory; 0 is outermost."""
+        self.memory(memory)
+        return next(i for i, level in enumerate(self.levels) if any(m.name == memory for m in level.memories))
+
+    def level(self, name: str) -> Level:
+        for level in self.levels:
+            if level.name == name:
+                return level
+        remedy = did_you_mean(name, (level.name for level in self.levels))
+        raise BadInput(Fault(f"chip {self.name}", "the name of a level", repr(name), remedy))
+
+    def axis(self, level: str, axis: str) -> Axis:
+        network = self.level(level).network
+        axes = network.axes if network else ()
+        for item in axes:
+            if item.name == axis:
+                return item
+        remedy = did_you_mean(axis, (a.name for a in axes)) if axes else "the level has no axes"
+        raise BadInput(Fault(f"chip {self.name}, level {level}", "the name of an axis", repr(axis), remedy))
+
+    @property
+    def axes(self) -> tuple[tuple[str, Axis], ...]:
+        """All (level name, axis) pairs, outermost first."""
+        return tuple((lv.name, axis) for lv in self.levels if lv.network for axis in lv.network.axes)

@@ -1,0 +1,162 @@
+"""The mapping language: a closed set of frozen nodes.
+
+A mapping is one program that every sibling of every level runs (SPMD). Each member carries, per dim, the
+half-open range that it works on; loops narrow the range.
+
+- `Temporal`  for dim by tile: the range is walked in tiles, the last one ragged.
+- `Spatial`   spread dim by tile over level.axis: member i takes the i-th tile; members beyond the range idle.
+- `Hold`      from here inward these tensors live in this memory. Entry fills, exit drains (see `Hold`).
+- `Collective` moves or combines tensors between the members along one axis.
+- `Compute`   runs one op over the member's ranges.
+- `Sequence`, `Overlap`, `Parallel`, `Pipeline` compose.
+
+A loop's ``tile`` is a whole number; in batched evaluation it is an array, one entry per mapping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+
+class CollectiveKind(StrEnum):
+    ALL_REDUCE = "all-reduce"
+    REDUCE_SCATTER = "reduce-scatter"
+    REDUCE = "reduce"
+    ALL_GATHER = "all-gather"
+    GATHER = "gather"
+    ALL_TO_ALL = "all-to-all"
+    BROADCAST = "broadcast"
+    SCATTER = "scatter"
+    SHIFT = "shift"  # point-to-point: member i sends to member i + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Temporal:
+    """``for dim by tile`` - a loop in time over tiles of the member's range."""
+
+    dim: str
+    tile: Any
+    body: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Spatial:
+    """``spread dim by tile over level.axis`` - member i of the axis takes the i-th tile of its range.
+
+    ``tile >= extent`` puts everything on member 0; no `Spatial` on an axis makes its members repeat the work.
+    """
+
+    dim: str
+    tile: Any
+    level: str
+    axis: str
+    body: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """``hold memory: tensors`` - a buffer for the tile that the present ranges select.
+
+    Entry: a tensor that the body reads before it writes it is filled from the next outer Hold of the
+    tensor; an accumulator that earlier iterations of an outer reduction loop left there is filled again
+    (the first visit starts fresh). Exit: a tensor that the body writes and that has an outer Hold is
+    drained to it. A tensor without outer Hold is born and dies here. ``buffers=2`` prefetches behind the
+    work. ``tensors`` is a tuple of groups; the tensors of one group share one buffer (in place:
+    ``S|E|P``). The memory's level may lie inside spatial splits that come further in: then each member
+    keeps its own part.
+    """
+
+    memory: str
+    tensors: tuple[tuple[str, ...], ...]
+    body: Node
+    buffers: int = 1
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for group in self.tensors for name in group)
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """``kind tensors over level.axis [to dim] with algorithm``.
+
+    ``dim`` is the dim that the result is sharded over (reduce-scatter, scatter, all-to-all). The result of
+    reduce and gather lies on member 0, broadcast and scatter start there. The tensors are combined
+    in each member's innermost Hold at that level.
+    """
+
+    kind: CollectiveKind
+    tensors: tuple[str, ...]
+    level: str
+    axis: str
+    algorithm: str
+    dim: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """``compute op`` - the op over the member's ranges, on the engine for its kind."""
+
+    op: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """Children one after the other, sharing the resources."""
+
+    children: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Independent children at once on different kinds of resource: time is the busiest resource's."""
+
+    children: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """Independent children at once on disjoint members of an axis: child i gets ``shares[i]`` consecutive
+    members and sees an axis of that size."""
+
+    level: str
+    axis: str
+    shares: tuple[int, ...]
+    children: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """``pipeline dim by tile over level.axis shares ...`` - a loop whose children are stages on disjoint
+    members of an axis; tile i is in stage s while tile i + 1 is in stage s - 1."""
+
+    dim: str
+    tile: Any
+    level: str
+    axis: str
+    shares: tuple[int, ...]
+    children: tuple[Node, ...]
+
+
+Node: TypeAlias = Temporal | Spatial | Hold | Collective | Compute | Sequence | Overlap | Parallel | Pipeline
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    """The nodes one step further in."""
+    match node:
+        case Temporal() | Spatial() | Hold():
+            return (node.body,)
+        case Sequence() | Overlap() | Parallel() | Pipeline():
+            return node.children
+        case _:
+            return ()
+
+
+def walk(node: Node, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Node]]:
+    """Every (path, node), parents first. A path lists child indices from the root."""
+    yield path, node
+    for index, child in enumerate(children(node)):
+        yield from walk(child, (*path, index))
