@@ -1,1 +1,1 @@
-
+"""Folds over a mapping tree: counting, movement, footprint, timing, energy."""

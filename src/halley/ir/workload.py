@@ -54,6 +54,7 @@ FUNCTIONS: dict[str, Function] = {
     "rsqrt_mean": Function({"mul": 1, "add": 1, "rsqrt": 1}, 1, "1 / sqrt(x / count + epsilon)"),
     "normalise": Function({"add": 1, "mul": 1}, 3, "(x - mean) * rstd"),
     "affine": Function({"mul": 1, "add": 1}, 3, "x * gain + bias"),
+    "normalise_gain": Function({"mul": 2}, 3, "x * rstd * gain"),
     "normalise_affine": Function({"add": 2, "mul": 2}, 5, "(x - mean) * rstd * gain + bias"),
     "silu": Function({"exp": 1, "add": 1, "div": 1}, 1, "x / (1 + exp(-x))"),
     "silu_mul": Function({"exp": 1, "add": 1, "div": 1, "mul": 1}, 2, "x / (1 + exp(-x)) * y"),

@@ -1,0 +1,245 @@
+"""What one `Compute` does: operand reads, results, engine work and time (docs/model.md, "Bytes" and "Time")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from halley.cost.counting import Axes, Counter, Loop, OpenHold, Scope
+from halley.cost.events import Access, Event, Passage, Work
+from halley.cost.movement import Body, refills
+from halley.formulas.engines import systolic_cycles, vector_cycles
+from halley.formulas.numbers import Number
+from halley.formulas.timing import busy_time
+from halley.ir.hardware import Dataflow, MatrixEngine, VectorEngine
+from halley.ir.workload import MONOIDS, Op, OpKind
+
+Leaf = Mapping[str, Callable[[Axes], Number]]
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Dims of a contraction by what they index: rows M, columns N, contraction K, batch B."""
+
+    m: tuple[str, ...]
+    n: tuple[str, ...]
+    k: tuple[str, ...]
+    b: tuple[str, ...]
+
+
+def roles(counter: Counter, op: Op) -> Roles:
+    tensors = counter.workload.tensors
+    first, second = (set(tensors[name].dims) for name in op.inputs)
+    out = set(tensors[op.outputs[0]].dims)
+    return Roles(
+        m=tuple(d for d in op.dims if d in out and d in first and d not in second),
+        n=tuple(d for d in op.dims if d in out and d in second and d not in first),
+        k=tuple(d for d in op.dims if d not in out),
+        b=tuple(d for d in op.dims if d in out and d in first and d in second),
+    )
+
+
+def compute(counter: Counter, scope: Scope, op: Op, common: tuple[Loop, ...]) -> tuple[Event, ...]:
+    """All events of a Compute. ``common`` are the loops that also enclose the running maximum's Compute, if there is one."""
+    if op.kind is OpKind.CONTRACT and counter.chip.matrix is not None:
+        events = list(_contract(counter, scope, op, counter.chip.matrix))
+    else:
+        events = list(_vector(counter, scope, op))
+    if op.scaled_by:
+        times = rescales(counter, scope, common, counter.workload.reduced(op))
+        events += rescale(counter, scope, op, op.outputs[0], op.scaled_by, times)
+    return tuple(events)
+
+
+def _contract(counter: Counter, scope: Scope, op: Op, engine: MatrixEngine) -> Iterator[Event]:
+    role = roles(counter, op)
+    loops = scope.loops
+    every = frozenset(counter.axis_depth)
+
+    def folded(dims: tuple[str, ...], width: int) -> Leaf:
+        return {dim: (lambda axes, dim=dim: counter.folds(dim, loops, axes, width)) for dim in dims}
+
+    rows, columns = engine.rows, engine.cols
+    match engine.dataflow:
+        case Dataflow.WEIGHT:
+            leaves: tuple[Leaf, Leaf, Leaf] = (folded(role.n, columns), {}, folded(role.k, rows))
+        case Dataflow.INPUT:
+            leaves = ({}, folded(role.m, columns), folded(role.k, rows))
+        case Dataflow.OUTPUT:
+            leaves = (folded(role.n, columns), folded(role.m, rows), {})
+        case Dataflow.NONE:
+            leaves = (folded(role.n, 1), folded(role.m, 1), folded(role.k, 1))
+    for name, leaf in zip(op.inputs, leaves[:2], strict=True):
+        yield from _operand(counter, scope, name, leaf)
+    yield from _result(counter, scope, op, op.outputs[0], leaves[2])
+    macs = counter.boxes(op.dims, scope, loops, every)
+    dtype = counter.workload.tensors[op.inputs[0]].dtype
+    time = busy_time(_matrix_cycles(counter, scope, role, engine), engine.rate.get(dtype, 1.0) * engine.clock)
+    yield Work(scope.path, engine.name, "mac", dtype, macs, time)
+
+
+def _matrix_cycles(counter: Counter, scope: Scope, role: Roles, engine: MatrixEngine) -> Number:
+    """Cycles of member 0 over all its tiles."""
+    none: Axes = frozenset()
+    loops = scope.loops
+
+    def points(dims: tuple[str, ...]) -> Number:
+        return _product(counter.covered(dim, loops, none) for dim in dims)
+
+    def tiles(dims: tuple[str, ...]) -> Number:
+        return _product(counter.visits(dim, loops, none) for dim in dims)
+
+    def passes(dims: tuple[str, ...], width: int) -> Number:
+        return _product(counter.folds(dim, loops, none, width) for dim in dims)
+
+    batch, rows, columns = points(role.b), engine.rows, engine.cols
+    load = 0 if engine.prefetch else rows
+    match engine.dataflow:
+        case Dataflow.WEIGHT:
+            on_array, stream = passes(role.k, rows) * passes(role.n, columns), role.m
+        case Dataflow.INPUT:
+            on_array, stream = passes(role.k, rows) * passes(role.m, columns), role.n
+        case Dataflow.OUTPUT:
+            on_array, stream, load = passes(role.m, rows) * passes(role.n, columns), role.k, 0
+        case Dataflow.NONE:
+            return batch * points(role.m) * points(role.n) * points(role.k)
+    return systolic_cycles(batch * on_array, points(stream), tiles(stream), rows, columns, load)
+
+
+def _vector(counter: Counter, scope: Scope, op: Op) -> Iterator[Event]:
+    engine = counter.chip.vector
+    for name in dict.fromkeys(op.inputs):
+        yield from _operand(counter, scope, name, {})
+    for name in op.outputs:
+        yield from _result(counter, scope, op, name, {})
+    if engine is None:
+        return
+    points = counter.boxes(op.dims, scope, scope.loops, frozenset(counter.axis_depth))
+    none: Axes = frozenset()
+    lanes = _product(counter.covered(dim, scope.loops, none) for dim in op.dims[:-1])
+    lanes = lanes * counter.folds(op.dims[-1], scope.loops, none, engine.lanes)
+    work = counter.workload.work(op) or ({"mul": 1.0, "add": 1.0} if op.kind is OpKind.CONTRACT else {})
+    for function, count in work.items():
+        time = busy_time(vector_cycles(lanes, count / engine.rate[function]), engine.clock)
+        yield Work(scope.path, engine.name, function, "", points * count, time)
+
+
+def _operand(counter: Counter, scope: Scope, name: str, leaf: Leaf) -> Iterator[Event]:
+    """Reads of an input's region from its innermost Hold, once per visit; multicast on the way in."""
+    hold = scope.holds[name]
+    tensor = counter.workload.tensors[name]
+
+    def count(depth: int, critical: bool) -> Number:
+        first = counter.upto(depth) if critical else frozenset()
+        each = counter.asking(depth, counter.leaf_depth)
+        return counter.boxes(tensor.dims, scope, scope.loops, each, first, leaf) * tensor.word
+
+    yield Access(scope.path, hold.memory, name, "operand", True, count(hold.depth, False), count(hold.depth, True))
+    yield from _passages(counter, scope, hold.depth, True, count)
+
+
+def _result(counter: Counter, scope: Scope, op: Op, name: str, leaf: Leaf) -> Iterator[Event]:
+    """Writes of an output's region to its innermost Hold, and the reads of what accumulates there."""
+    hold = scope.holds[name]
+    tensor = counter.workload.tensors[name]
+    reduced = counter.workload.reduced(op)
+    adding = frozenset(loop.axis for loop in scope.loops if loop.axis in counter.adding and loop.dim in reduced and loop.axis)
+
+    def written(depth: int, critical: bool, also: Axes = frozenset()) -> Number:
+        first = counter.upto(depth) if critical else frozenset()
+        each = counter.upto(hold.depth) | also
+        return counter.boxes(tensor.dims, scope, scope.loops, each, first, leaf) * tensor.word
+
+    def passing(depth: int, critical: bool) -> Number:
+        return written(depth, critical, adding & counter.upto(depth))
+
+    yield Access(scope.path, hold.memory, name, "result", False, written(hold.depth, False), written(hold.depth, True))
+    yield from _passages(counter, scope, hold.depth, False, passing)
+    if reduced:
+        total = written(hold.depth, False) - fresh(counter, scope, hold, name, reduced, False)
+        critical = written(hold.depth, True) - fresh(counter, scope, hold, name, reduced, True)
+        yield Access(scope.path, hold.memory, name, "accumulate", True, total, critical)
+
+
+def fresh(counter: Counter, scope: Scope, hold: OpenHold, name: str, reduced: tuple[str, ...], critical: bool) -> Number:
+    """Bytes written for the first time since an entry of the Hold that did not fill them."""
+    tensor = counter.workload.tensors[name]
+    below = scope.loops[len(hold.loops) :]
+    loops = hold.loops + tuple(
+        counter_first(loop) if loop.axis is None and loop.dim in reduced else loop for loop in below
+    )
+    first = counter.upto(hold.depth) if critical else frozenset()
+    each = counter.upto(hold.depth)
+    entered = counter.boxes(tensor.dims, scope, loops, each, first, upper=True)
+    if hold.parent is None or not any(loop.dim in reduced and loop.axis is None for loop in hold.loops):
+        return entered * tensor.word
+    splitting: Axes = frozenset(loop.axis for loop in hold.loops if loop.axis and loop.dim in reduced)
+    again = counter.boxes(tensor.dims, scope, hold.loops, each - splitting, first, skip=reduced)
+    return (entered - again * refills(counter, hold.loops, reduced)) * tensor.word
+
+
+def counter_first(loop: Loop) -> Loop:
+    """The loop with its first tile alone."""
+    return replace(loop, first_only=True)
+
+
+def _passages(
+    counter: Counter, scope: Scope, depth: int, down: bool, count: Callable[[int, bool], Number]
+) -> Iterator[Event]:
+    for inner in range(depth + 1, counter.leaf_depth + 1):
+        level = counter.chip.levels[inner]
+        if level.network and level.network.port:
+            yield Passage(scope.path, level.name, down, count(inner, False), count(inner, True))
+
+
+def rescale(
+    counter: Counter, scope: Scope, op: Op, name: str, maximum: str, times: tuple[Number, Number]
+) -> Iterator[Event]:
+    """Accumulators multiplied by exp(old max - new max): ``times`` per element, (over all members, on member 0)."""
+    engine = counter.chip.vector
+    hold, rows_hold = scope.holds[name], scope.holds[maximum]
+    tensor, rows_tensor = counter.workload.tensors[name], counter.workload.tensors[maximum]
+    reduced = counter.workload.reduced(op)
+    every = frozenset(counter.axis_depth)
+    total_times, critical_times = times
+    elements = counter.boxes(tensor.dims, scope, scope.loops, every, skip=reduced) * total_times
+    rows = counter.boxes(rows_tensor.dims, scope, scope.loops, every, skip=reduced) * total_times
+    element_c = counter.boxes(tensor.dims, scope, scope.loops, every, every, skip=reduced) * critical_times
+    row_c = counter.boxes(rows_tensor.dims, scope, scope.loops, every, every, skip=reduced) * critical_times
+    yield Access(scope.path, hold.memory, name, "rescale", True, elements * tensor.word, element_c * tensor.word)
+    yield Access(scope.path, hold.memory, name, "rescale", False, elements * tensor.word, element_c * tensor.word)
+    yield Access(scope.path, rows_hold.memory, maximum, "rescale", True, rows * rows_tensor.word, row_c * rows_tensor.word)
+    if isinstance(engine, VectorEngine):
+        for function, count, critical in (("mul", elements, element_c), ("add", rows, row_c), ("exp", rows, row_c)):
+            cycles = vector_cycles(critical / engine.lanes, 1 / engine.rate[function])
+            yield Work(scope.path, engine.name, function, "", count, busy_time(cycles, engine.clock))
+
+
+def rescales(counter: Counter, scope: Scope, common: tuple[Loop, ...], reduced: tuple[str, ...]) -> tuple[Number, Number]:
+    """How often elements of an accumulator see a newer maximum, (summed over members, on member 0): visits of the loops over
+    reduced dims that enclose both the maximum and the accumulator, less the first."""
+    result: list[Number] = []
+    for axes in (frozenset(counter.axis_depth), frozenset[tuple[str, str]]()):
+        visited: Number = 1
+        first: Number = 1
+        for dim in reduced:
+            chain = tuple(loop for loop in scope.loops if loop.dim == dim and (loop.axis is not None or loop in common))
+            visited = visited * counter.visits(dim, chain, axes)
+            first = first * counter.visits(dim, tuple(counter_first(x) if x.axis is None else x for x in chain), axes)
+        result.append(visited - first)
+    return result[0], result[1]
+
+
+def monoid_work(monoid: str) -> Mapping[str, float]:
+    """Elementary functions per element that a combining receiver spends."""
+    return MONOIDS[monoid].work
+
+
+def _product(factors: Iterator[Number]) -> Number:
+    result: Number = 1
+    for factor in factors:
+        result = result * factor
+    return result
+
+
+__all__ = ["Body", "compute", "fresh", "monoid_work", "rescale", "rescales", "roles"]

@@ -1,0 +1,202 @@
+"""Counting at a point of the tree: products over dims of sums over tiles.
+
+`Scope` is what a node can see on its way from the root: the loops that narrow its ranges and the Holds around it. `Counter`
+turns a scope into numbers. With tiles that are arrays, the results are arrays: put the choices for each dim on an array axis of its
+own, and only the last products have the full shape.
+
+A *relaxed* dim stands for all its choices at once: each of its quantities is replaced by the least one over the choices (the largest where it is subtracted).
+Every cost is monotone in these quantities, so the result bounds all choices from below, by the same formulas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from halley.formulas.numbers import Number
+from halley.formulas.tiling import Split, covered, first_tile, folds, reach, sizes, visits
+from halley.ir.hardware import Chip
+from halley.ir.mapping import Hold
+from halley.ir.workload import Workload
+
+AxisName = tuple[str, str]
+"""(level, axis)."""
+
+Axes = frozenset[AxisName]
+Formula = Callable[[Number, list[Split]], Number]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loop:
+    """One loop around a node, ``path`` in the tree. ``axis`` is None for a temporal loop. ``first_only`` takes its first tile alone."""
+
+    dim: str
+    tile: Number
+    axis: AxisName | None = None
+    first_only: bool = False
+    path: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenHold:
+    """A Hold on the way to a node: its memory, that memory's depth, the loops around it, the next one further out."""
+
+    node: Hold
+    memory: str
+    depth: int
+    loops: tuple[Loop, ...]
+    parent: OpenHold | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scope:
+    """Loops and Holds around a node; ``shares`` overrides the size of axes that Parallel or Pipeline divided."""
+
+    path: tuple[int, ...] = ()
+    loops: tuple[Loop, ...] = ()
+    holds: Mapping[str, OpenHold] = field(default_factory=dict)
+    shares: Mapping[AxisName, int] = field(default_factory=dict)
+
+    def inside(self, index: int) -> Scope:
+        return replace(self, path=(*self.path, index))
+
+    def with_loop(self, loop: Loop) -> Scope:
+        return replace(self, loops=(*self.loops, loop))
+
+
+class Counter:
+    """Counts for one workload on one chip. Keeps each dim's sums, as many traffic terms need the same ones."""
+
+    def __init__(self, workload: Workload, chip: Chip, relaxed: Iterable[str] = ()) -> None:
+        self.workload = workload
+        self.chip = chip
+        self.relaxed = frozenset(relaxed)
+        self.leaf_depth = len(chip.levels) - 1
+        self._axis_size = {(level, axis.name): axis.size for level, axis in chip.axes}
+        depth = {level.name: index for index, level in enumerate(chip.levels)}
+        self.axis_depth = {name: depth[name[0]] for name in self._axis_size}
+        self._upto = tuple(
+            frozenset(name for name, d in self.axis_depth.items() if d <= index) for index in range(len(chip.levels))
+        )
+        self._unicast = frozenset(
+            (level.name, axis.name)
+            for level in chip.levels
+            if level.network and not level.network.multicast
+            for axis in level.network.axes
+        )
+        self.adding = frozenset(
+            (level.name, axis.name)
+            for level in chip.levels
+            if level.network and level.network.reduction
+            for axis in level.network.axes
+        )
+        self._kept: dict[object, tuple[Number, list[Split]]] = {}
+
+    def upto(self, depth: int) -> Axes:
+        """Axes of the levels down to this depth: a memory there has one instance per combination of their indices."""
+        return self._upto[depth]
+
+    def asking(self, depth: int, asker: int) -> Axes:
+        """Axes along which requests from memories at depth ``asker`` count one by one at this depth: no multicast serves them."""
+        return self._upto[depth] | (self._unicast & self._upto[asker])
+
+    def axis_size(self, name: AxisName, scope: Scope) -> int:
+        return scope.shares.get(name, self._axis_size[name])
+
+    def visits(self, dim: str, loops: tuple[Loop, ...], summed: Axes, upper: bool = False) -> Number:
+        return self._sum(dim, loops, summed, visits, "visits", upper)
+
+    def covered(self, dim: str, loops: tuple[Loop, ...], summed: Axes, upper: bool = False) -> Number:
+        return self._sum(dim, loops, summed, covered, "covered", upper)
+
+    def folds(self, dim: str, loops: tuple[Loop, ...], summed: Axes, width: int) -> Number:
+        if width == 1:
+            return self.covered(dim, loops, summed)
+        return self._sum(dim, loops, summed, lambda extent, splits: folds(extent, splits, width), f"folds {width}")
+
+    def first_tile(self, dim: str, loops: tuple[Loop, ...]) -> Number:
+        """Largest size of the dim's tile."""
+        return self._sum(dim, loops, frozenset(), first_tile, "tile")
+
+    def span(self, dim: str, loops: tuple[Loop, ...]) -> Number:
+        """Points of the dim that all members together touch in the first iteration of the temporal loops."""
+        splits = [Split(loop.tile, loop.axis is not None) for loop in loops if loop.dim == dim]
+        return self._keep(dim, "span", splits, covered)
+
+    def reach(self, dim: str, loops: tuple[Loop, ...]) -> Number:
+        """Largest box that member 0 touches in the dim, over all iterations of the loops' temporal splits."""
+        return self._sum(dim, loops, frozenset(), reach, "reach")
+
+    def sizes(self, dim: str, loops: tuple[Loop, ...], summed: Axes) -> list[tuple[Number, Number]]:
+        """(size, how many) of the dim's tiles."""
+        if dim in self.relaxed:  # the least total at the least size stands for all choices
+            return [(self.first_tile(dim, loops), self.visits(dim, loops, summed))]
+        return sizes(self.workload.dims[dim], self._splits(dim, loops, summed))
+
+    def boxes(
+        self,
+        dims: tuple[str, ...],
+        scope: Scope,
+        loops: tuple[Loop, ...],
+        each: Axes,
+        critical: Axes = frozenset(),
+        leaf: Mapping[str, Callable[[Axes], Number]] | None = None,
+        skip: Iterable[str] = (),
+        upper: bool = False,
+    ) -> Number:
+        """Points of boxes over ``dims``, summed over all visits that the loops make.
+
+        Along an axis in ``each`` every member counts; along another, members that differ in a dim of the box count, and members
+        that want the same box count once. Along an axis in ``critical`` only member 0 counts. ``leaf`` replaces the factor of a dim, ``skip`` leaves it out.
+        """
+        every = frozenset(self._axis_size) - critical
+        each = each - critical
+        leaf = leaf or {}
+        result: Number = 1
+        for dim in dims:
+            result = result * (leaf[dim](every) if dim in leaf else self.covered(dim, loops, every, upper))
+        for dim in dict.fromkeys(loop.dim for loop in loops):
+            if dim in dims or dim in skip or dim in leaf:
+                continue
+            result = result * self.visits(dim, loops, each, upper)
+        for dim, factor in leaf.items():
+            if dim not in dims:
+                result = result * factor(each)
+        split = {loop.axis for loop in loops}
+        for name in each:
+            if name not in split:
+                result = result * self.axis_size(name, scope)
+        return result
+
+    def entries(self, scope: Scope) -> Number:
+        """How often the critical member enters a node."""
+        result: Number = 1
+        for dim in dict.fromkeys(loop.dim for loop in scope.loops):
+            result = result * self.visits(dim, scope.loops, frozenset())
+        return result
+
+    def _splits(self, dim: str, loops: tuple[Loop, ...], summed: Axes) -> list[Split]:
+        return [
+            Split(loop.tile, not loop.first_only and (loop.axis is None or loop.axis in summed))
+            for loop in loops
+            if loop.dim == dim
+        ]
+
+    def _sum(
+        self, dim: str, loops: tuple[Loop, ...], summed: Axes, formula: Formula, name: str, upper: bool = False
+    ) -> Number:
+        return self._keep(dim, name, self._splits(dim, loops, summed), formula, upper)
+
+    def _keep(self, dim: str, name: str, splits: list[Split], formula: Formula, upper: bool = False) -> Number:
+        key = (dim, name, upper, tuple((id(split.tile), split.summed) for split in splits))
+        if key not in self._kept:
+            # the splits are kept too: a freed tile's id could be given to another
+            self._kept[key] = (self._relax(dim, formula(self.workload.dims[dim], splits), upper), splits)
+        return self._kept[key][0]
+
+    def _relax(self, dim: str, value: Number, upper: bool) -> Number:
+        if dim in self.relaxed and isinstance(value, np.ndarray):
+            return float(value.max()) if upper else float(value.min())
+        return value

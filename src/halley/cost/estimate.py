@@ -1,0 +1,94 @@
+"""What an evaluation returns: time, energy, traffic and footprint, with a record per node that adds up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from halley.cost.events import Access, Crossing, Event, Passage, Path, Work
+from halley.formulas.numbers import Number
+
+Resource = tuple[str, ...]
+"""("engine", name) | ("read", memory) | ("write", memory) | ("port", level, "down" or "up") | ("axis", level, axis)."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCost:
+    """One node's totals over the whole execution. ``time`` [s] of the node as a phase (ramps in), ``work`` [s] without
+    what its own enclosing phase pays, ``busy`` [s] by resource, ``ramp_up``, ``ramp_down`` [s] of one entry."""
+
+    path: Path
+    entries: Number
+    work: Number
+    busy: Mapping[Resource, Number]
+    ramp_up: Number
+    ramp_down: Number
+    time: Number
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Cost of a mapping. Numbers, or arrays with one entry per mapping of a batch.
+
+    ``time`` [s]; ``energy`` [J]; ``energy_by`` [J] by component, which adds up to ``energy``; ``footprint`` [B] by memory, in
+    one instance; ``events`` are the counts behind all of it; ``nodes`` the time of each node by path.
+    """
+
+    time: Number
+    energy: Number
+    energy_by: Mapping[str, Number]
+    busy: Mapping[Resource, Number]
+    footprint: Mapping[str, Number]
+    events: tuple[Event, ...]
+    nodes: Mapping[Path, NodeCost]
+
+    def reads(self) -> dict[tuple[str, str, str], Number]:
+        """Bytes read, by (memory, tensor, cause), over all instances."""
+        return self._accesses(True)
+
+    def writes(self) -> dict[tuple[str, str, str], Number]:
+        """Bytes written, by (memory, tensor, cause), over all instances."""
+        return self._accesses(False)
+
+    def _accesses(self, is_read: bool) -> dict[tuple[str, str, str], Number]:
+        result: dict[tuple[str, str, str], Number] = {}
+        for event in self.events:
+            if isinstance(event, Access) and event.is_read is is_read:
+                key = (event.memory, event.tensor, event.cause)
+                result[key] = result.get(key, 0) + event.total
+        return result
+
+    def links(self) -> dict[tuple[str, str, int, int], Number]:
+        """Bytes over each directed link of each axis, over all instances of the axis."""
+        result: dict[tuple[str, str, int, int], Number] = {}
+        for event in self.events:
+            if isinstance(event, Crossing):
+                for (source, target), load in event.links:
+                    key = (event.level, event.axis, source, target)
+                    result[key] = result.get(key, 0) + load
+        return result
+
+    def ports(self) -> dict[tuple[str, str], Number]:
+        """Bytes through each level's ports, by (level, "down" or "up")."""
+        result: dict[tuple[str, str], Number] = {}
+        for event in self.events:
+            if isinstance(event, Passage):
+                key = (event.level, "down" if event.down else "up")
+                result[key] = result.get(key, 0) + event.total
+        return result
+
+    def work(self) -> dict[str, Number]:
+        """Operations by elementary function; multiply-accumulates of the matrix engine as "mac"."""
+        result: dict[str, Number] = {}
+        for event in self.events:
+            if isinstance(event, Work):
+                result[event.function] = result.get(event.function, 0) + event.count
+        return result
+
+    def traffic(self, memory: str) -> Number:
+        """Bytes read and written at a memory, over all instances."""
+        result: Number = 0
+        for event in self.events:
+            if isinstance(event, Access) and event.memory == memory:
+                result = result + event.total
+        return result

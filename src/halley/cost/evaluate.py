@@ -1,0 +1,288 @@
+"""One fold over the tree: every node's events, then its time (docs/model.md, "Time").
+
+`evaluate` walks the tree once, in execution order. With tiles that are arrays it costs a whole batch of mappings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from halley.cost.compute import compute
+from halley.cost.counting import AxisName, Counter, Loop, OpenHold, Scope
+from halley.cost.estimate import Estimate, NodeCost, Resource
+from halley.cost.events import Access, Crossing, Event, Passage, Path, Work
+from halley.cost.exchange import Shared, exchange
+from halley.cost.footprint import footprint
+from halley.cost.movement import SHARDING, Body, Transfer, drain, fill, refill
+from halley.formulas.energy import action_energy, static_energy
+from halley.formulas.numbers import Number, maximum
+from halley.formulas.timing import busy_time, longest, phase_time, pipeline_time, total
+from halley.ir.hardware import Chip
+from halley.ir.mapping import (
+    Collective,
+    CollectiveKind,
+    Compute,
+    Hold,
+    Node,
+    Overlap,
+    Parallel,
+    Pipeline,
+    Sequence,
+    Spatial,
+    Temporal,
+    walk,
+)
+from halley.ir.workload import Workload
+
+Busy = dict[Resource, Number]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    """Of a subtree: ``work`` [s], ``busy`` [s] by resource, ramps [s] that the enclosing phase pays on each entry."""
+
+    work: Number = 0
+    busy: Busy = field(default_factory=dict)
+    up: Number = 0
+    down: Number = 0
+
+
+def evaluate(workload: Workload, chip: Chip, tree: Node, relaxed: Iterable[str] = ()) -> Estimate:
+    """Cost of a mapping, which must be legal (`halley.rewrite.legality.check`); capacity is not checked here.
+
+    Tiles may be arrays that broadcast together: the result then has an entry per mapping. Dims in ``relaxed`` have their choices of
+    tiles on an array and contribute the least of each of their sums: time, energy and footprint then bound all choices from below.
+    """
+    fold = _Fold(workload, chip, tree, relaxed)
+    root = fold.visit(tree, Scope())
+    time = fold.phase(root, Scope())
+    energy_by = _energy(chip, fold.events, time)
+    return Estimate(
+        time=time,
+        energy=total(energy_by.values()),
+        energy_by=energy_by,
+        busy=root.busy,
+        footprint=footprint(fold.counter, tree, Scope(), fold.body),
+        events=tuple(fold.events),
+        nodes=fold.nodes,
+    )
+
+
+class _Fold:
+    def __init__(self, workload: Workload, chip: Chip, tree: Node, relaxed: Iterable[str]) -> None:
+        self.workload, self.chip = workload, chip
+        self.counter = Counter(workload, chip, relaxed)
+        self.body = Body(self.counter)
+        self.events: list[Event] = []
+        self.nodes: dict[Path, NodeCost] = {}
+        self.paths = {node.op: path for path, node in walk(tree) if isinstance(node, Compute)}
+        self.shared: dict[tuple[str, AxisName], Shared | None] = {}
+        self.moved_maxima: set[str] = set()
+
+    def visit(self, node: Node, scope: Scope) -> _Cost:
+        cost = self._cost(node, scope)
+        self.nodes[scope.path] = NodeCost(
+            path=scope.path,
+            entries=self.counter.entries(scope),
+            work=cost.work,
+            busy=cost.busy,
+            ramp_up=cost.up,
+            ramp_down=cost.down,
+            time=self.phase(cost, scope),
+        )
+        return cost
+
+    def phase(self, cost: _Cost, scope: Scope) -> Number:
+        return phase_time(self.counter.entries(scope), cost.up, cost.down, cost.work, cost.busy.values())
+
+    def _cost(self, node: Node, scope: Scope) -> _Cost:
+        match node:
+            case Temporal():
+                loop = Loop(node.dim, node.tile, None, path=scope.path)
+                return self.visit(node.body, scope.inside(0).with_loop(loop))
+            case Spatial():
+                loop = Loop(node.dim, node.tile, (node.level, node.axis), path=scope.path)
+                return self.visit(node.body, scope.inside(0).with_loop(loop))
+            case Hold():
+                return self._hold(node, scope)
+            case Compute():
+                return self._compute(node, scope)
+            case Collective():
+                return self._collective(node, scope)
+            case Sequence():
+                times, busy = self._phases(node.children, scope, {})
+                return _Cost(total(times), busy)
+            case Overlap():
+                times, busy = self._phases(node.children, scope, {})
+                return _Cost(longest(times), busy)
+            case Parallel():
+                times, busy = self._phases(node.children, scope, self._shares(node))
+                return _Cost(longest(times), busy)
+            case Pipeline():
+                inside = scope.with_loop(Loop(node.dim, node.tile, None, path=scope.path))
+                times, busy = self._phases(node.children, inside, self._shares(node))
+                return _Cost(pipeline_time(times, self.counter.entries(inside) / self.counter.entries(scope)), busy)
+
+    def _shares(self, node: Parallel | Pipeline) -> Mapping[int, Mapping[AxisName, int]]:
+        return {index: {(node.level, node.axis): share} for index, share in enumerate(node.shares)}
+
+    def _phases(
+        self, children: tuple[Node, ...], scope: Scope, shares: Mapping[int, Mapping[AxisName, int]]
+    ) -> tuple[list[Number], Busy]:
+        """Each child as a phase of its own, and their busy times together: members that are disjoint work at once."""
+        times: list[Number] = []
+        busy: Busy = {}
+        disjoint = self.chip.levels.index(self.chip.level(next(iter(shares[0]))[0])) if shares else None
+        for index, child in enumerate(children):
+            inside = replace(scope.inside(index), shares={**scope.shares, **shares.get(index, {})})
+            cost = self.visit(child, inside)
+            times.append(self.phase(cost, inside))
+            for resource, amount in cost.busy.items():
+                own = disjoint is not None and self._depth(resource) >= disjoint
+                before = busy.get(resource, 0)
+                busy[resource] = maximum(before, amount) if own else before + amount
+        return times, busy
+
+    def _depth(self, resource: Resource) -> int:
+        match resource[0]:
+            case "read" | "write":
+                return self.chip.depth(resource[1])
+            case "engine":
+                return self.counter.leaf_depth
+            case _:
+                return self.chip.levels.index(self.chip.level(resource[1]))
+
+    def _hold(self, node: Hold, scope: Scope) -> _Cost:
+        opened = {
+            name: OpenHold(node, node.memory, self.chip.depth(node.memory), scope.loops, scope.holds.get(name)) for name in node.names
+        }
+        fills: list[Transfer] = []
+        drains: list[Transfer] = []
+        for name, hold in opened.items():
+            written = self.body.writer(node.body, name)
+            if written is None:
+                fills.append(fill(self.counter, scope, hold, name))
+            else:
+                fills.append(refill(self.counter, scope, hold, name, written[0]))
+                drains.append(drain(self.counter, scope, hold, name, written[0], self.body))
+        inner = self.visit(node.body, replace(scope.inside(0), holds={**scope.holds, **opened}))
+        moved = [event for transfer in (*fills, *drains) for event in transfer.events]
+        busy = _added(inner.busy, self._record(moved))
+        up, down = (total(t.one_tile for t in transfers) for transfers in (fills, drains))
+        if node.buffers > 1:
+            return _Cost(inner.work, busy, inner.up + up, inner.down + down)
+        serial = total(self._serial(scope, transfers) for transfers in (fills, drains))
+        return _Cost(self.phase(inner, scope) + serial, busy)
+
+    def _serial(self, scope: Scope, transfers: list[Transfer]) -> Number:
+        """Time of transfers that nothing hides: one after the other, each at its slowest port."""
+        result: Number = 0
+        for transfer in transfers:
+            if transfer.events:
+                latency = self.counter.entries(scope) * transfer.latency
+                result = result + latency + longest(self._busy(transfer.events).values())
+        return result
+
+    def _compute(self, node: Compute, scope: Scope) -> _Cost:
+        op = self.workload.op(node.op)
+        common: tuple[Loop, ...] = ()
+        if op.scaled_by:
+            source = self.workload.producer(op.scaled_by)
+            other = self.paths.get(source.name, ()) if source else ()
+            common = tuple(loop for loop in scope.loops if other[: len(loop.path)] == loop.path)
+        events = compute(self.counter, scope, op, common)
+        for name in op.outputs:
+            self.moved_maxima.discard(name)
+            self._place(name, scope)
+        time = total(event.time for event in events if isinstance(event, Work))
+        return _Cost(time, self._record(events))
+
+    def _place(self, name: str, scope: Scope) -> None:
+        """How the members share out a tensor that was just computed."""
+        dims = self.workload.tensors[name].dims
+        for axis in self.counter.axis_depth:
+            loop = next((x for x in scope.loops if x.axis == axis and x.dim in dims), None)
+            self.shared[name, axis] = (loop.dim, loop.tile) if loop else None
+
+    def _collective(self, node: Collective, scope: Scope) -> _Cost:
+        axis = (node.level, node.axis)
+        name = node.tensors[0]
+        producer = self.workload.producer(name)
+        stale = bool(producer and producer.scaled_by in self.moved_maxima)
+        events = exchange(self.counter, scope, node, stale, self.shared.get((name, axis)))
+        self.moved_maxima.update(node.tensors)
+        for tensor in node.tensors:
+            if node.kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.BROADCAST):
+                self.shared[tensor, axis] = None
+            elif node.kind in SHARDING:
+                size = self.counter.axis_size(axis, scope)
+                extent = self.counter.first_tile(node.dim, scope.loops)
+                self.shared[tensor, axis] = (node.dim, -(-extent // size))
+        rescaling = total(event.time for event in events if isinstance(event, Work))
+        moving = total(event.time for event in events if isinstance(event, Crossing))
+        return _Cost(rescaling + moving, self._record(events))
+
+    def _record(self, events: Iterable[Event]) -> Busy:
+        events = list(events)
+        self.events.extend(events)
+        return self._busy(events)
+
+    def _busy(self, events: Iterable[Event]) -> Busy:
+        """Busy time of the critical instance of each resource."""
+        busy: Busy = {}
+        for event in events:
+            match event:
+                case Access():
+                    memory = self.chip.memory(event.memory)
+                    bandwidth = memory.read_bandwidth if event.is_read else memory.write_bandwidth
+                    key: Resource = ("read" if event.is_read else "write", event.memory)
+                    time = busy_time(event.critical, bandwidth)
+                case Passage():
+                    network = self.chip.level(event.level).network
+                    if network is None or network.port is None:
+                        continue
+                    key = ("port", event.level, "down" if event.down else "up")
+                    time = busy_time(event.critical, network.port.bandwidth)
+                case Crossing():
+                    key, time = ("axis", event.level, event.axis), event.time
+                case Work():
+                    key, time = ("engine", event.engine), event.time
+            busy[key] = busy.get(key, 0) + time
+        return busy
+
+
+def _added(first: Busy, second: Busy) -> Busy:
+    result = dict(first)
+    for resource, amount in second.items():
+        result[resource] = result.get(resource, 0) + amount
+    return result
+
+
+def _energy(chip: Chip, events: Iterable[Event], time: Number) -> dict[str, Number]:
+    """Energy [J] by component: each memory, each network, each engine, leakage."""
+    result: dict[str, Number] = {}
+    for event in events:
+        key, energy = event_energy(chip, event)
+        result[key] = result.get(key, 0) + energy
+    result["static"] = static_energy(chip.static_power, time)
+    return result
+
+
+def event_energy(chip: Chip, event: Event) -> tuple[str, Number]:
+    """(component, energy [J]) of one event."""
+    match event:
+        case Access():
+            memory = chip.memory(event.memory)
+            return event.memory, action_energy(event.total, memory.read_energy if event.is_read else memory.write_energy)
+        case Passage():
+            network = chip.level(event.level).network
+            port = network.port if network else None
+            return f"{event.level} port", action_energy(event.total, port.energy if port else 0.0)
+        case Crossing():
+            return f"{event.level} network", action_energy(event.total, chip.axis(event.level, event.axis).link.energy)
+        case Work():
+            if chip.matrix is not None and event.engine == chip.matrix.name:
+                return event.engine, action_energy(event.count, chip.matrix.energy.get(event.dtype, 0.0))
+            energy = chip.vector.energy.get(event.function, 0.0) if chip.vector else 0.0
+            return event.engine, action_energy(event.count, energy)

@@ -1,0 +1,67 @@
+"""What a mapping does, counted: bytes over memory ports, level ports and links, and operations on engines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from halley.formulas.numbers import Number
+from halley.ir.workload import Op
+
+Path = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Bytes read from or written to a memory: ``total`` over all instances, ``critical`` in instance 0."""
+
+    path: Path
+    memory: str
+    tensor: str
+    cause: str
+    is_read: bool
+    total: Number
+    critical: Number
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """Bytes through the ports of a level's siblings: ``critical`` through sibling 0's."""
+
+    path: Path
+    level: str
+    down: bool
+    total: Number
+    critical: Number
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """Bytes over the links of an axis, over all its instances; ``links`` keeps them apart where asked for."""
+
+    path: Path
+    level: str
+    axis: str
+    total: Number
+    links: tuple[tuple[tuple[int, int], Number], ...]
+    time: Number
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Operations on an engine over all members, and the critical member's time for them [s]."""
+
+    path: Path
+    engine: str
+    function: str
+    dtype: str
+    count: Number
+    time: Number
+
+
+Event: TypeAlias = Access | Passage | Crossing | Work
+
+
+def scale_key(op: Op) -> str:
+    """Name under which a contraction's MACs are counted."""
+    return "mac" if op.kind == "contract" else op.kind.value

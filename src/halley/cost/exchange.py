@@ -1,0 +1,194 @@
+"""What one `Collective` node does: bytes on each link, accesses of the members' memories, time (docs/model.md, "Collectives")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+from halley.cost.compute import rescale
+from halley.cost.counting import AxisName, Counter, Loop, Scope
+from halley.cost.events import Access, Crossing, Event, Work
+from halley.formulas.collectives import collective_time
+from halley.formulas.numbers import Number, ceil_div, maximum, minimum
+from halley.ir.mapping import Collective, CollectiveKind
+from halley.ir.network import Profile, chunk_sizes, profile
+from halley.ir.workload import MONOIDS, OpKind
+
+Shared = tuple[str, Number]
+"""The dim that members share out along an axis, and the tile that each takes."""
+
+WHOLE = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE, CollectiveKind.BROADCAST)
+"""Kinds whose payload is one flat vector per member, cut into chunks."""
+
+
+def exchange(counter: Counter, scope: Scope, node: Collective, stale: bool, shared: Shared | None) -> tuple[Event, ...]:
+    """All events of a Collective over every visit. ``stale``: a scaled tensor's maximum has changed since it was last
+    touched. ``shared``: how the members share out the tensors before it, (dim, tile), None where each has all."""
+    axis = counter.chip.axis(node.level, node.axis)
+    name = (node.level, node.axis)
+    size = counter.axis_size(name, scope)
+    events: list[Event] = []
+    for tensor in node.tensors:
+        producer = counter.workload.producer(tensor)
+        if stale and producer is not None and producer.scaled_by:
+            one = counter.boxes((), scope, scope.loops, frozenset(), skip=counter.workload.dims)
+            members = _members(counter, scope, name)
+            events += rescale(counter, scope, producer, tensor, producer.scaled_by, (members, one))
+    shape = profile(node.kind, node.algorithm, axis.topology, size)
+    moved = _Moved(counter, scope, node, name, size, shape, shared)
+    events += moved.accesses()
+    events.append(moved.crossing())
+    events += moved.combining()
+    return tuple(events)
+
+
+def _members(counter: Counter, scope: Scope, name: AxisName) -> Number:
+    """Active members along the collective's own axis, where it splits a dim (others are counted by `boxes`)."""
+    own = [loop for loop in scope.loops if loop.axis == name]
+    if not own:
+        return 1
+    first = tuple(loop if loop.axis == name else loop for loop in scope.loops if loop.dim == own[0].dim and loop.axis is not None)
+    return counter.visits(own[0].dim, first, frozenset({name}))
+
+
+class _Moved:
+    """Chunk bytes of one collective, summed over visits and over the groups of members along the other axes."""
+
+    def __init__(
+        self, counter: Counter, scope: Scope, node: Collective, name: AxisName, size: int, shape: Profile, shared: Shared | None
+    ) -> None:
+        self.counter, self.scope, self.node, self.name, self.size, self.shape = counter, scope, node, name, size, shape
+        self.shared = shared
+        tensors = [counter.workload.tensors[t] for t in node.tensors]
+        self.dims = tensors[0].dims
+        self.word = sum(t.word for t in tensors)
+        every = frozenset(counter.axis_depth)
+        others = every - {name}
+        self.groups = self._repeats(others)
+        self.visits_of_one = self._repeats(frozenset())
+        self.all_boxes = self._boxes(others)
+        self.own_boxes = self._boxes(frozenset())
+        self.totals = self._per_chunk(self.all_boxes, self.groups)
+
+    def _repeats(self, each: frozenset[AxisName]) -> Number:
+        """Visits that do not change the payload's size: loops over other dims, and axes that split nothing."""
+        return self.counter.boxes((), self.scope, self.scope.loops, each, skip=self.dims)
+
+    def _boxes(self, summed: frozenset[AxisName]) -> list[tuple[tuple[Number, ...], Number]]:
+        """((size per dim), how many) of the payload boxes."""
+        per_dim = [self.counter.sizes(dim, self._loops_of(dim), summed) for dim in self.dims]
+        result = []
+        for combination in product(*per_dim):
+            count: Number = 1
+            for _, times in combination:
+                count = count * times
+            result.append((tuple(size for size, _ in combination), count))
+        return result
+
+    def _loops_of(self, dim: str) -> tuple[Loop, ...]:
+        """Loops of the dim, without the split over the collective's own axis where the payload is what that split shares out."""
+        loops = tuple(loop for loop in self.scope.loops if loop.dim == dim)
+        if self.node.kind in WHOLE or self.node.kind is CollectiveKind.REDUCE_SCATTER:
+            return loops
+        return tuple(loop for loop in loops if loop.axis != self.name)
+
+    def chunks(self, box: Sequence[Number]) -> list[Number]:
+        """Elements of each chunk for one payload box."""
+        node, size = self.node, self.size
+        if node.kind in WHOLE:
+            return list(chunk_sizes(_prod(box), size))
+        if node.kind is CollectiveKind.SHIFT:
+            return [_prod(box)] * size
+        if node.kind in (CollectiveKind.REDUCE_SCATTER, CollectiveKind.SCATTER) or self.shared is None:
+            extent = box[self.dims.index(node.dim)]
+            return [shard * self._rest(box, node.dim) for shard in _shards(extent, ceil_div(extent, size), size)]
+        source, tile = self.shared
+        held = _shards(box[self.dims.index(source)], tile, size)
+        if node.kind is CollectiveKind.ALL_TO_ALL:
+            extent = box[self.dims.index(node.dim)]
+            wanted = _shards(extent, ceil_div(extent, size), size)
+            return [h * w * self._rest(box, source, node.dim) for h in held for w in wanted]
+        return [shard * self._rest(box, source) for shard in held]
+
+    def _rest(self, box: Sequence[Number], *without: str) -> Number:
+        return _prod(extent for dim, extent in zip(self.dims, box, strict=True) if dim not in without)
+
+    def _per_chunk(self, boxes: list[tuple[tuple[Number, ...], Number]], repeats: Number) -> list[Number]:
+        """Elements per chunk index, summed over all visits."""
+        sums: list[Number] = []
+        for box, count in boxes:
+            found = self.chunks(box)
+            sums = sums or [0] * len(found)
+            sums = [total + chunk * count * repeats for total, chunk in zip(sums, found, strict=True)]
+        return sums or [0] * len(self.shape.sends)
+
+    def _weigh(self, counts: Sequence[int], chunks: Sequence[Number], word: int) -> Number:
+        result: Number = 0
+        for times, chunk in zip(counts, chunks, strict=True):
+            if times:
+                result = result + times * chunk * word
+        return result
+
+    def accesses(self) -> Iterator[Access]:
+        node, scope = self.node, self.scope
+        for tensor in node.tensors:
+            word = self.counter.workload.tensors[tensor].word
+            memory = scope.holds[tensor].memory
+            for cause, counts, is_read in (
+                ("send", self.shape.sends, True),
+                ("combine", self.shape.combines, True),
+                ("receive", self.shape.receives, False),
+            ):
+                total = self._weigh(counts, self.totals, word)
+                # the links are the bottleneck of a collective by its own time: it adds nothing to the ports' busy time
+                yield Access(scope.path, memory, tensor, cause, is_read, total, 0)
+
+    def crossing(self) -> Crossing:
+        links = tuple(
+            (link, self._weigh(counts, self.totals, self.word))
+            for link, counts in zip(self.shape.links, self.shape.crossings, strict=True)
+        )
+        total: Number = 0
+        for _, load in links:
+            total = total + load
+        axis = self.counter.chip.axis(self.node.level, self.node.axis)
+        time: Number = 0
+        for box, count in self.own_boxes:
+            largest: Number = 0
+            for chunk in self.chunks(box):
+                largest = maximum(largest, chunk)
+            once = collective_time(self.shape.hops, axis.link.latency, self.shape.load, largest * self.word, axis.link.bandwidth)
+            time = time + once * count * self.visits_of_one
+        return Crossing(self.scope.path, self.node.level, self.node.axis, total, links, time)
+
+    def combining(self) -> Iterator[Work]:
+        """The monoid's work per combined element; it keeps up with the link, so it costs energy and no time."""
+        engine = self.counter.chip.vector
+        if engine is None or not any(self.shape.combines):
+            return
+        elements = self._weigh(self.shape.combines, self.totals, 1)
+        for function, count in self.monoid_work().items():
+            yield Work(self.scope.path, engine.name, function, "", elements * count, 0)
+
+    def monoid_work(self) -> dict[str, float]:
+        workload = self.counter.workload
+        producer = workload.producer(self.node.tensors[0])
+        if producer is None or producer.kind is OpKind.CONTRACT or not producer.monoid:
+            return {"add": 1.0 * len(self.node.tensors)}
+        return dict(MONOIDS[producer.monoid].work)
+
+
+def _shards(extent: Number, tile: Number, size: int) -> list[Number]:
+    """Shares of ``size`` members of an extent cut into tiles.
+
+    >>> _shards(13, 5, 4)
+    [5, 5, 3, 0]
+    """
+    return [maximum(minimum(extent - index * tile, tile), 0) for index in range(size)]
+
+
+def _prod(factors: Sequence[Number] | Iterator[Number]) -> Number:
+    result: Number = 1
+    for factor in factors:
+        result = result * factor
+    return result

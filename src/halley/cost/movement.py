@@ -1,0 +1,192 @@
+"""Bytes that a Hold moves: fills, refills and drains (docs/model.md, "Hold" and "Bytes")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from halley.cost.counting import Axes, Counter, Loop, OpenHold, Scope
+from halley.cost.events import Access, Event, Passage
+from halley.formulas.numbers import Number, ceil_div
+from halley.formulas.timing import busy_time, transfer_time
+from halley.ir.mapping import Collective, CollectiveKind, Compute, Node, Pipeline, Spatial, Temporal, children
+from halley.ir.workload import Op
+
+SHARDING = (CollectiveKind.REDUCE_SCATTER, CollectiveKind.SCATTER, CollectiveKind.ALL_TO_ALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """An op or collective in a Hold's body that touches tensors, with the loops between."""
+
+    node: Compute | Collective
+    loops: tuple[Loop, ...]
+
+
+class Body:
+    """What each subtree touches, found once per tree."""
+
+    def __init__(self, counter: Counter) -> None:
+        self._counter = counter
+        self._kept: dict[int, tuple[Node, tuple[Touch, ...]]] = {}
+
+    def touches(self, node: Node) -> tuple[Touch, ...]:
+        """All touches in execution order. Loops are made here, so they carry no cached sums of their own."""
+        if id(node) not in self._kept:
+            self._kept[id(node)] = (node, tuple(self._find(node)))
+        return self._kept[id(node)][1]
+
+    def _find(self, node: Node) -> Iterator[Touch]:
+        match node:
+            case Compute() | Collective():
+                yield Touch(node, ())
+            case Temporal() | Spatial() | Pipeline():
+                loop = as_loop(node)
+                for child in children(node):
+                    for touch in self.touches(child):
+                        yield Touch(touch.node, (loop, *touch.loops))
+            case _:
+                for child in children(node):
+                    yield from self.touches(child)
+
+    def ops(self, node: Node) -> tuple[tuple[Op, Touch], ...]:
+        workload = self._counter.workload
+        return tuple((workload.op(t.node.op), t) for t in self.touches(node) if isinstance(t.node, Compute))
+
+    def writer(self, node: Node, tensor: str) -> tuple[Op, Touch] | None:
+        return next((found for found in self.ops(node) if tensor in found[0].outputs), None)
+
+    def reads(self, node: Node, tensor: str) -> bool:
+        return any(tensor in op.inputs for op, _ in self.ops(node))
+
+
+def as_loop(node: Temporal | Spatial | Pipeline) -> Loop:
+    return Loop(node.dim, node.tile, (node.level, node.axis) if isinstance(node, Spatial) else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """One tensor's fill or drain at one Hold: its events, the time [s] of one full tile, its latency [s]."""
+
+    events: tuple[Event, ...] = ()
+    one_tile: Number = 0
+    latency: float = 0.0
+
+
+def fill(counter: Counter, scope: Scope, hold: OpenHold, tensor: str) -> Transfer:
+    """Whole-region fill from the parent on every entry."""
+    parent = hold.parent
+    if parent is None:
+        return Transfer()
+    ends = _Ends(counter, scope, hold, parent, tensor)
+    events = ends.events("fill", scope.loops, counter.upto(hold.depth), counter.asking(parent.depth, hold.depth), 1, ())
+    return Transfer(events, ends.one_tile_time(scope.loops, reading_parent=True), ends.latency)
+
+
+def refill(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, op: Op) -> Transfer:
+    """Partial sums that come back on every visit but the first, to member 0 of axes that split a reduced dim."""
+    parent = hold.parent
+    reduced = counter.workload.reduced(op)
+    if parent is None or not any(loop.dim in reduced and loop.axis is None for loop in scope.loops):
+        return Transfer()
+    ends = _Ends(counter, scope, hold, parent, tensor)
+    times = refills(counter, scope.loops, reduced)
+    splitting: Axes = frozenset(loop.axis for loop in scope.loops if loop.axis and loop.dim in reduced)
+    child = counter.upto(hold.depth) - splitting
+    asking = counter.asking(parent.depth, hold.depth) - splitting
+    return Transfer(ends.events("fill", scope.loops, child, asking, times, reduced), 0, ends.latency)
+
+
+def refills(counter: Counter, loops: tuple[Loop, ...], reduced: Sequence[str]) -> Number:
+    """Visits after the first that member 0 makes to one element of an accumulator."""
+    result: Number = 1
+    for dim in reduced:
+        result = result * counter.visits(dim, loops, frozenset())
+    return result - 1
+
+
+def drain(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, op: Op, body: Body) -> Transfer:
+    """Every exit writes the region back to the parent; of equal copies only member 0's."""
+    parent = hold.parent
+    if parent is None:
+        return Transfer()
+    ends = _Ends(counter, scope, hold, parent, tensor)
+    reduced = counter.workload.reduced(op)
+    adding = frozenset(loop.axis for loop in scope.loops if loop.axis in counter.adding and loop.dim in reduced and loop.axis)
+    parent_each = counter.upto(parent.depth)
+    placed = (*scope.loops, *_placement_at_exit(counter, scope, hold, tensor, body))
+    events = ends.events("drain", placed, parent_each | adding, parent_each, 1, ())
+    return Transfer(events, ends.one_tile_time(placed, reading_parent=False), ends.latency)
+
+
+def _placement_at_exit(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, body: Body) -> tuple[Loop, ...]:
+    """Loops that narrow what member 0 holds of the tensor when the body ends, from its last writer or collective."""
+    dims = counter.workload.tensors[tensor].dims
+    for touch in reversed(body.touches(hold.node.body)):
+        if isinstance(touch.node, Collective) and tensor in touch.node.tensors:
+            if touch.node.kind in SHARDING:
+                name = (touch.node.level, touch.node.axis)
+                extent = counter.first_tile(touch.node.dim, (*scope.loops, *touch.loops))
+                return (Loop(touch.node.dim, ceil_div(extent, counter.axis_size(name, scope)), name),)
+            return tuple(loop for loop in touch.loops if loop.axis and loop.dim in dims)
+        if isinstance(touch.node, Compute) and tensor in counter.workload.op(touch.node.op).outputs:
+            return tuple(loop for loop in touch.loops if loop.dim in dims)
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """The two Holds between which a tensor moves."""
+
+    counter: Counter
+    scope: Scope
+    child: OpenHold
+    parent: OpenHold
+    tensor: str
+
+    def events(
+        self, cause: str, loops: tuple[Loop, ...], child_each: Axes, parent_each: Axes, times: Number, skip: tuple[str, ...]
+    ) -> tuple[Event, ...]:
+        """Accesses at both ends and passages between: ``each`` axes count member by member (see `Counter.boxes`)."""
+        counter, tensor = self.counter, self.counter.workload.tensors[self.tensor]
+        is_fill = cause == "fill"
+
+        def count(each: Axes, depth: int, critical: bool) -> Number:
+            only_first = counter.upto(depth) if critical else frozenset()
+            boxes = counter.boxes(tensor.dims, self.scope, loops, each, only_first, skip=skip)
+            return boxes * times * tensor.word
+
+        path = self.scope.path
+        c, p = self.child, self.parent
+        result: list[Event] = [
+            Access(path, p.memory, self.tensor, cause, is_fill, count(parent_each, p.depth, False), count(parent_each, p.depth, True)),
+            Access(path, c.memory, self.tensor, cause, not is_fill, count(child_each, c.depth, False), count(child_each, c.depth, True)),
+        ]
+        for depth in range(p.depth + 1, c.depth + 1):
+            level = counter.chip.levels[depth]
+            if level.network and level.network.port:
+                each = (counter.asking(depth, c.depth) if is_fill else counter.upto(depth)) & child_each | parent_each
+                result.append(Passage(path, level.name, is_fill, count(each, depth, False), count(each, depth, True)))
+        return tuple(result)
+
+    def one_tile_time(self, loops: tuple[Loop, ...], reading_parent: bool) -> Number:
+        """Latency plus the slowest port, for one full tile of every member at once."""
+        counter, tensor = self.counter, self.counter.workload.tensors[self.tensor]
+        own: Number = tensor.word
+        shared: Number = tensor.word
+        for dim in tensor.dims:
+            own = own * counter.first_tile(dim, loops)
+            shared = shared * counter.span(dim, loops)
+        source, target = (self.parent, self.child) if reading_parent else (self.child, self.parent)
+        reads, writes = counter.chip.memory(source.memory), counter.chip.memory(target.memory)
+        at_source, at_target = (shared, own) if reading_parent else (own, shared)
+        times = [busy_time(at_source, reads.read_bandwidth), busy_time(at_target, writes.write_bandwidth)]
+        for depth in range(self.parent.depth + 1, self.child.depth + 1):
+            network = counter.chip.levels[depth].network
+            if network and network.port:
+                times.append(busy_time(own, network.port.bandwidth))
+        return transfer_time(self.latency, *times)
+
+    @property
+    def latency(self) -> float:
+        return self.counter.chip.memory(self.parent.memory).latency

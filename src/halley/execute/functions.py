@@ -1,0 +1,163 @@
+"""What the elementwise functions, the monoids and the scans of `halley.ir.workload` compute, in NumPy.
+
+Arrays arrive aligned to the dims of the op (missing dims have extent 1), so that NumPy broadcasts them.
+A row that is masked so far has the maximum -inf; it has contributed nothing, hence its exponentials are 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halley.errors import BadInput, Fault, did_you_mean
+
+Array: TypeAlias = NDArray[Any]
+State: TypeAlias = tuple[Array, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where a function is applied: the op's name and constants, and the first index of the tile per dim."""
+
+    op: str
+    constants: Mapping[str, float]
+    starts: tuple[int, ...]
+
+    def constant(self, name: str) -> float:
+        if name not in self.constants:
+            raise BadInput(Fault(f"op {self.op}", f"the constant {name!r}", "none", did_you_mean(name, self.constants)))
+        return self.constants[name]
+
+
+def exp_difference(x: Array, y: Array) -> Array:
+    """exp(x - y), and 0 where y is -inf, for then x is -inf too.
+
+    >>> exp_difference(np.array([1.0, -np.inf]), np.array([1.0, -np.inf])).tolist()
+    [1.0, 0.0]
+    """
+    unseen = np.isneginf(y)
+    return np.where(unseen, 0.0, np.exp(x - np.where(unseen, 0.0, y)))
+
+
+def _scale_mask(site: Site, x: Array) -> Array:
+    scaled = x * site.constant("scale")
+    if not site.constant("causal"):
+        return scaled
+    # rows of all query heads of a group are stacked: row r is the query r mod queries
+    rows = np.arange(x.shape[-2])[:, None] + site.starts[-2]
+    keys = np.arange(x.shape[-1])[None, :] + site.starts[-1]
+    return np.where(keys <= rows % int(site.constant("queries")) + site.constant("offset"), scaled, -np.inf)
+
+
+def _silu(x: Array) -> Array:
+    return np.asarray(x / (1.0 + np.exp(-x)))
+
+
+def _gelu(x: Array) -> Array:
+    return np.asarray(x / 2 * (1.0 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))))
+
+
+DEFINITIONS: dict[str, Callable[..., Array]] = {
+    "identity": lambda site, x: x,
+    "add": lambda site, x, y: x + y,
+    "mul": lambda site, x, y: x * y,
+    "square": lambda site, x: x * x,
+    "divide": lambda site, x, y: x / y,
+    "scale": lambda site, x: x * site.constant("scale"),
+    "scale_mask": _scale_mask,
+    "exp_difference": lambda site, x, y: exp_difference(x, y),
+    "square_difference": lambda site, x, y: (x - y) ** 2,
+    "softmax_from_stats": lambda site, x, largest, total: exp_difference(x, largest) / total,
+    "rsqrt_mean": lambda site, x: 1.0 / np.sqrt(x / site.constant("count") + site.constant("epsilon")),
+    "normalise": lambda site, x, mean, rstd: (x - mean) * rstd,
+    "normalise_gain": lambda site, x, rstd, gain: x * rstd * gain,
+    "affine": lambda site, x, gain, bias: x * gain + bias,
+    "normalise_affine": lambda site, x, mean, rstd, gain, bias: (x - mean) * rstd * gain + bias,
+    "silu": lambda site, x: _silu(x),
+    "silu_mul": lambda site, x, y: _silu(x) * y,
+    "gelu": lambda site, x: _gelu(x),
+}
+"""The elementwise functions of `FUNCTIONS`, by name; the first argument is the `Site`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Monoid:
+    """``reduce`` folds an array along axes to a state; ``merge`` joins two states, given how many points each has seen
+    (none of them 0). ``adds``: joining is plain addition, which the wires of a network can do."""
+
+    reduce: Callable[[Site, Array, tuple[int, ...]], State]
+    merge: Callable[[State, Array, State, Array], State]
+    adds: bool = False
+
+
+def _softmax_reduce(site: Site, x: Array, axes: tuple[int, ...]) -> State:
+    largest = x.max(axis=axes, keepdims=True)
+    return np.squeeze(largest, axes), exp_difference(x, largest).sum(axis=axes)
+
+
+def _softmax_merge(a: State, count_a: Array, b: State, count_b: Array) -> State:
+    largest = np.maximum(a[0], b[0])
+    return largest, a[1] * exp_difference(a[0], largest) + b[1] * exp_difference(b[0], largest)
+
+
+def _welford_reduce(site: Site, x: Array, axes: tuple[int, ...]) -> State:
+    mean = x.mean(axis=axes, keepdims=True)
+    return np.squeeze(mean, axes), ((x - mean) ** 2).sum(axis=axes)
+
+
+def _welford_merge(a: State, count_a: Array, b: State, count_b: Array) -> State:
+    # Chan, Golub, LeVeque 1979: the deviations of two samples joined by their counts and means
+    count = count_a + count_b
+    delta = b[0] - a[0]
+    return a[0] + delta * count_b / count, a[1] + b[1] + delta**2 * count_a * count_b / count
+
+
+def _add(a: State, count_a: Array, b: State, count_b: Array) -> State:
+    return (a[0] + b[0],)
+
+
+MONOID_DEFINITIONS: dict[str, Monoid] = {
+    "sum": Monoid(lambda site, x, axes: (x.sum(axis=axes),), _add, adds=True),
+    "mean": Monoid(lambda site, x, axes: (x.sum(axis=axes) / site.constant("count"),), _add, adds=True),
+    "max": Monoid(lambda site, x, axes: (x.max(axis=axes),), lambda a, n, b, k: (np.maximum(a[0], b[0]),)),
+    "softmax": Monoid(_softmax_reduce, _softmax_merge),
+    "welford": Monoid(_welford_reduce, _welford_merge),
+}
+"""The reductions of `MONOIDS`, by name. Scans are in `SCANS`."""
+
+
+def merge(monoid: Monoid, a: State, count_a: Array, b: State, count_b: Array) -> tuple[State, Array]:
+    """Join two states per element, where a count of 0 is the neutral element.
+
+    >>> add = MONOID_DEFINITIONS["sum"]
+    >>> merge(add, (np.array([2.0, 9.0]),), np.array([1, 0]), (np.array([3.0, 4.0]),), np.array([2, 1]))
+    ((array([5., 4.]),), array([3, 1]))
+    """
+    with np.errstate(all="ignore"):  # elements nobody has written hold NaN; they are replaced below
+        both = monoid.merge(a, np.maximum(count_a, 1), b, np.maximum(count_b, 1))
+    joined = tuple(
+        np.where(count_a == 0, y, np.where(count_b == 0, x, z)) for x, y, z in zip(a, b, both, strict=True)
+    )
+    return joined, count_a + count_b
+
+
+def _linear(values: Sequence[Array], axis: int) -> Array:
+    factor, x = (np.moveaxis(v, axis, 0) for v in np.broadcast_arrays(*values))
+    result = np.empty(x.shape, np.result_type(factor, x))
+    previous = np.zeros_like(result[0])
+    for t in range(len(x)):
+        previous = factor[t] * previous + x[t]
+        result[t] = previous
+    return np.moveaxis(result, 0, axis)
+
+
+SCANS: dict[str, Callable[[Sequence[Array], int], Array]] = {
+    "sum": lambda values, axis: np.cumsum(values[0], axis),
+    "max": lambda values, axis: np.asarray(np.maximum.accumulate(values[0], axis)),
+    "linear": _linear,
+}
+"""Scans along an axis by the monoid's name."""

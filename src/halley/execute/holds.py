@@ -1,0 +1,447 @@
+"""Open Holds: the buffers of every instance, and the moves between a Hold and its parent.
+
+A buffer covers the index space of the whole tensor, so that boxes need no translation; what an instance does not hold
+has the count 0. Besides the values, a buffer knows per element which tensor of the group owns it, how
+many points of the reduction it has seen, and, for tensors relative to a running maximum, which one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from halley.errors import Fault, IllegalMapping
+from halley.execute.counters import Move, Tally
+from halley.execute.functions import MONOID_DEFINITIONS, Array, Monoid, merge
+from halley.execute.members import AxisKey, Box, Instance, Member, Scope, hull, idle, region, size, slices
+from halley.ir.hardware import Chip
+from halley.ir.mapping import (
+    Collective,
+    Compute,
+    Hold,
+    Node,
+    Overlap,
+    Parallel,
+    Pipeline,
+    Sequence as Series,
+    Spatial,
+    Temporal,
+    walk,
+)
+from halley.ir.placement import Partial, Placement, Replicate, Shard
+from halley.ir.workload import Op, OpKind, Workload
+
+Placements: TypeAlias = dict[AxisKey, Placement]
+
+
+class Buffer:
+    """Room for the tensors of one group in one instance of a memory.
+
+    ``owner`` is the number of the tensor whose value stands there, ``count`` the points of its reduction so far,
+    ``stamp`` the visit of the running maximum that it was, or is relative to, and ``relative`` that maximum.
+    """
+
+    __slots__ = ("count", "owner", "relative", "stamp", "value")
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
+        self.value = np.full(shape, np.nan, dtype)
+        self.owner = np.full(shape, -1)
+        self.count = np.zeros(shape, int)
+        self.stamp = np.zeros(shape, int)
+        self.relative = np.full(shape, np.nan)
+
+    def held(self, tensor: int, box: Box) -> Array:
+        """Per element of the box, how many points of the tensor have been accumulated there (0: not held)."""
+        part = slices(box)
+        return np.where(self.owner[part] == tensor, self.count[part], 0)
+
+    def take(self, other: Buffer, tensor: int, where: Any) -> None:
+        """Copy elements from another buffer."""
+        self.owner[where] = tensor
+        for mine, theirs in zip(self.arrays, other.arrays, strict=True):
+            mine[where] = theirs[where]
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        return self.value, self.count, self.stamp, self.relative
+
+    def drop(self, tensor: int, where: Any) -> None:
+        """What was there is no longer held."""
+        gone = np.zeros(self.owner.shape, bool)
+        gone[where] = True
+        gone &= self.owner == tensor
+        self.owner[gone] = -1
+        self.count[gone] = 0
+
+
+@dataclass(slots=True)
+class OpenHold:
+    """A Hold between its entry and its exit: a buffer per tensor and instance, the box that each instance touches, and the
+    placement of each tensor along the axes, as its last write or collective left it."""
+
+    node: Hold
+    depth: int
+    scope: Scope
+    buffers: dict[str, dict[Instance, Buffer]] = field(default_factory=dict)
+    boxes: dict[str, dict[Instance, Box]] = field(default_factory=dict)
+    placements: dict[str, Placements] = field(default_factory=dict)
+
+    def buffer(self, tensor: str, member: Member) -> Buffer:
+        return self.buffers[tensor][member[: self.scope.siblings.width(self.depth)]]
+
+
+class Store:
+    """The workload's side of the simulation: tensors by number, what is accumulated over what, and the world outside."""
+
+    def __init__(self, workload: Workload, chip: Chip, arrays: Mapping[str, Array], dtype: Any, tally: Tally) -> None:
+        self.workload = workload
+        self.chip = chip
+        self.tally = tally
+        self.arrays = arrays
+        self.numbers = {name: number for number, name in enumerate(workload.tensors)}
+        self.producers = {name: op for op in workload.ops for name in op.outputs}
+        self.shapes = {t.name: tuple(workload.dims[d] for d in t.dims) for t in workload.tensors.values()}
+        self.dtypes = _dtypes(workload, arrays, dtype)
+        self.maxima = {op.scaled_by for op in workload.ops if op.scaled_by}
+        self.outputs = {name: np.full(self.shapes[name], np.nan, self.dtypes[name]) for name in workload.outputs}
+        self.stored = {name: np.zeros(self.shapes[name], bool) for name in workload.outputs}
+
+    def reduced(self, op: Op) -> tuple[str, ...]:
+        """Dims that an op accumulates over; a scatter adds up all its rows."""
+        if op.kind is OpKind.SCATTER:
+            kept = {dim for name in op.outputs for dim in self.workload.tensors[name].dims}
+            return tuple(dim for dim in op.dims if dim not in kept)
+        return self.workload.reduced(op)
+
+    def full(self, tensor: str) -> int:
+        """Points that a complete element of the tensor has seen."""
+        if tensor not in self.producers:
+            return 1
+        return int(np.prod([self.workload.dims[dim] for dim in self.reduced(self.producers[tensor])], dtype=int))
+
+    def monoid(self, op: Op) -> Monoid:
+        """How parts of the op's result are joined."""
+        return MONOID_DEFINITIONS[op.monoid if op.kind is OpKind.REDUCE else "sum"]
+
+    def stateful(self, op: Op) -> bool:
+        """The op carries a state whose parts cannot simply be put back later."""
+        return bool(op.scaled_by) or op.monoid in ("softmax", "welford")
+
+    def written(self, body: Node) -> dict[str, Op]:
+        """Tensors that ops in the body write, with the op."""
+        ops = [self.workload.op(node.op) for _, node in walk(body) if isinstance(node, Compute)]
+        return {name: op for op in ops for name in op.outputs}
+
+    def read(self, body: Node) -> set[str]:
+        """Tensors that ops or collectives in the body read."""
+        found: set[str] = set()
+        for _, node in walk(body):
+            if isinstance(node, Compute):
+                op = self.workload.op(node.op)
+                found.update(op.inputs, (op.scaled_by,) if op.scaled_by else ())
+            elif isinstance(node, Collective):
+                found.update(node.tensors)
+        return found
+
+
+def _dtypes(workload: Workload, arrays: Mapping[str, Array], dtype: Any) -> dict[str, Any]:
+    """The NumPy type of each tensor: complex behind a Fourier transform or a complex input, else ``dtype``."""
+    wide = np.result_type(dtype, np.complex64)
+    kinds = {name: wide if np.iscomplexobj(arrays[name]) else np.dtype(dtype) for name in workload.inputs}
+    for op in workload.ops:
+        spectral = op.kind is OpKind.FFT or any(np.issubdtype(kinds[name], np.complexfloating) for name in op.inputs)
+        kinds.update(dict.fromkeys(op.outputs, wide if spectral else np.dtype(dtype)))
+    return kinds
+
+
+def touched(store: Store, node: Node, tensor: str, scope: Scope) -> Iterator[tuple[Member, Box]]:
+    """The boxes of a tensor that each member touches inside a node: at its computes and its collectives. Loops in time
+    need no unrolling, for all their iterations together walk the whole range."""
+    match node:
+        case Temporal() | Hold():
+            yield from touched(store, node.body, tensor, scope)
+        case Spatial():
+            yield from touched(store, node.body, tensor, scope.spread(node))
+        case Series() | Overlap():
+            for child in node.children:
+                yield from touched(store, child, tensor, scope)
+        case Parallel() | Pipeline():
+            for index, child in enumerate(node.children):
+                yield from touched(store, child, tensor, scope.share((node.level, node.axis), node.shares, index))
+        case Compute():
+            op = store.workload.op(node.op)
+            if tensor in (*op.inputs, *op.outputs, op.scaled_by):
+                for member, ranges in scope.ranges.items():
+                    if not idle(ranges):
+                        yield member, region(store.workload.tensors[tensor], ranges)
+        case Collective():
+            if tensor in node.tensors:
+                for member, ranges in scope.ranges.items():
+                    yield member, region(store.workload.tensors[tensor], ranges)
+
+
+def enter(store: Store, node: Hold, scope: Scope) -> OpenHold:
+    """Open a Hold: make its buffers and fill what has to be filled."""
+    depth = store.chip.depth(node.memory)
+    hold = OpenHold(node, depth, scope)
+    _check_position(store, hold)
+    width = scope.siblings.width(depth)
+    instances = sorted({member[:width] for member in scope.ranges})
+    for group in node.tensors:
+        _check_group(store, node, group)
+        buffers = {i: Buffer(store.shapes[group[0]], np.result_type(*(store.dtypes[t] for t in group))) for i in instances}
+        live = dict.fromkeys(instances, 0)
+        for name in group:
+            hold.buffers[name] = buffers
+            hold.boxes[name] = boxes = {}
+            hold.placements[name] = {}
+            for member, box in touched(store, node.body, name, scope):
+                boxes[member[:width]] = hull(boxes.get(member[:width]), box)
+            for instance, box in boxes.items():
+                live[instance] = max(live[instance], size(box) * store.workload.tensors[name].word)
+        for instance in instances:
+            store.tally.allocate(node.memory, instance, live[instance] * node.buffers)
+    written, read = store.written(node.body), store.read(node.body)
+    for name in node.names:
+        if name in written:
+            if _revisited(store.reduced(written[name]), scope):
+                _fill(store, hold, name, skip=store.reduced(written[name]))
+        elif name in read:
+            _fill(store, hold, name)
+    return hold
+
+
+def leave(store: Store, hold: OpenHold) -> None:
+    """Close a Hold: drain what its body wrote, free its buffers."""
+    for name in store.written(hold.node.body):
+        if name in hold.node.names:
+            _drain(store, hold, name)
+    for group in hold.node.tensors:
+        for instance in hold.buffers[group[0]]:
+            sizes = (size(hold.boxes[t].get(instance, ((0, 0),))) * store.workload.tensors[t].word for t in group)
+            store.tally.allocate(hold.node.memory, instance, -max(sizes) * hold.node.buffers)
+
+
+def _check_position(store: Store, hold: OpenHold) -> None:
+    node, siblings = hold.node, hold.scope.siblings
+    for key, dim in hold.scope.split.items():
+        if siblings.depths[siblings.position(key)] > hold.depth:
+            raise IllegalMapping(
+                Fault(
+                    f"hold {node.memory}",
+                    f"a place outside the split of {dim} over {key[0]}.{key[1]}, which lies deeper than the memory",
+                    "a place inside it",
+                    "move the hold out of the spread, or hold in a deeper memory",
+                )
+            )
+    for name in node.names:
+        if name not in store.workload.tensors:
+            raise IllegalMapping(Fault(f"hold {node.memory}", "tensors of the workload", repr(name)))
+        outer = hold.scope.holds.get(name, ())
+        if outer and outer[-1].depth > hold.depth:
+            raise IllegalMapping(
+                Fault(f"hold {node.memory}: {name}", "a memory as deep as the hold around it or deeper", f"{outer[-1].node.memory} around it")
+            )
+        ends = not outer and (name in store.workload.outputs or name not in store.producers)
+        if ends and hold.depth != 0:
+            raise IllegalMapping(
+                Fault(
+                    f"hold {node.memory}: {name}",
+                    f"an outermost hold of {name} in a memory of {store.chip.levels[0].name}",
+                    f"none around {node.memory}",
+                    f"hold {name} further out first",
+                )
+            )
+
+
+def _check_group(store: Store, node: Hold, group: Sequence[str]) -> None:
+    for before, after in zip(group, group[1:], strict=False):
+        op = store.producers.get(after)
+        tensors = store.workload.tensors
+        made = op is not None and op.kind is OpKind.MAP and before in op.inputs and tensors[before].dims == tensors[after].dims
+        if not made:
+            raise IllegalMapping(
+                Fault(
+                    f"hold {node.memory}: {'|'.join(group)}",
+                    f"{after} to be a map of {before} over the same dims",
+                    "another op" if op else "an input",
+                    f"give {after} a buffer of its own",
+                )
+            )
+
+
+def _revisited(reduced: tuple[str, ...], scope: Scope) -> bool:
+    return any(dim in reduced and index for dim, index in scope.loops)
+
+
+def _parent(hold: OpenHold, tensor: str) -> OpenHold | None:
+    outer = hold.scope.holds.get(tensor, ())
+    return outer[-1] if outer else None
+
+
+def _fill(store: Store, hold: OpenHold, name: str, skip: tuple[str, ...] = ()) -> None:
+    """Copy each instance's box from the parent; ``skip`` are reduced dims: along an axis that splits one, only the first
+    member is filled."""
+    parent = _parent(hold, name)
+    siblings, number = hold.scope.siblings, store.numbers[name]
+    first = {siblings.position(key): hold.scope.axis(key)[0] for key, dim in hold.scope.split.items() if dim in skip}
+    where = f"fill of {name} into {hold.node.memory}"
+    if parent is None:
+        _load(store, hold, name, where)
+        return
+    moves = []
+    for instance, box in hold.boxes[name].items():
+        if not size(box) or any(instance[position] != index for position, index in first.items() if position < len(instance)):
+            continue
+        source = parent.buffers[name].get(instance[: siblings.width(parent.depth)])
+        if source is None or not source.held(number, box).all():
+            raise IllegalMapping(
+                Fault(
+                    where,
+                    f"{name}{_text(box)} to be there in {parent.node.memory}",
+                    "elements that are not written, or overwritten in place",
+                    f"write {name} earlier, or hold it further out",
+                )
+            )
+        hold.buffers[name][instance].take(source, number, slices(box))
+        moves.append(Move(instance, box, size(box)))
+    hold.placements[name] = dict(parent.placements[name])
+    word, key = store.workload.tensors[name].word, (name, "fill")
+    store.tally.read((parent.node.memory, *key), word, (parent.depth, hold.depth), moves)
+    store.tally.write((hold.node.memory, *key), word, (hold.depth, hold.depth), moves)
+
+
+def _load(store: Store, hold: OpenHold, name: str, where: str) -> None:
+    """The outermost Hold of an input finds it in its memory: nothing moves."""
+    if name in store.producers:
+        raise IllegalMapping(
+            Fault(where, f"a hold of {name} further out that has it", "none", f"hold {name} outside both its writer and its readers")
+        )
+    for instance, box in hold.boxes[name].items():
+        buffer, part = hold.buffers[name][instance], slices(box)
+        buffer.value[part] = store.arrays[name][part]
+        buffer.owner[part] = store.numbers[name]
+        buffer.count[part] = 1
+
+
+def _drain(store: Store, hold: OpenHold, name: str) -> None:
+    """Copy what each instance has to the parent (or, from the outermost Hold of an output, to the world outside)."""
+    parent = _parent(hold, name)
+    if parent is None and name not in store.workload.outputs:
+        return
+    siblings, number, depth = hold.scope.siblings, store.numbers[name], parent.depth if parent else -1
+    placements = hold.placements[name]
+    crossed = range(siblings.width(depth), siblings.width(hold.depth))
+    _check_partial(store, hold, name, [siblings.keys[i] for i in crossed])
+    parts = [
+        (instance, where)
+        for instance, where in _parts(store, hold, name)
+        if where.any()
+    ]
+    senders = first_holders(siblings.keys, crossed, placements, [instance for instance, _ in parts])
+    moves, done = [], {}
+    for instance, where in parts:
+        if instance not in senders:
+            continue
+        buffer = hold.buffers[name][instance]
+        if parent is None:
+            _deliver(store, name, buffer, where)
+            continue
+        target = instance[: siblings.width(parent.depth)]
+        fresh = done.setdefault(target, np.ones(where.shape, bool))
+        _merge_into(store, name, parent.buffers[name][target], buffer, where & fresh, where & ~fresh)
+        fresh &= ~where
+        moves.append(Move(instance, _bounds(where), int(where.sum())))
+    if parent is not None:
+        outer = set(siblings.keys[: siblings.width(parent.depth)])
+        parent.placements[name] = {key: value for key, value in placements.items() if key in outer}
+        word = store.workload.tensors[name].word
+        store.tally.read((hold.node.memory, name, "drain"), word, (hold.depth, hold.depth), moves)
+        store.tally.write((parent.node.memory, name, "drain"), word, (parent.depth, hold.depth), moves)
+
+
+def _parts(store: Store, hold: OpenHold, name: str) -> Iterator[tuple[Instance, Array]]:
+    number = store.numbers[name]
+    for instance, buffer in hold.buffers[name].items():
+        box = hold.boxes[name].get(instance)
+        if box is None or not size(box):
+            continue
+        if (buffer.owner[slices(box)] > -1).any() and not (buffer.owner[slices(box)] == number).any():
+            raise IllegalMapping(
+                Fault(
+                    f"drain of {name} from {hold.node.memory}",
+                    f"{name} to be there still",
+                    "a buffer overwritten in place",
+                    f"take {name} out of the group, or do not hold it further out",
+                )
+            )
+        yield instance, (buffer.owner == number) & (buffer.count > 0)
+
+
+def first_holders(
+    keys: Sequence[AxisKey], crossed: Iterable[int], placements: Placements, instances: Sequence[Instance]
+) -> set[Instance]:
+    """Of the instances that hold the same bytes along the crossed axes, the first; elsewhere all."""
+    same = [i for i in crossed if not isinstance(placements.get(keys[i], Replicate()), Shard | Partial)]
+    chosen: dict[Instance, Instance] = {}
+    for instance in sorted(instances):
+        chosen.setdefault(tuple(-1 if i in same else index for i, index in enumerate(instance)), instance)
+    return set(chosen.values())
+
+
+def _check_partial(store: Store, hold: OpenHold, name: str, crossed: Iterable[AxisKey]) -> None:
+    siblings = hold.scope.siblings
+    for key in crossed:
+        partial = hold.placements[name].get(key)
+        if not isinstance(partial, Partial):
+            continue
+        op = store.producers[name]
+        if siblings.reduction[siblings.position(key)] and store.monoid(op).adds and not store.stateful(op):
+            continue
+        raise IllegalMapping(
+            Fault(
+                f"drain of {name} from {hold.node.memory}",
+                f"Replicate, Shard or Single over {key[0]}.{key[1]}",
+                str(partial),
+                f"insert all-reduce {name} over {key[0]}.{key[1]} before the hold ends",
+            )
+        )
+
+
+def _merge_into(store: Store, name: str, target: Buffer, source: Buffer, fresh: Array, again: Array) -> None:
+    """Overwrite where the drain comes first, add where parts of other members came before."""
+    number = store.numbers[name]
+    target.take(source, number, fresh)
+    if again.any():
+        monoid = store.monoid(store.producers[name])
+        state, count = merge(
+            monoid, (target.value[again],), target.count[again], (source.value[again],), source.count[again]
+        )
+        target.value[again], target.count[again] = state[0], count
+
+
+def _deliver(store: Store, name: str, buffer: Buffer, where: Array) -> None:
+    if (buffer.count[where] != store.full(name)).any():
+        raise IllegalMapping(
+            Fault(
+                f"output {name}",
+                f"every element to be reduced over {store.full(name)} points",
+                f"elements that have seen {int(buffer.count[where].min())} to {int(buffer.count[where].max())}",
+                "complete the reduction before the outermost hold ends",
+            )
+        )
+    store.outputs[name][where] = buffer.value[where]
+    store.stored[name] |= where
+
+
+def _bounds(where: Array) -> Box:
+    if not where.ndim:
+        return ()
+    return tuple((int(index.min()), int(index.max()) + 1) for index in np.nonzero(where))
+
+
+def _text(box: Box) -> str:
+    return "[" + ", ".join(f"{start}:{stop}" for start, stop in box) + "]"

@@ -1,0 +1,165 @@
+"""Members, the instances of memories, ranges, boxes, and what a node of the tree sees of them.
+
+A member is a tuple of indices, one per axis of the chip, outermost first. The instance of a memory that it
+uses is the first part of that tuple: the indices of the memory's level and of the levels outside it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from halley.errors import Fault, IllegalMapping
+from halley.ir.hardware import Axis, Chip, Topology
+from halley.ir.mapping import Spatial
+from halley.ir.workload import Tensor
+
+if TYPE_CHECKING:
+    from halley.execute.holds import OpenHold
+
+Member: TypeAlias = tuple[int, ...]
+Instance: TypeAlias = tuple[int, ...]
+AxisKey: TypeAlias = tuple[str, str]
+Box: TypeAlias = tuple[tuple[int, int], ...]
+Ranges: TypeAlias = Mapping[str, tuple[int, int]]
+
+
+def region(tensor: Tensor, ranges: Ranges) -> Box:
+    """The box of a tensor that the ranges select."""
+    return tuple(ranges[dim] for dim in tensor.dims)
+
+
+def size(box: Box) -> int:
+    """Elements of a box.
+
+    >>> size(((2, 5), (0, 4)))
+    12
+    """
+    return math.prod(max(stop - start, 0) for start, stop in box)
+
+
+def slices(box: Box) -> tuple[slice, ...]:
+    return tuple(slice(start, stop) for start, stop in box)
+
+
+def hull(a: Box | None, b: Box) -> Box:
+    """The smallest box around two.
+
+    >>> hull(((0, 2), (0, 9)), ((2, 4), (3, 5)))
+    ((0, 4), (0, 9))
+    """
+    if a is None or not size(a):
+        return b
+    if not size(b):
+        return a
+    return tuple((min(p[0], q[0]), max(p[1], q[1])) for p, q in zip(a, b, strict=True))
+
+
+def idle(ranges: Ranges) -> bool:
+    """A member with an empty range sits the iteration out."""
+    return any(stop <= start for start, stop in ranges.values())
+
+
+class Siblings:
+    """The axes of a chip, and which of them lie between two depths."""
+
+    def __init__(self, chip: Chip) -> None:
+        self.chip = chip
+        self.keys: tuple[AxisKey, ...] = tuple((level, axis.name) for level, axis in chip.axes)
+        self.sizes = tuple(axis.size for _, axis in chip.axes)
+        names = [level.name for level in chip.levels]
+        self.depths = tuple(names.index(level) for level, _ in self.keys)
+        networks = [chip.level(level).network for level, _ in self.keys]
+        self.multicast = tuple(network is not None and network.multicast for network in networks)
+        self.reduction = tuple(network is not None and network.reduction for network in networks)
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        return tuple(itertools.product(*(range(count) for count in self.sizes)))
+
+    def width(self, depth: int) -> int:
+        """How many axes belong to levels at the depth or further out (depth -1: none)."""
+        return sum(1 for d in self.depths if d <= depth)
+
+    def position(self, key: AxisKey) -> int:
+        self.chip.axis(*key)
+        return self.keys.index(key)
+
+    def apart(self, who: Instance, depth: int) -> Instance:
+        """The indices of ``who`` on the axes deeper than the depth whose network cannot multicast."""
+        return tuple(who[i] for i in range(self.width(depth), len(who)) if not self.multicast[i])
+
+    def ports(self, outer: int, inner: int) -> tuple[tuple[str, int], ...]:
+        """(level, axes up to and with it) of each level with a port that bytes between the two depths pass."""
+        levels = enumerate(self.chip.levels)
+        return tuple((v.name, self.width(i)) for i, v in levels if outer < i <= inner and v.network and v.network.port)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a node sees: the range per member and dim (only members that take part), the loops around it, and the open Holds.
+
+    ``split``: the dim that each split axis splits. ``shares``: (first member, members) of an axis that a
+    `Parallel` or `Pipeline` divides. ``loops``: (dim, index of the iteration) of every loop in time.
+    ``holds``: the open Holds of each tensor, outermost first.
+    """
+
+    siblings: Siblings
+    ranges: Mapping[Member, Ranges]
+    split: Mapping[AxisKey, str] = field(default_factory=dict)
+    shares: Mapping[AxisKey, tuple[int, int]] = field(default_factory=dict)
+    loops: tuple[tuple[str, int], ...] = ()
+    holds: Mapping[str, tuple[OpenHold, ...]] = field(default_factory=dict)
+
+    def axis(self, key: AxisKey) -> tuple[int, int, Topology]:
+        """(first member, members, topology) of an axis as seen here."""
+        axis: Axis = self.siblings.chip.axis(*key)
+        first, count = self.shares.get(key, (0, axis.size))
+        # part of a ring lacks the link that closes it
+        topology = Topology.LINE if axis.topology is Topology.RING and count < axis.size else axis.topology
+        return first, count, topology
+
+    def spread(self, node: Spatial) -> Scope:
+        """Inside a `Spatial`."""
+        key = (node.level, node.axis)
+        where = f"spread {node.dim} by {node.tile} over {node.level}.{node.axis}"
+        position = self.siblings.position(key)
+        if key in self.split:
+            raise IllegalMapping(
+                Fault(where, f"an axis that is not split yet (it splits {self.split[key]})", "a second split", "use another axis")
+            )
+        first, count, _ = self.axis(key)
+        ranges = {}
+        for member, own in self.ranges.items():
+            start, stop = own[node.dim]
+            parts = -(-max(stop - start, 0) // node.tile)
+            if parts > count:
+                raise IllegalMapping(
+                    Fault(where, f"at most {count} parts", f"{parts}", f"use a tile of at least {-(-(stop - start) // count)}")
+                )
+            begin = min(start + (member[position] - first) * node.tile, stop)
+            ranges[member] = {**own, node.dim: (begin, min(begin + node.tile, stop))}
+        return replace(self, ranges=ranges, split={**self.split, key: node.dim})
+
+    def steps(self, dim: str, tile: int) -> int:
+        """Iterations of a loop in time: those of the member that needs most, for all move in lockstep."""
+        return max((-(-max(r[dim][1] - r[dim][0], 0) // tile) for r in self.ranges.values()), default=0)
+
+    def iteration(self, dim: str, tile: int, index: int) -> Scope:
+        """Inside iteration ``index`` of a loop in time."""
+        ranges = {}
+        for member, own in self.ranges.items():
+            start, stop = own[dim]
+            begin = min(start + index * tile, stop)
+            ranges[member] = {**own, dim: (begin, min(begin + tile, stop))}
+        return replace(self, ranges=ranges, loops=(*self.loops, (dim, index)))
+
+    def share(self, key: AxisKey, shares: tuple[int, ...], index: int) -> Scope:
+        """Inside child ``index`` of a `Parallel` or `Pipeline`."""
+        position = self.siblings.position(key)
+        first = self.axis(key)[0] + sum(shares[:index])
+        ranges = {m: r for m, r in self.ranges.items() if first <= m[position] < first + shares[index]}
+        return replace(self, ranges=ranges, shares={**self.shares, key: (first, shares[index])})

@@ -1,0 +1,31 @@
+"""Energy: action counts times energy per action."""
+
+from __future__ import annotations
+
+from halley.formulas.numbers import Number
+
+
+def action_energy(count: Number, per_action: Number) -> Number:
+    """Energy of an action.
+
+    .. math:: E = n e
+
+    Symbols: n [B or op] bytes moved or operations done, e [J/B or J/op]. Source: definition.
+
+    >>> action_energy(10, 0.5)
+    5.0
+    """
+    return count * per_action
+
+
+def static_energy(power: Number, time: Number) -> Number:
+    """Energy that leaks while the work runs.
+
+    .. math:: E = P t
+
+    Symbols: P [W] static power, t [s] time. Source: definition.
+
+    >>> static_energy(2.0, 3.0)
+    6.0
+    """
+    return power * time

@@ -1,0 +1,69 @@
+"""The few helpers that let one equation run on Python numbers and on NumPy arrays.
+
+Whole numbers stay exact: Python integers without limit, arrays as float64 below 2**53, where the
+quotient of two whole numbers is never rounded across an integer.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+
+Number: TypeAlias = Any
+"""A whole number, a float, or a NumPy float64 array of either."""
+
+
+def floor_div(a: Number, b: Number) -> Number:
+    """Whole part of a / b for non-negative a, positive b.
+
+    >>> floor_div(13, 5), floor_div(np.array([13.0, 15.0]), 5.0).tolist()
+    (2, [2.0, 3.0])
+    """
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.floor(a / b)
+    return a // b
+
+
+def ceil_div(a: Number, b: Number) -> Number:
+    """Tiles of b needed to cover a.
+
+    >>> ceil_div(13, 5), ceil_div(np.array([13.0, 15.0]), 5.0).tolist()
+    (3, [3.0, 3.0])
+    """
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.ceil(a / b)
+    return -(-a // b)
+
+
+def minimum(a: Number, b: Number) -> Number:
+    """The smaller, elementwise.
+
+    >>> minimum(3, 2)
+    2
+    """
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.minimum(a, b)
+    return b if b < a else a
+
+
+def maximum(a: Number, b: Number) -> Number:
+    """The larger, elementwise.
+
+    >>> maximum(3, 2)
+    3
+    """
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.maximum(a, b)
+    return b if b > a else a
+
+
+def positive(a: Number) -> Number:
+    """1 where a > 0, else 0.
+
+    >>> positive(3), positive(np.array([0.0, 2.0])).tolist()
+    (1, [0.0, 1.0])
+    """
+    if isinstance(a, np.ndarray):
+        return (a > 0).astype(np.float64)
+    return 1 if a > 0 else 0

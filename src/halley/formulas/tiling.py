@@ -1,0 +1,152 @@
+"""Sums over the tiles of one dim: the arithmetic under every count.
+
+A dim's extent is cut by a chain of splits, outermost first, each with a tile size; the last tile of a split is ragged.
+Every traffic, work and visit count of a mapping is a product over dims of such sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from halley.formulas.numbers import Number, ceil_div, floor_div, minimum, positive
+
+
+class Split(NamedTuple):
+    """One split: ``tile`` size [points] and whether all its tiles are summed or only the first is taken."""
+
+    tile: Number
+    summed: bool
+
+
+def over_tiles(extent: Number, splits: Sequence[Split], leaf: Callable[[Number], Number]) -> Number:
+    """Sum of ``leaf(size)`` over the innermost tiles that the splits select.
+
+    .. math:: W(e; t, \\ldots) = \\lfloor e/t \\rfloor W(t; \\ldots) + W(e \\bmod t; \\ldots)
+
+    where a split that is not summed takes ``W(min(e, t); ...)`` instead, and ``W(e) = leaf(e)``, with ``leaf(0) = 0``.
+    Symbols: e [points] the extent, t [points] the tile. Exact, ragged tiles included. Linear in the number of splits: the
+    sum over a full tile of each split is found once, innermost first. Source: counting argument, docs/model.md.
+
+    >>> over_tiles(13, [Split(5, True), Split(2, True)], lambda size: 1)   # 2+2+1 | 2+2+1 | 2+1
+    8
+    >>> over_tiles(13, [Split(5, True), Split(3, False)], lambda size: size)  # 3 | 3 | 3
+    9
+    """
+    full: list[Number] = [0] * len(splits)
+    for index in range(len(splits) - 1, -1, -1):
+        full[index] = _cascade(splits[index].tile, splits, full, index + 1, leaf)
+    return _cascade(extent, splits, full, 0, leaf)
+
+
+def _cascade(
+    extent: Number, splits: Sequence[Split], full: Sequence[Number], start: int, leaf: Callable[[Number], Number]
+) -> Number:
+    """Peel whole tiles off the extent, split by split; what remains runs on into the next split."""
+    total: Number = 0
+    for index in range(start, len(splits)):
+        tile, summed = splits[index]
+        if summed:
+            whole = floor_div(extent, tile)
+            total = total + whole * full[index]
+            extent = extent - whole * tile
+        else:
+            extent = minimum(extent, tile)
+    return total + leaf(extent)
+
+
+def visits(extent: Number, splits: Sequence[Split]) -> Number:
+    """How many tiles the splits select.
+
+    .. math:: V = W(e) \\text{ with leaf } [e > 0]
+
+    Source: `over_tiles`.
+
+    >>> visits(13, [Split(5, True)])
+    3
+    """
+    return over_tiles(extent, splits, positive)
+
+
+def covered(extent: Number, splits: Sequence[Split]) -> Number:
+    """Points in the tiles that the splits select; all of the extent where every split is summed.
+
+    .. math:: C = W(e) \\text{ with leaf } e
+
+    Source: `over_tiles`.
+
+    >>> covered(13, [Split(5, True), Split(2, False)])
+    6
+    """
+    if all(split.summed for split in splits):
+        return extent
+    return over_tiles(extent, splits, lambda size: size)
+
+
+def folds(extent: Number, splits: Sequence[Split], width: Number) -> Number:
+    """Passes that ``width`` rows, columns or lanes need, summed over tiles: each ragged tile rounds up.
+
+    .. math:: F = W(e) \\text{ with leaf } \\lceil e / w \\rceil
+
+    Source: `over_tiles`.
+
+    >>> folds(13, [Split(5, True)], 4)   # 5 -> 2, 5 -> 2, 3 -> 1
+    5
+    """
+    return over_tiles(extent, splits, lambda size: ceil_div(size, width))
+
+
+def first_tile(extent: Number, splits: Sequence[Split]) -> Number:
+    """Size of the first innermost tile, which no other exceeds.
+
+    .. math:: e_1 = \\min(e, t_1, t_2, \\ldots)
+
+    Source: docs/model.md.
+
+    >>> first_tile(13, [Split(5, True), Split(8, True)])
+    5
+    """
+    for tile, _ in splits:
+        extent = minimum(extent, tile)
+    return extent
+
+
+def sizes(extent: Number, splits: Sequence[Split]) -> list[tuple[Number, Number]]:
+    """(size, how many) of the innermost tiles selected; sizes of zero are kept for arrays, dropped for numbers.
+
+    Source: `over_tiles`, its terms kept apart.
+
+    >>> sizes(13, [Split(5, True), Split(2, True)])
+    [(2, 4), (1, 2), (2, 1), (1, 1)]
+    """
+    if not splits:
+        return [(extent, 1)]
+    (tile, summed), rest = splits[0], splits[1:]
+    if not summed:
+        return sizes(minimum(extent, tile), rest)
+    whole = floor_div(extent, tile)
+    ragged = extent - whole * tile
+    found = [(size, count * whole) for size, count in sizes(tile, rest)]
+    found += [(size, count * positive(ragged)) for size, count in sizes(ragged, rest)]
+    return [(s, c) for s, c in found if not (isinstance(c, int) and (c == 0 or s == 0))]
+
+
+def reach(extent: Number, splits: Sequence[Split]) -> Number:
+    """End of the box, counted from its start, that the selected tiles touch: the last tile of a summed split, the
+    first of another.
+
+    .. math:: H(e; t, \\ldots) = t \\lfloor (e-1)/t \\rfloor + H(e - t \\lfloor (e-1)/t \\rfloor; \\ldots)
+
+    Source: docs/model.md, footprint of a distributed Hold.
+
+    >>> reach(13, [Split(5, True), Split(2, False)])
+    12
+    """
+    start: Number = 0
+    for tile, summed in splits:
+        if summed:
+            skip = tile * floor_div(extent - 1, tile)
+            start, extent = start + skip, extent - skip
+        else:
+            extent = minimum(extent, tile)
+    return start + extent

@@ -1,0 +1,86 @@
+"""How the times of transfers, phases and pipelines combine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from halley.formulas.numbers import Number, maximum
+
+
+def busy_time(traffic: Number, bandwidth: Number) -> Number:
+    """Time that a port works.
+
+    .. math:: t = D / B
+
+    Symbols: D [B] traffic, B [B/s] bandwidth. Source: definition.
+
+    >>> busy_time(256, 64)
+    4.0
+    """
+    return traffic / bandwidth
+
+
+def transfer_time(latency: Number, *port_times: Number) -> Number:
+    """Time of one tile's transfer, cut through: the slowest port, after the latency.
+
+    .. math:: t = \\lambda + \\max_p t_p
+
+    Symbols: lambda [s] latency, t_p [s] time at port p. Source: docs/model.md.
+
+    >>> transfer_time(2, 5, 7, 3)
+    9
+    """
+    return latency + longest(port_times)
+
+
+def phase_time(entries: Number, ramp_up: Number, ramp_down: Number, work: Number, busy: Iterable[Number]) -> Number:
+    """Total time of a phase: compulsory ramps, then the slowest of its own work and every resource.
+
+    .. math:: T = n (U + V) + \\max(W, \\max_r b_r)
+
+    Symbols: n [1] entries, U, V [s] first fill and last drain of one entry, W [s] time of the work inside, b_r [s] busy time of
+    resource r. Holds for: double-buffered tiles of equal size; with ragged tiles the maximum is taken over totals, a lower value than the sum of
+    maxima by at most one tile's imbalance. Source: docs/model.md.
+
+    >>> phase_time(2, 3, 4, 50, [60, 10])
+    74
+    """
+    return entries * (ramp_up + ramp_down) + maximum(work, longest(tuple(busy)))
+
+
+def pipeline_time(stages: Sequence[Number], tiles: Number) -> Number:
+    """Total time of a pipeline whose stages' totals over all tiles are given.
+
+    .. math:: T = \\max_i T_i + \\frac{\\sum_i T_i - \\max_i T_i}{N}
+
+    Symbols: T_i [s] total of stage i over N [1] tiles. Source: fill + (N - 1) x slowest + drain, for equal tiles.
+
+    >>> pipeline_time([40, 20, 30], 10)   # 2 + 3 fill and drain + 40
+    45.0
+    """
+    slowest = longest(stages)
+    return slowest + (total(stages) - slowest) / tiles
+
+
+def longest(times: Iterable[Number]) -> Number:
+    """The largest of the times, 0 for none.
+
+    >>> longest([3, 5, 4])
+    5
+    """
+    result: Number = 0
+    for time in times:
+        result = maximum(result, time)
+    return result
+
+
+def total(times: Iterable[Number]) -> Number:
+    """The sum, on numbers and arrays.
+
+    >>> total([3, 5])
+    8
+    """
+    result: Number = 0
+    for time in times:
+        result = result + time
+    return result

@@ -1,0 +1,162 @@
+"""Scaled dot-product attention: multi-head, grouped-query and multi-query, prefill and decode.
+
+Dims: h = KV heads of all sequences, m = query rows that share a KV head, n = keys, d = head dim, e = value head dim.
+
+- index of h: ``sequence * kv_heads + kv_head``;
+- index of m: ``query_head_in_group * queries + query``, with ``heads / kv_heads`` query heads in a group: the rows of a group
+  are stacked, so that K and V of a KV head are read once for all of them.
+"""
+
+from __future__ import annotations
+
+import math
+
+from halley.errors import Fault
+from halley.ir.workload import Op, Workload
+from halley.workloads.graph import STATISTIC, contract, elementwise, reduction, tensors
+from halley.workloads.parameters import SIZE_LIMIT, Rule, WorkloadKind, algorithm, check, element_type, flag, size
+
+
+def attention(
+    batch: int,
+    heads: int,
+    kv_heads: int,
+    queries: int,
+    keys: int,
+    head_dim: int,
+    value_dim: int | None = None,
+    causal: bool = False,
+    variant: str = "plain",
+    dtype: str = "bf16",
+) -> Workload:
+    """``O = softmax(scale Q K^T + mask) V`` with ``scale = 1 / sqrt(head_dim)`` (Vaswani et al., arXiv 1706.03762).
+
+    ``kv_heads == heads`` is MHA, ``1 < kv_heads < heads`` GQA (arXiv 2305.13245), ``kv_heads == 1`` MQA (arXiv 1911.02150).
+    ``queries == keys`` is prefill; ``queries == 1`` decode against a KV cache of ``keys``. A causal mask lets query i see
+    the keys up to ``i + keys - queries``: the queries are the last positions. Masked scores are computed, then masked.
+
+    - plain: ``mx; E = exp(S2 - mx); z; P = E / z; O = P V``.
+    - deferred: the division moves behind the second GEMM: ``U = E V; O = U / z``.
+    - online: ``(mx, z)`` run along with the keys, ``U`` is rescaled when the maximum grows (arXiv 2112.05682, 2205.14135).
+
+    >>> work = attention(batch=2, heads=8, kv_heads=2, queries=1, keys=100, head_dim=64)
+    >>> dict(work.dims)
+    {'h': 4, 'm': 4, 'n': 100, 'd': 64, 'e': 64}
+
+    Raises BadInput with every fault of the arguments.
+    """
+    given: dict[str, object] = {
+        "batch": batch,
+        "heads": heads,
+        "kv_heads": kv_heads,
+        "queries": queries,
+        "keys": keys,
+        "head_dim": head_dim,
+        "value_dim": head_dim if value_dim is None else value_dim,
+        "causal": causal,
+        "variant": variant,
+        "dtype": dtype,
+    }
+    check(ATTENTION, given)
+    constants = {"scale": 1.0 / math.sqrt(head_dim)}
+    if causal:
+        constants |= {"queries": float(queries), "offset": float(keys - queries), "causal": 1.0}
+    scores = (
+        contract("scores", "Q K", "S", "h m d n"),
+        elementwise("scale", "scale_mask" if causal else "scale", "S", "S2", "h m n", constants=constants),
+    )
+    steps, made, kernels = _softmax_and_values(variant)
+    return Workload(
+        ATTENTION.name,
+        {
+            "h": batch * kv_heads,
+            "m": heads // kv_heads * queries,
+            "n": keys,
+            "d": head_dim,
+            "e": head_dim if value_dim is None else value_dim,
+        },
+        tensors(dtype, {"Q": "h m d", "K": "h n d", "V": "h n e", "S": "h m n", "S2": "h m n"} | made)
+        | tensors(STATISTIC, {"mx": "h m", "z": "h m"}),
+        (*scores, *steps),
+        ("O",),
+        kernels=(("scores",), *kernels),
+        variant=variant,
+        parameters=given,
+    )
+
+
+def _softmax_and_values(variant: str) -> tuple[tuple[Op, ...], dict[str, str], tuple[tuple[str, ...], ...]]:
+    """All that follows the scaled scores S2: the ops, the dims of the tensors that they make, the kernels."""
+    matrix, result = "h m n", "h m e"
+    two_passes = (
+        reduction("max", "max", "S2", "mx", matrix),
+        elementwise("exp", "exp_difference", "S2 mx", "E", matrix),
+        reduction("sum", "sum", "E", "z", matrix),
+    )
+    late_division = elementwise("divide", "divide", "U z", "O", result)
+    match variant:
+        case "plain":
+            ops: tuple[Op, ...] = (
+                *two_passes,
+                elementwise("divide", "divide", "E z", "P", matrix),
+                contract("values", "P V", "O", "h m n e"),
+            )
+            kernels: tuple[tuple[str, ...], ...] = (("scale", "max", "exp", "sum", "divide"), ("values",))
+            return ops, {"E": matrix, "P": matrix, "O": result}, kernels
+        case "deferred":
+            ops = (*two_passes, contract("values", "E V", "U", "h m n e"), late_division)
+            kernels = (("scale", "max", "exp", "sum"), ("values",), ("divide",))
+        case _:
+            ops = (
+                reduction("statistics", "softmax", "S2", "mx z", matrix),
+                elementwise("exp", "exp_difference", "S2 mx", "E", matrix, running="mx"),
+                contract("values", "E V", "U", "h m n e", scaled_by="mx"),
+                late_division,
+            )
+            kernels = (("scale", "statistics", "exp"), ("values",), ("divide",))
+    return ops, {"E": matrix, "U": result, "O": result}, kernels
+
+
+def _grouped(heads: int, kv_heads: int) -> Fault | None:
+    if heads % kv_heads == 0:
+        return None
+    return Fault("workload attention, parameter kv_heads", f"a divisor of heads ({heads})", str(kv_heads))
+
+
+def _visible(causal: bool, queries: int, keys: int) -> Fault | None:
+    if not causal or queries <= keys:
+        return None
+    remedy = "count the new tokens in keys as well; the first rows would see no key"
+    return Fault("workload attention, parameter queries", f"at most keys ({keys}) under a causal mask", str(queries), remedy)
+
+
+def _folded(batch: int, heads: int, kv_heads: int, queries: int) -> Fault | None:
+    """The dims h and m are products; each must stay a size."""
+    largest = max(batch * kv_heads, heads // kv_heads * queries)
+    if largest <= SIZE_LIMIT:
+        return None
+    return Fault("workload attention", f"batch x kv_heads and heads / kv_heads x queries of at most {SIZE_LIMIT}", str(largest))
+
+
+ATTENTION = WorkloadKind(
+    "attention",
+    "softmax(scale Q K^T + mask) V",
+    attention,
+    (
+        size("batch", "sequences"),
+        size("heads", "query heads"),
+        size("kv_heads", "key and value heads; divides heads"),
+        size("queries", "query tokens per sequence; 1 in decode"),
+        size("keys", "keys per sequence, the KV cache included"),
+        size("head_dim", "head dim of queries and keys"),
+        size("value_dim", "head dim of values; head_dim unless given", None),
+        flag("causal", "mask the keys behind each query", False),
+        algorithm("plain", "deferred", "online"),
+        element_type(),
+    ),
+    (
+        Rule(("heads", "kv_heads"), _grouped),
+        Rule(("causal", "queries", "keys"), _visible),
+        Rule(("batch", "heads", "kv_heads", "queries"), _folded),
+    ),
+)

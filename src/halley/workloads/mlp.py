@@ -1,0 +1,46 @@
+"""The gated feed-forward block of today's language models."""
+
+from __future__ import annotations
+
+from halley.ir.workload import Workload
+from halley.workloads.graph import contract, elementwise, tensors
+from halley.workloads.parameters import WorkloadKind, check, element_type, size
+
+
+def gated_mlp(tokens: int, model: int, hidden: int, dtype: str = "bf16") -> Workload:
+    """``Y = (silu(X Wg) * (X Wu)) Wd``, the SwiGLU block (Shazeer, arXiv 2002.05202).
+
+    Dims: tokens m, model k (contracted) and n (made; the same extent under a name of its own), hidden f.
+
+    >>> gated_mlp(tokens=4, model=5, hidden=6).macs() == 3 * 4 * 5 * 6
+    True
+
+    Raises BadInput with every fault of the arguments.
+    """
+    given: dict[str, object] = {"tokens": tokens, "model": model, "hidden": hidden, "dtype": dtype}
+    check(GATED_MLP, given)
+    return Workload(
+        GATED_MLP.name,
+        {"m": tokens, "k": model, "f": hidden, "n": model},
+        tensors(
+            dtype,
+            {"X": "m k", "Wg": "k f", "Wu": "k f", "Wd": "f n", "G": "m f", "U": "m f", "H": "m f", "Y": "m n"},
+        ),
+        (
+            contract("gate", "X Wg", "G", "m k f"),
+            contract("up", "X Wu", "U", "m k f"),
+            elementwise("activate", "silu_mul", "G U", "H", "m f"),
+            contract("down", "H Wd", "Y", "m f n"),
+        ),
+        ("Y",),
+        kernels=(("gate",), ("up",), ("activate",), ("down",)),
+        parameters=given,
+    )
+
+
+GATED_MLP = WorkloadKind(
+    "gated-mlp",
+    "(silu(X Wg) * (X Wu)) Wd",
+    gated_mlp,
+    (size("tokens", "tokens"), size("model", "model dim"), size("hidden", "hidden dim"), element_type()),
+)

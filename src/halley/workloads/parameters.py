@@ -1,0 +1,157 @@
+"""Parameters of workload builders: what each kind of workload asks for, and the check of what it is given.
+
+A `WorkloadKind` pairs a builder with the description of its arguments. Every builder checks its arguments against its kind, so a
+direct call, a file and a command line meet the same rules; `faults` finds all that is wrong at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from typing import assert_never
+
+from halley.errors import BadInput, Fault, did_you_mean
+from halley.ir.workload import DTYPE_BYTES, Workload
+
+SIZE_LIMIT = 2**40
+"""Largest extent of a dim: beyond it byte counts leave 64-bit integers, and no machine holds the tensor."""
+
+
+class ParameterType(StrEnum):
+    """What a parameter holds."""
+
+    SIZE = "size"  # a whole number from 1 to SIZE_LIMIT
+    FLAG = "flag"  # true or false
+    CHOICE = "choice"  # one of `choices`
+
+
+class Absent(Enum):
+    """`REQUIRED` marks a parameter without default (None is a default: "derived from the others")."""
+
+    REQUIRED = "required"
+
+
+REQUIRED = Absent.REQUIRED
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One argument of a builder: its name, type, one-line meaning, default and, for a choice, the words."""
+
+    name: str
+    type: ParameterType
+    meaning: str
+    default: int | bool | str | Absent | None = REQUIRED
+    choices: tuple[str, ...] = ()
+
+    @property
+    def required(self) -> bool:
+        return self.default is REQUIRED
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A condition on several parameters; ``check`` gets the values of ``needs``, once each alone is right."""
+
+    needs: tuple[str, ...]
+    check: Callable[..., Fault | None]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadKind:
+    """A compound operation that can be asked for by name."""
+
+    name: str
+    meaning: str
+    builder: Callable[..., Workload]
+    parameters: tuple[Parameter, ...]
+    rules: tuple[Rule, ...] = ()
+
+    def parameter(self, name: str) -> Parameter | None:
+        return next((item for item in self.parameters if item.name == name), None)
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """Names of the algorithmic variants; empty where there is only one algorithm."""
+        variant = self.parameter("variant")
+        return variant.choices if variant else ()
+
+
+def size(name: str, meaning: str, default: int | Absent | None = REQUIRED) -> Parameter:
+    """A whole number from 1 to `SIZE_LIMIT`."""
+    return Parameter(name, ParameterType.SIZE, meaning, default)
+
+
+def flag(name: str, meaning: str, default: bool | Absent = REQUIRED) -> Parameter:
+    """True or false."""
+    return Parameter(name, ParameterType.FLAG, meaning, default)
+
+
+def algorithm(*choices: str) -> Parameter:
+    """The algorithm; the first choice is the default."""
+    return Parameter("variant", ParameterType.CHOICE, "algorithm", choices[0], choices)
+
+
+def element_type(default: str = "bf16") -> Parameter:
+    """The element type of all tensors but the statistics, which are fp32, and indices, which are int32."""
+    return Parameter("dtype", ParameterType.CHOICE, "element type", default, tuple(DTYPE_BYTES))
+
+
+def value_fault(where: str, parameter: Parameter, value: object) -> Fault | None:
+    """What is wrong with one value on its own, or None.
+
+    >>> print(value_fault("workload gemm", size("m", "rows"), 0))
+    workload gemm, parameter m: expected a whole number from 1 to 1099511627776; got 0
+    """
+    if value is None and parameter.default is None:
+        return None
+    at = f"{where}, parameter {parameter.name}"
+    match parameter.type:
+        case ParameterType.SIZE:
+            if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= SIZE_LIMIT:
+                return None
+            return Fault(at, f"a whole number from 1 to {SIZE_LIMIT}", repr(value))
+        case ParameterType.FLAG:
+            return None if isinstance(value, bool) else Fault(at, "true or false", repr(value))
+        case ParameterType.CHOICE:
+            if isinstance(value, str) and value in parameter.choices:
+                return None
+            return Fault(at, "a known word", repr(value), did_you_mean(str(value), parameter.choices))
+        case _:
+            assert_never(parameter.type)
+
+
+def faults(kind: WorkloadKind, given: Mapping[str, object]) -> list[Fault]:
+    """All that is wrong with the arguments: unknown, missing and bad ones, and broken rules between the good ones."""
+    where = f"workload {kind.name}"
+    found: list[Fault] = []
+    known = [parameter.name for parameter in kind.parameters]
+    for name in given:
+        if name not in known:
+            found.append(Fault(where, "known parameters", repr(name), did_you_mean(str(name), known)))
+    valid: dict[str, object] = {}
+    for parameter in kind.parameters:
+        if parameter.name not in given and parameter.required:
+            remedy = f"give {parameter.name}: {parameter.meaning}"
+            found.append(Fault(where, f"parameter {parameter.name} ({parameter.type})", "nothing", remedy))
+            continue
+        value = given.get(parameter.name, parameter.default)
+        fault = value_fault(where, parameter, value)
+        if fault:
+            found.append(fault)
+        else:
+            valid[parameter.name] = value
+    for rule in kind.rules:
+        if all(need in valid for need in rule.needs):
+            broken = rule.check(*(valid[need] for need in rule.needs))
+            if broken:
+                found.append(broken)
+    return found
+
+
+def check(kind: WorkloadKind, given: Mapping[str, object]) -> None:
+    """Raise `BadInput` with every fault of the arguments, if there is one."""
+    found = faults(kind, given)
+    if found:
+        raise BadInput(found)

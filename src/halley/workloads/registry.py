@@ -1,0 +1,57 @@
+"""Workloads by name, as files and the command line ask for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from halley.errors import BadInput, Fault, did_you_mean
+from halley.ir.workload import Workload
+from halley.workloads.attention import ATTENTION
+from halley.workloads.blocks import EMBEDDING, GATED_SCAN, MERGE_HEADS, POWER_SPECTRUM, SCATTER_ADD
+from halley.workloads.gemm import GEMM, GEMM_LAYERNORM, GEMM_RMSNORM, GEMM_SOFTMAX
+from halley.workloads.mlp import GATED_MLP
+from halley.workloads.parameters import WorkloadKind, check, faults
+
+WORKLOADS: dict[str, WorkloadKind] = {
+    "gemm": GEMM,
+    "gemm-softmax": GEMM_SOFTMAX,
+    "gemm-layernorm": GEMM_LAYERNORM,
+    "gemm-rmsnorm": GEMM_RMSNORM,
+    "attention": ATTENTION,
+    "gated-mlp": GATED_MLP,
+    "gated-scan": GATED_SCAN,
+    "power-spectrum": POWER_SPECTRUM,
+    "embedding": EMBEDDING,
+    "scatter-add": SCATTER_ADD,
+    "merge-heads": MERGE_HEADS,
+}
+"""Every kind of workload by the name that files and the command line use."""
+
+
+def build(kind: str, parameters: Mapping[str, object]) -> Workload:
+    """The workload of that kind.
+
+    >>> build("gemm", {"m": 4, "n": 5, "k": 6}).macs()
+    120
+
+    Raises BadInput: an unknown kind, or every unknown, missing, mistyped, out-of-range and contradictory parameter at once.
+    """
+    if kind not in WORKLOADS:
+        raise BadInput(Fault("workload", "a known kind", repr(kind), did_you_mean(str(kind), WORKLOADS)))
+    check(WORKLOADS[kind], parameters)
+    return WORKLOADS[kind].builder(**parameters)
+
+
+def variants(workload: Workload) -> tuple[Workload, ...]:
+    """All algorithmic variants of the same compound op, the workload itself among them.
+
+    A workload that is not what its builder makes of its parameters (written by hand, or rewritten since) is its only variant.
+
+    >>> [work.variant for work in variants(build("gemm-softmax", {"m": 4, "n": 5, "k": 6}))]
+    ['plain', 'online']
+    """
+    kind = WORKLOADS.get(workload.name)
+    if kind is None or not kind.variants or faults(kind, workload.parameters):
+        return (workload,)
+    family = tuple(build(kind.name, {**workload.parameters, "variant": variant}) for variant in kind.variants)
+    return family if workload in family else (workload,)
