@@ -4,8 +4,8 @@
 turns a scope into numbers. With tiles that are arrays, the results are arrays: put the choices for each dim on an array axis of its
 own, and only the last products have the full shape.
 
-A *relaxed* dim stands for all its choices at once: each of its quantities is replaced by the least one over the choices (the largest where it is subtracted).
-Every cost is monotone in these quantities, so the result bounds all choices from below, by the same formulas.
+A *relaxed* array axis stands for all its choices at once: each sum is replaced by the least one along it (the largest where it is
+subtracted). Every cost is monotone in these sums, so the result bounds all choices from below, by the same formulas.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ class Scope:
 class Counter:
     """Counts for one workload on one chip. Keeps each dim's sums, as many traffic terms need the same ones."""
 
-    def __init__(self, workload: Workload, chip: Chip, relaxed: Iterable[str] = ()) -> None:
+    def __init__(self, workload: Workload, chip: Chip, relaxed: tuple[int, ...] = ()) -> None:
         self.workload = workload
         self.chip = chip
-        self.relaxed = frozenset(relaxed)
+        self.relaxed = relaxed
         self.leaf_depth = len(chip.levels) - 1
         self._axis_size = {(level, axis.name): axis.size for level, axis in chip.axes}
         depth = {level.name: index for index, level in enumerate(chip.levels)}
@@ -125,14 +125,19 @@ class Counter:
         splits = [Split(loop.tile, loop.axis is not None) for loop in loops if loop.dim == dim]
         return self._keep(dim, "span", splits, covered)
 
+    def kept(self, dim: str, loops: tuple[Loop, ...], within: Axes) -> Number:
+        """Points of the dim that one instance keeps: the first tile, of every member along axes deeper than ``within``."""
+        splits = [Split(loop.tile, loop.axis is not None and loop.axis not in within) for loop in loops if loop.dim == dim]
+        return self._keep(dim, "kept", splits, covered)
+
     def reach(self, dim: str, loops: tuple[Loop, ...]) -> Number:
         """Largest box that member 0 touches in the dim, over all iterations of the loops' temporal splits."""
         return self._sum(dim, loops, frozenset(), reach, "reach")
 
     def sizes(self, dim: str, loops: tuple[Loop, ...], summed: Axes) -> list[tuple[Number, Number]]:
         """(size, how many) of the dim's tiles."""
-        if dim in self.relaxed:  # the least total at the least size stands for all choices
-            return [(self.first_tile(dim, loops), self.visits(dim, loops, summed))]
+        if self._open(dim, loops):  # a point per visit, as often as the least number of visits, bounds all choices
+            return [(1, self.visits(dim, loops, summed))]
         return sizes(self.workload.dims[dim], self._splits(dim, loops, summed))
 
     def boxes(
@@ -193,10 +198,15 @@ class Counter:
         key = (dim, name, upper, tuple((id(split.tile), split.summed) for split in splits))
         if key not in self._kept:
             # the splits are kept too: a freed tile's id could be given to another
-            self._kept[key] = (self._relax(dim, formula(self.workload.dims[dim], splits), upper), splits)
+            self._kept[key] = (self._relax(formula(self.workload.dims[dim], splits), upper), splits)
         return self._kept[key][0]
 
-    def _relax(self, dim: str, value: Number, upper: bool) -> Number:
-        if dim in self.relaxed and isinstance(value, np.ndarray):
-            return float(value.max()) if upper else float(value.min())
+    def _open(self, dim: str, loops: tuple[Loop, ...]) -> bool:
+        """Whether the dim's tiles vary along a relaxed array axis."""
+        tiles = (loop.tile for loop in loops if loop.dim == dim and isinstance(loop.tile, np.ndarray))
+        return any(tile.ndim > axis and tile.shape[axis] > 1 for tile in tiles for axis in self.relaxed)
+
+    def _relax(self, value: Number, upper: bool) -> Number:
+        if self.relaxed and isinstance(value, np.ndarray) and value.ndim:
+            return value.max(axis=self.relaxed, keepdims=True) if upper else value.min(axis=self.relaxed, keepdims=True)
         return value

@@ -48,11 +48,11 @@ class _Cost:
     down: Number = 0
 
 
-def evaluate(workload: Workload, chip: Chip, tree: Node, relaxed: Iterable[str] = ()) -> Estimate:
+def evaluate(workload: Workload, chip: Chip, tree: Node, relaxed: tuple[int, ...] = ()) -> Estimate:
     """Cost of a mapping, which must be legal (`halley.rewrite.legality.check`); capacity is not checked here.
 
-    Tiles may be arrays that broadcast together: the result then has an entry per mapping. Dims in ``relaxed`` have their choices of
-    tiles on an array and contribute the least of each of their sums: time, energy and footprint then bound all choices from below.
+    Tiles may be arrays that broadcast together: the result then has an entry per mapping. Array axes in ``relaxed``
+    contribute the least of each sum along them: time, energy and footprint then bound all choices on these axes from below.
     """
     fold = _Fold(workload, chip, tree, relaxed)
     root = fold.visit(tree, Scope())
@@ -70,7 +70,7 @@ def evaluate(workload: Workload, chip: Chip, tree: Node, relaxed: Iterable[str] 
 
 
 class _Fold:
-    def __init__(self, workload: Workload, chip: Chip, tree: Node, relaxed: Iterable[str]) -> None:
+    def __init__(self, workload: Workload, chip: Chip, tree: Node, relaxed: tuple[int, ...]) -> None:
         self.workload, self.chip = workload, chip
         self.counter = Counter(workload, chip, relaxed)
         self.body = Body(self.counter)

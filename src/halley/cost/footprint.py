@@ -55,7 +55,7 @@ def _box(counter: Counter, name: str, node: Hold, scope: Scope, within: frozense
             own = tuple(loop for loop in loops if loop.dim == dim)
             outer = tuple(loop for loop in own if loop in scope.loops)
             if len(own) == len(outer) or all(loop.axis is None for loop in own[len(outer) :]):
-                extent = maximum(extent, counter.first_tile(dim, outer))
+                extent = maximum(extent, counter.kept(dim, outer, within))
             else:
                 held = tuple(replace(loop, first_only=True) if loop in outer else loop for loop in own)
                 extent = maximum(extent, counter.reach(dim, held))

@@ -2,75 +2,99 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from halley.errors import BadInput, Fault, IllegalMapping
-from halley.execute.arithmetic import align, parts
+from halley.errors import Fault, IllegalMapping
+from halley.execute.arithmetic import Result, align, evaluate, passes
 from halley.execute.counters import Move
-from halley.execute.functions import Array, State, exp_difference, merge
-from halley.execute.holds import OpenHold, Placements, Store, first_holders
-from halley.execute.members import AxisKey, Box, Instance, Member, Ranges, Scope, idle, region, size, slices
-from halley.ir.hardware import Dataflow, MatrixEngine
+from halley.execute.functions import Array, exp_difference, merge
+from halley.execute.holds import first_holders
+from halley.execute.members import AxisKey, Box, Instance, Member, Ranges, Scope, box_text, idle, region, size, slices
+from halley.execute.store import Buffer, OpenHold, Placements, Store
+from halley.ir.hardware import MatrixEngine
 from halley.ir.placement import Partial, Replicate, Shard
 from halley.ir.workload import Op, OpKind, work_per_point
 
 
 @dataclass(slots=True)
 class Journal:
-    """Which points of each op a member has run, and the visit of a running maximum that was computed last."""
+    """Which points of each op a member has run, and how often a running maximum was computed or combined."""
 
-    done: dict[str, dict[Member, Array]]
+    done: dict[str, dict[Member, Array]] = field(default_factory=dict)
     visit: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """An op at its place in the tree, with the innermost Hold of each tensor that it touches."""
+
+    op: Op
+    scope: Scope
+    holds: Mapping[str, OpenHold]
 
 
 def compute(store: Store, journal: Journal, op: Op, scope: Scope) -> None:
     """Run an op over the ranges of every member that is not idle."""
-    holds = {name: _innermost(op, name, scope) for name in (*op.inputs, *op.outputs, *((op.scaled_by,) if op.scaled_by else ()))}
-    _check_loops(store, op, scope, holds)
-    _check_engine(store, op, holds)
+    touched = (*op.inputs, *op.outputs, *((op.scaled_by,) if op.scaled_by else ()))
+    site = Site(op, scope, {name: _innermost(op, name, scope) for name in touched})
+    _check_loops(store, site)
+    _check_engine(store, site)
     active = [member for member, ranges in scope.ranges.items() if not idle(ranges)]
+    reduced = store.reduced(op)
     results = {}
     for member in active:
         ranges = scope.ranges[member]
         _mark(store, journal, op, member, ranges)
-        results[member] = parts(store, op, ranges, [_operand(store, op, name, holds, member, scope) for name in op.inputs])
-        store.tally.do(*_work(store, op, ranges))
-        if member == tuple(0 for _ in member):
+        operands = [_operand(store, site, name, member) for name in op.inputs]
+        results[member] = evaluate(store.workload, op, reduced, ranges, operands)
+        points = size(tuple(ranges[dim] for dim in op.dims))
+        store.tally.do({"mac": 1} if op.kind is OpKind.CONTRACT else work_per_point(op, store.workload.dims), points)
+        if not any(member):
             store.tally.steps[op.name] += 1
-    times = {member: _times(store, op, scope.ranges[member]) for member in active}
-    members = len(store.chip.levels) - 1
+    times = {member: passes(store.workload, op, scope.ranges[member], store.chip.matrix) for member in active}
     for index, name in enumerate(op.inputs):
         boxes = {member: region(store.workload.tensors[name], scope.ranges[member]) for member in active}
         moves = [Move(member, box, size(box) * times[member][0][index]) for member, box in boxes.items()]
-        hold, word = holds[name], store.workload.tensors[name].word
-        store.tally.read((hold.node.memory, name, "operand"), word, (hold.depth, members), moves)
-    _write(store, journal, op, scope, holds, results, {member: each[1] for member, each in times.items()})
+        store.read(site.holds[name], name, "operand", moves)
+    _write(store, journal, site, results, {member: each[1] for member, each in times.items()})
 
 
 def _innermost(op: Op, name: str, scope: Scope) -> OpenHold:
     around = scope.holds.get(name)
     if not around:
-        raise IllegalMapping(Fault(f"compute {op.name}", f"a hold around it with {name}", "none", f"hold {name} in a memory further out"))
+        raise IllegalMapping(
+            Fault(f"compute {op.name}", f"a hold around it with {name}", "none", f"hold {name} in a memory further out")
+        )
     return around[-1]
 
 
-def _check_loops(store: Store, op: Op, scope: Scope, holds: Mapping[str, OpenHold]) -> None:
+def _check_loops(store: Store, site: Site) -> None:
+    op, scope, holds = site.op, site.scope, site.holds
     where = f"compute {op.name}"
     for dim, _ in scope.loops:
         if dim not in op.dims:
             raise IllegalMapping(
-                Fault(where, f"loops in time over its own dims ({', '.join(op.dims)})", f"a loop over {dim}", "move it out of that loop")
+                Fault(
+                    where,
+                    f"loops in time over its own dims ({', '.join(op.dims)})",
+                    f"a loop over {dim}",
+                    "move it out of that loop",
+                )
             )
     reduced = store.reduced(op)
     for name in op.outputs:
         innermost = [dim for dim, _ in holds[name].scope.loops if dim in reduced]
         if innermost and store.stateful(op):
             raise IllegalMapping(
-                Fault(where, f"no loop over {innermost[0]} outside the innermost hold of {name}", "one", f"hold {name} outside that loop")
+                Fault(
+                    where,
+                    f"no loop over {innermost[0]} outside the innermost hold of {name}",
+                    "one",
+                    f"hold {name} outside that loop",
+                )
             )
         for hold in scope.holds[name]:
             inside = [key for key in scope.split if key not in hold.scope.split]
@@ -87,13 +111,19 @@ def _check_loops(store: Store, op: Op, scope: Scope, holds: Mapping[str, OpenHol
                 )
 
 
-def _check_engine(store: Store, op: Op, holds: Mapping[str, OpenHold]) -> None:
+def _check_engine(store: Store, site: Site) -> None:
     """The engine for the op's kind exists and is wired to the memories that hold its operands."""
+    op, holds = site.op, site.holds
     contract = op.kind is OpKind.CONTRACT
     engine = store.chip.matrix if contract else store.chip.vector
     if engine is None:
         raise IllegalMapping(
-            Fault(f"compute {op.name}", f"a {'matrix' if contract else 'vector'} engine", f"none on {store.chip.name}", "use another chip")
+            Fault(
+                f"compute {op.name}",
+                f"a {'matrix' if contract else 'vector'} engine",
+                f"none on {store.chip.name}",
+                "use another chip",
+            )
         )
     roles = [*(("input", "weight") if contract else ("input",) * len(op.inputs)), *("output",) * len(op.outputs)]
     for role, name in zip(roles, (*op.inputs, *op.outputs), strict=True):
@@ -101,23 +131,31 @@ def _check_engine(store: Store, op: Op, holds: Mapping[str, OpenHold]) -> None:
         memory = holds[name].node.memory
         if admitted and memory not in admitted:
             raise IllegalMapping(
-                Fault(f"compute {op.name}", f"{role} {name} in {' or '.join(admitted)}", memory, f"hold {name} in {admitted[0]} inside it")
+                Fault(
+                    f"compute {op.name}",
+                    f"{role} {name} in {' or '.join(admitted)}",
+                    memory,
+                    f"hold {name} in {admitted[0]} inside it",
+                )
             )
 
 
 def _mark(store: Store, journal: Journal, op: Op, member: Member, ranges: Ranges) -> None:
-    done = journal.done[op.name].get(member)
+    done = journal.done.setdefault(op.name, {}).get(member)
     if done is None:
         done = journal.done[op.name][member] = np.zeros([store.workload.dims[dim] for dim in op.dims], bool)
     part = slices(tuple(ranges[dim] for dim in op.dims))
     if done[part].any():
-        raise IllegalMapping(Fault(f"compute {op.name}", "every point once", "a point twice", "keep one compute per op, outside foreign loops"))
+        raise IllegalMapping(
+            Fault(f"compute {op.name}", "every point once", "a point twice", "keep one compute per op, outside foreign loops")
+        )
     done[part] = True
 
 
-def _operand(store: Store, op: Op, name: str, holds: Mapping[str, OpenHold], member: Member, scope: Scope) -> Array:
+def _operand(store: Store, site: Site, name: str, member: Member) -> Array:
     """The member's region of an input, after the checks that it is there and complete."""
-    hold, box = holds[name], region(store.workload.tensors[name], scope.ranges[member])
+    op, scope, hold = site.op, site.scope, site.holds[name]
+    box = region(store.workload.tensors[name], scope.ranges[member])
     buffer = hold.buffer(name, member)
     number, where = store.numbers[name], f"compute {op.name}"
     _check_placement(store, op, name, hold, scope)
@@ -125,14 +163,19 @@ def _operand(store: Store, op: Op, name: str, holds: Mapping[str, OpenHold], mem
     if ((overwritten != number) & (overwritten >= 0)).any():
         other = next(n for n, k in store.numbers.items() if (overwritten == k).any() and k != number)
         raise IllegalMapping(
-            Fault(where, f"{name} in {hold.node.memory}", f"{other}, which overwrote it in place", f"give {other} a buffer of its own")
+            Fault(
+                where,
+                f"{name} in {hold.node.memory}",
+                f"{other}, which overwrote it in place",
+                f"give {other} a buffer of its own",
+            )
         )
     count = buffer.held(number, box)
     if not count.all():
         raise IllegalMapping(
             Fault(
                 where,
-                f"{name}{_text(box)} in {hold.node.memory} of member {_name(member)}",
+                f"{name}{box_text(box)} in {hold.node.memory} of member {member}",
                 "elements that are not there",
                 f"compute {name} earlier, gather or exchange it, or hold it further out",
             )
@@ -147,7 +190,7 @@ def _operand(store: Store, op: Op, name: str, holds: Mapping[str, OpenHold], mem
                 f"move the read of {name} out of the loop over its reduced dims, or insert the collective that completes it",
             )
         )
-    _check_relative(store, op, name, buffer, box, holds, member, scope)
+    _check_relative(store, site, name, buffer, box, member)
     return np.asarray(buffer.value[slices(box)])
 
 
@@ -157,7 +200,10 @@ def _check_placement(store: Store, op: Op, name: str, hold: OpenHold, scope: Sco
             axis = f"{key[0]}.{key[1]}"
             raise IllegalMapping(
                 Fault(
-                    f"compute {op.name}", f"{name} Replicate over {axis}", f"{placement}", f"insert all-reduce {name} over {axis} before it"
+                    f"compute {op.name}",
+                    f"{name} Replicate over {axis}",
+                    f"{placement}",
+                    f"insert all-reduce {name} over {axis} before it",
                 )
             )
 
@@ -168,17 +214,15 @@ def _splits_with(store: Store, name: str, key: AxisKey, scope: Scope) -> bool:
     return producer is not None and scope.split.get(key) in store.reduced(producer)
 
 
-def _check_relative(
-    store: Store, op: Op, name: str, buffer: OpenHoldBuffer, box: Box, holds: Mapping[str, OpenHold], member: Member, scope: Scope
-) -> None:
+def _check_relative(store: Store, site: Site, name: str, buffer: Buffer, box: Box, member: Member) -> None:
     """A value relative to a running maximum is used with that same visit of the maximum."""
-    producer = store.producers.get(name)
-    maximum = (producer.scaled_by or next((t for t in producer.running if t in store.maxima), "")) if producer else ""
-    if not maximum or maximum not in scope.holds:
+    producer, op = store.producers.get(name), site.op
+    if producer is None:
         return
-    if not producer.scaled_by and op.scaled_by != maximum:
+    maximum = producer.scaled_by or next((t for t in producer.running if t in store.maxima), "")
+    if maximum not in site.scope.holds or not (producer.scaled_by or op.scaled_by == maximum):
         return
-    stamp, _ = _maximum(store, maximum, scope.holds[maximum][-1], member, scope, store.workload.tensors[name].dims)
+    stamp, _ = maximum_at(store, maximum, site.scope.holds[maximum][-1], member, site.scope.ranges[member], name)
     if (buffer.stamp[slices(box)] != stamp).any():
         raise IllegalMapping(
             Fault(
@@ -188,3 +232,153 @@ def _check_relative(
                 f"compute or combine {name} after {maximum}",
             )
         )
+
+
+def maximum_at(store: Store, maximum: str, hold: OpenHold, member: Instance, ranges: Ranges, name: str) -> tuple[Array, Array]:
+    """(visit, value) of a running maximum on a member's ranges, aligned to the dims of the tensor ``name``."""
+    tensor = store.workload.tensors[maximum]
+    box, buffer = region(tensor, ranges), hold.buffer(maximum, member)
+    if not buffer.held(store.numbers[maximum], box).all():
+        where = f"{name} relative to {maximum}"
+        raise IllegalMapping(
+            Fault(
+                where,
+                f"{maximum} in {hold.node.memory} of member {member}",
+                "elements that are not there",
+                f"compute {maximum} first",
+            )
+        )
+    dims = store.workload.tensors[name].dims
+    part = slices(box)
+    return align(buffer.stamp[part], tensor.dims, dims), align(buffer.value[part], tensor.dims, dims)
+
+
+def _placements(store: Store, site: Site) -> Placements:
+    """Where the op's outputs lie along each split axis once they are written."""
+    found: Placements = {}
+    kept = store.workload.tensors[site.op.outputs[0]].dims
+    for key, dim in site.scope.split.items():
+        if site.scope.axis(key)[1] == 1:
+            continue  # alone on its axis, a member has the whole
+        if dim in store.reduced(site.op):
+            found[key] = Partial(site.op.monoid or "sum")
+        elif dim in kept:
+            found[key] = Shard(dim)
+        else:
+            found[key] = Replicate()
+    return found
+
+
+def _write(store: Store, journal: Journal, site: Site, results: Mapping[Member, Result], times: Mapping[Member, int]) -> None:
+    """Join each member's result with what stands in the innermost Hold, and count the engine's accesses."""
+    op, siblings = site.op, site.scope.siblings
+    hold = site.holds[op.outputs[0]]
+    placements = _placements(store, site)
+    crossed = range(siblings.width(hold.depth), len(siblings.keys))
+    _check_outputs(store, site, placements, [siblings.keys[i] for i in crossed])
+    writers = first_holders(siblings.keys, crossed, placements, list(results))
+    if any(name in store.maxima for name in op.outputs):
+        journal.visit += 1
+    groups: dict[tuple[Instance, Box], list[Member]] = {}
+    for member in sorted(writers):
+        box = region(store.workload.tensors[op.outputs[0]], site.scope.ranges[member])
+        groups.setdefault((member[: siblings.width(hold.depth)], box), []).append(member)
+    outgoing = [Move(member, box, size(box) * times[member]) for (_, box), group in groups.items() for member in group]
+    again: dict[str, list[Move]] = {name: [] for name in op.outputs}
+    for (_, box), group in groups.items():
+        if op.scaled_by:
+            name = op.outputs[0]
+            rescale(
+                store,
+                name,
+                hold,
+                site.holds[op.scaled_by],
+                [(group[0], box, site.scope.ranges[group[0]])],
+                len(store.chip.levels) - 1,
+            )
+        for name in op.outputs:
+            fresh = int((site.holds[name].buffer(name, group[0]).held(store.numbers[name], box) == 0).sum())
+            reads = size(box) * max(times[member] for member in group) - fresh
+            again[name].append(Move(group[0], box, reads))
+        for member in group:
+            _join(store, journal, site, member, box, results[member])
+    for name in op.outputs:
+        store.write(site.holds[name], name, "result", outgoing)
+        if op.kind in (OpKind.CONTRACT, OpKind.REDUCE, OpKind.SCATTER):
+            store.read(site.holds[name], name, "accumulate", again[name])
+        deep = set(siblings.keys[: siblings.width(site.holds[name].depth)])
+        site.holds[name].placements[name] = {key: value for key, value in placements.items() if key in deep}
+
+
+def _check_outputs(store: Store, site: Site, placements: Placements, crossed: list[AxisKey]) -> None:
+    op, siblings = site.op, site.scope.siblings
+    if len({site.holds[name].depth for name in op.outputs}) > 1:
+        names = " and ".join(op.outputs)
+        raise IllegalMapping(Fault(f"compute {op.name}", f"{names} in memories of one level", "two levels", "hold them together"))
+    for key in crossed:
+        adds = siblings.reduction[siblings.position(key)] and store.monoid(op).adds and not store.stateful(op)
+        if isinstance(placements.get(key), Partial) and not adds:
+            name, axis = op.outputs[0], f"{key[0]}.{key[1]}"
+            raise IllegalMapping(
+                Fault(
+                    f"compute {op.name}",
+                    f"{name} held inside {key[0]}, or a network there that adds on the way up",
+                    f"{placements[key]} over {axis}",
+                    f"hold {name} in a memory of {key[0]} or deeper, and insert all-reduce {name} over {axis}",
+                )
+            )
+
+
+def _join(store: Store, journal: Journal, site: Site, member: Member, box: Box, result: Result) -> None:
+    op, part = site.op, slices(box)
+    buffers = [site.holds[name].buffer(name, member) for name in op.outputs]
+    count = buffers[0].held(store.numbers[op.outputs[0]], box)
+    state = result.state
+    total = np.full(count.shape, result.points)
+    if count.any():
+        state, total = merge(store.monoid(op), tuple(buffer.value[part] for buffer in buffers), count, state, total)
+    for name, buffer, value in zip(op.outputs, buffers, state, strict=True):
+        buffer.value[part] = value
+        buffer.count[part] = total
+        buffer.owner[part] = store.numbers[name]
+        _stamp(store, journal, site, name, buffer, member, box)
+
+
+def _stamp(store: Store, journal: Journal, site: Site, name: str, buffer: Buffer, member: Member, box: Box) -> None:
+    """Note which visit of the running maximum the value is, or is relative to."""
+    maximum = site.op.scaled_by or next((t for t in site.op.running if t in store.maxima), "")
+    if name in store.maxima:
+        buffer.stamp[slices(box)] = journal.visit
+    elif maximum:
+        stamp, value = maximum_at(store, maximum, site.holds[maximum], member, site.scope.ranges[member], name)
+        buffer.stamp[slices(box)] = stamp
+        buffer.relative[slices(box)] = value
+
+
+def rescale(
+    store: Store, name: str, hold: OpenHold, maximum: OpenHold, places: list[tuple[Instance, Box, Ranges]], to: int
+) -> None:
+    """Bring the elements of an accumulator that are relative to an earlier visit of the running maximum to the present one."""
+    largest = store.producers[name].scaled_by
+    dims = store.workload.tensors[name].dims
+    scaled, rows_read = [], []
+    for who, box, ranges in places:
+        buffer, part = hold.buffer(name, who), slices(box)
+        held = buffer.held(store.numbers[name], box)
+        if not held.any():
+            continue
+        stamp, value = maximum_at(store, largest, maximum, who, ranges, name)
+        stale = (held > 0) & (buffer.stamp[part] < stamp)
+        factor = exp_difference(buffer.relative[part], np.broadcast_to(value, stale.shape))
+        buffer.value[part] = np.where(stale, buffer.value[part] * factor, buffer.value[part])
+        buffer.relative[part] = np.where(stale, value, buffer.relative[part])
+        buffer.stamp[part] = np.where(stale, stamp, buffer.stamp[part])
+        rows = stale.any(axis=tuple(i for i, dim in enumerate(dims) if dim not in store.workload.tensors[largest].dims))
+        scaled.append(Move(who, box, int(stale.sum())))
+        rows_read.append(Move(who, region(store.workload.tensors[largest], ranges), int(rows.sum())))
+    elements, rows_seen = sum(move.elements for move in scaled), sum(move.elements for move in rows_read)
+    store.tally.do({"mul": 1}, elements)
+    store.tally.do({"add": 1, "exp": 1}, rows_seen)
+    store.read(hold, name, "rescale", scaled, to)
+    store.write(hold, name, "rescale", scaled, to)
+    store.read(maximum, largest, "rescale", rows_read, to)

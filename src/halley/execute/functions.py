@@ -139,9 +139,7 @@ def merge(monoid: Monoid, a: State, count_a: Array, b: State, count_b: Array) ->
     """
     with np.errstate(all="ignore"):  # elements nobody has written hold NaN; they are replaced below
         both = monoid.merge(a, np.maximum(count_a, 1), b, np.maximum(count_b, 1))
-    joined = tuple(
-        np.where(count_a == 0, y, np.where(count_b == 0, x, z)) for x, y, z in zip(a, b, both, strict=True)
-    )
+    joined = tuple(np.where(count_a == 0, y, np.where(count_b == 0, x, z)) for x, y, z in zip(a, b, both, strict=True))
     return joined, count_a + count_b
 
 

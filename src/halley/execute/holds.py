@@ -1,23 +1,18 @@
-"""Open Holds: the buffers of every instance, and the moves between a Hold and its parent.
-
-A buffer covers the index space of the whole tensor, so that boxes need no translation; what an instance does not hold
-has the count 0. Besides the values, a buffer knows per element which tensor of the group owns it, how
-many points of the reduction it has seen, and, for tensors relative to a running maximum, which one.
-"""
+"""Open and close Holds: what is filled, what is drained, by whom."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import assert_never
 
 import numpy as np
 
 from halley.errors import Fault, IllegalMapping
-from halley.execute.counters import Move, Tally
-from halley.execute.functions import MONOID_DEFINITIONS, Array, Monoid, merge
-from halley.execute.members import AxisKey, Box, Instance, Member, Scope, hull, idle, region, size, slices
-from halley.ir.hardware import Chip
+from halley.execute.counters import Move
+from halley.execute.functions import Array, merge
+from halley.execute.members import AxisKey, Box, Instance, Member, Scope, box_text, hull, idle, region, shares, size, slices
+from halley.execute.store import Buffer, OpenHold, Placements, Store
 from halley.ir.mapping import (
     Collective,
     Compute,
@@ -26,141 +21,45 @@ from halley.ir.mapping import (
     Overlap,
     Parallel,
     Pipeline,
-    Sequence as Series,
     Spatial,
     Temporal,
     walk,
 )
-from halley.ir.placement import Partial, Placement, Replicate, Shard
-from halley.ir.workload import Op, OpKind, Workload
-
-Placements: TypeAlias = dict[AxisKey, Placement]
-
-
-class Buffer:
-    """Room for the tensors of one group in one instance of a memory.
-
-    ``owner`` is the number of the tensor whose value stands there, ``count`` the points of its reduction so far,
-    ``stamp`` the visit of the running maximum that it was, or is relative to, and ``relative`` that maximum.
-    """
-
-    __slots__ = ("count", "owner", "relative", "stamp", "value")
-
-    def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
-        self.value = np.full(shape, np.nan, dtype)
-        self.owner = np.full(shape, -1)
-        self.count = np.zeros(shape, int)
-        self.stamp = np.zeros(shape, int)
-        self.relative = np.full(shape, np.nan)
-
-    def held(self, tensor: int, box: Box) -> Array:
-        """Per element of the box, how many points of the tensor have been accumulated there (0: not held)."""
-        part = slices(box)
-        return np.where(self.owner[part] == tensor, self.count[part], 0)
-
-    def take(self, other: Buffer, tensor: int, where: Any) -> None:
-        """Copy elements from another buffer."""
-        self.owner[where] = tensor
-        for mine, theirs in zip(self.arrays, other.arrays, strict=True):
-            mine[where] = theirs[where]
-
-    @property
-    def arrays(self) -> tuple[Array, ...]:
-        return self.value, self.count, self.stamp, self.relative
-
-    def drop(self, tensor: int, where: Any) -> None:
-        """What was there is no longer held."""
-        gone = np.zeros(self.owner.shape, bool)
-        gone[where] = True
-        gone &= self.owner == tensor
-        self.owner[gone] = -1
-        self.count[gone] = 0
+from halley.ir.mapping import (
+    Sequence as Series,
+)
+from halley.ir.placement import Partial, Replicate, Shard
+from halley.ir.workload import Op, OpKind
 
 
-@dataclass(slots=True)
-class OpenHold:
-    """A Hold between its entry and its exit: a buffer per tensor and instance, the box that each instance touches, and the
-    placement of each tensor along the axes, as its last write or collective left it."""
-
-    node: Hold
-    depth: int
-    scope: Scope
-    buffers: dict[str, dict[Instance, Buffer]] = field(default_factory=dict)
-    boxes: dict[str, dict[Instance, Box]] = field(default_factory=dict)
-    placements: dict[str, Placements] = field(default_factory=dict)
-
-    def buffer(self, tensor: str, member: Member) -> Buffer:
-        return self.buffers[tensor][member[: self.scope.siblings.width(self.depth)]]
+def written(store: Store, body: Node) -> dict[str, Op]:
+    """Tensors that ops in the body write, with the op."""
+    ops = [store.workload.op(node.op) for _, node in walk(body) if isinstance(node, Compute)]
+    return {name: op for op in ops for name in op.outputs}
 
 
-class Store:
-    """The workload's side of the simulation: tensors by number, what is accumulated over what, and the world outside."""
-
-    def __init__(self, workload: Workload, chip: Chip, arrays: Mapping[str, Array], dtype: Any, tally: Tally) -> None:
-        self.workload = workload
-        self.chip = chip
-        self.tally = tally
-        self.arrays = arrays
-        self.numbers = {name: number for number, name in enumerate(workload.tensors)}
-        self.producers = {name: op for op in workload.ops for name in op.outputs}
-        self.shapes = {t.name: tuple(workload.dims[d] for d in t.dims) for t in workload.tensors.values()}
-        self.dtypes = _dtypes(workload, arrays, dtype)
-        self.maxima = {op.scaled_by for op in workload.ops if op.scaled_by}
-        self.outputs = {name: np.full(self.shapes[name], np.nan, self.dtypes[name]) for name in workload.outputs}
-        self.stored = {name: np.zeros(self.shapes[name], bool) for name in workload.outputs}
-
-    def reduced(self, op: Op) -> tuple[str, ...]:
-        """Dims that an op accumulates over; a scatter adds up all its rows."""
-        if op.kind is OpKind.SCATTER:
-            kept = {dim for name in op.outputs for dim in self.workload.tensors[name].dims}
-            return tuple(dim for dim in op.dims if dim not in kept)
-        return self.workload.reduced(op)
-
-    def full(self, tensor: str) -> int:
-        """Points that a complete element of the tensor has seen."""
-        if tensor not in self.producers:
-            return 1
-        return int(np.prod([self.workload.dims[dim] for dim in self.reduced(self.producers[tensor])], dtype=int))
-
-    def monoid(self, op: Op) -> Monoid:
-        """How parts of the op's result are joined."""
-        return MONOID_DEFINITIONS[op.monoid if op.kind is OpKind.REDUCE else "sum"]
-
-    def stateful(self, op: Op) -> bool:
-        """The op carries a state whose parts cannot simply be put back later."""
-        return bool(op.scaled_by) or op.monoid in ("softmax", "welford")
-
-    def written(self, body: Node) -> dict[str, Op]:
-        """Tensors that ops in the body write, with the op."""
-        ops = [self.workload.op(node.op) for _, node in walk(body) if isinstance(node, Compute)]
-        return {name: op for op in ops for name in op.outputs}
-
-    def read(self, body: Node) -> set[str]:
-        """Tensors that ops or collectives in the body read."""
-        found: set[str] = set()
-        for _, node in walk(body):
-            if isinstance(node, Compute):
-                op = self.workload.op(node.op)
-                found.update(op.inputs, (op.scaled_by,) if op.scaled_by else ())
-            elif isinstance(node, Collective):
-                found.update(node.tensors)
-        return found
-
-
-def _dtypes(workload: Workload, arrays: Mapping[str, Array], dtype: Any) -> dict[str, Any]:
-    """The NumPy type of each tensor: complex behind a Fourier transform or a complex input, else ``dtype``."""
-    wide = np.result_type(dtype, np.complex64)
-    kinds = {name: wide if np.iscomplexobj(arrays[name]) else np.dtype(dtype) for name in workload.inputs}
-    for op in workload.ops:
-        spectral = op.kind is OpKind.FFT or any(np.issubdtype(kinds[name], np.complexfloating) for name in op.inputs)
-        kinds.update(dict.fromkeys(op.outputs, wide if spectral else np.dtype(dtype)))
-    return kinds
+def read(store: Store, body: Node) -> set[str]:
+    """Tensors that ops or collectives in the body read."""
+    found: set[str] = set()
+    for _, node in walk(body):
+        if isinstance(node, Compute):
+            op = store.workload.op(node.op)
+            found.update(op.inputs, (op.scaled_by,) if op.scaled_by else ())
+        elif isinstance(node, Collective):
+            found.update(node.tensors)
+    return found
 
 
 def touched(store: Store, node: Node, tensor: str, scope: Scope) -> Iterator[tuple[Member, Box]]:
-    """The boxes of a tensor that each member touches inside a node: at its computes and its collectives. Loops in time
-    need no unrolling, for all their iterations together walk the whole range."""
+    """The boxes of a tensor that each member touches inside a node: at its computes and its collectives.
+
+    All iterations of a loop in time together walk the whole range, so it need not be unrolled, unless a spread inside
+    deals out each tile anew.
+    """
     match node:
+        case Temporal() if any(isinstance(inner, Spatial) and inner.dim == node.dim for _, inner in walk(node.body)):
+            for index in range(scope.steps(node.dim, node.tile)):
+                yield from touched(store, node.body, tensor, scope.iteration(node.dim, node.tile, index))
         case Temporal() | Hold():
             yield from touched(store, node.body, tensor, scope)
         case Spatial():
@@ -168,9 +67,12 @@ def touched(store: Store, node: Node, tensor: str, scope: Scope) -> Iterator[tup
         case Series() | Overlap():
             for child in node.children:
                 yield from touched(store, child, tensor, scope)
-        case Parallel() | Pipeline():
-            for index, child in enumerate(node.children):
-                yield from touched(store, child, tensor, scope.share((node.level, node.axis), node.shares, index))
+        case Parallel():
+            for child, inner in zip(node.children, shares(node, scope), strict=True):
+                yield from touched(store, child, tensor, inner)
+        case Pipeline():
+            for child, inner in zip(node.children, shares(node, scope), strict=True):
+                yield from touched(store, Temporal(node.dim, node.tile, child), tensor, inner)
         case Compute():
             op = store.workload.op(node.op)
             if tensor in (*op.inputs, *op.outputs, op.scaled_by):
@@ -181,6 +83,23 @@ def touched(store: Store, node: Node, tensor: str, scope: Scope) -> Iterator[tup
             if tensor in node.tensors:
                 for member, ranges in scope.ranges.items():
                     yield member, region(store.workload.tensors[tensor], ranges)
+        case _:
+            assert_never(node)
+
+
+def _boxes(store: Store, node: Hold, tensor: str, scope: Scope, depth: int) -> dict[Instance, Box]:
+    """The box that each instance of the Hold's memory touches."""
+    width, siblings = scope.siblings.width(depth), scope.siblings
+    splits = [inner for _, inner in walk(node.body) if isinstance(inner, Spatial | Parallel | Pipeline)]
+    if any(siblings.position((inner.level, inner.axis)) < width for inner in splits):
+        pairs = touched(store, node.body, tensor, scope)
+    else:  # nothing inside tells the instance's own members apart, so that together they touch what each leaf names
+        leaves = [inner for _, inner in walk(node.body) if isinstance(inner, Compute | Collective)]
+        pairs = (pair for leaf in leaves for pair in touched(store, leaf, tensor, scope))
+    boxes: dict[Instance, Box] = {}
+    for member, box in pairs:
+        boxes[member[:width]] = hull(boxes.get(member[:width]), box)
+    return boxes
 
 
 def enter(store: Store, node: Hold, scope: Scope) -> OpenHold:
@@ -196,27 +115,25 @@ def enter(store: Store, node: Hold, scope: Scope) -> OpenHold:
         live = dict.fromkeys(instances, 0)
         for name in group:
             hold.buffers[name] = buffers
-            hold.boxes[name] = boxes = {}
+            hold.boxes[name] = _boxes(store, node, name, scope, depth)
             hold.placements[name] = {}
-            for member, box in touched(store, node.body, name, scope):
-                boxes[member[:width]] = hull(boxes.get(member[:width]), box)
-            for instance, box in boxes.items():
+            for instance, box in hold.boxes[name].items():
                 live[instance] = max(live[instance], size(box) * store.workload.tensors[name].word)
         for instance in instances:
             store.tally.allocate(node.memory, instance, live[instance] * node.buffers)
-    written, read = store.written(node.body), store.read(node.body)
+    made, wanted = written(store, node.body), read(store, node.body)
     for name in node.names:
-        if name in written:
-            if _revisited(store.reduced(written[name]), scope):
-                _fill(store, hold, name, skip=store.reduced(written[name]))
-        elif name in read:
+        if name in made:
+            if _revisited(store.reduced(made[name]), scope):
+                _fill(store, hold, name, skip=store.reduced(made[name]))
+        elif name in wanted:
             _fill(store, hold, name)
     return hold
 
 
 def leave(store: Store, hold: OpenHold) -> None:
     """Close a Hold: drain what its body wrote, free its buffers."""
-    for name in store.written(hold.node.body):
+    for name in written(store, hold.node.body):
         if name in hold.node.names:
             _drain(store, hold, name)
     for group in hold.node.tensors:
@@ -243,7 +160,11 @@ def _check_position(store: Store, hold: OpenHold) -> None:
         outer = hold.scope.holds.get(name, ())
         if outer and outer[-1].depth > hold.depth:
             raise IllegalMapping(
-                Fault(f"hold {node.memory}: {name}", "a memory as deep as the hold around it or deeper", f"{outer[-1].node.memory} around it")
+                Fault(
+                    f"hold {node.memory}: {name}",
+                    "a memory as deep as the hold around it or deeper",
+                    f"{outer[-1].node.memory} around it",
+                )
             )
         ends = not outer and (name in store.workload.outputs or name not in store.producers)
         if ends and hold.depth != 0:
@@ -258,7 +179,7 @@ def _check_position(store: Store, hold: OpenHold) -> None:
 
 
 def _check_group(store: Store, node: Hold, group: Sequence[str]) -> None:
-    for before, after in zip(group, group[1:], strict=False):
+    for before, after in pairwise(group):
         op = store.producers.get(after)
         tensors = store.workload.tensors
         made = op is not None and op.kind is OpKind.MAP and before in op.inputs and tensors[before].dims == tensors[after].dims
@@ -301,7 +222,7 @@ def _fill(store: Store, hold: OpenHold, name: str, skip: tuple[str, ...] = ()) -
             raise IllegalMapping(
                 Fault(
                     where,
-                    f"{name}{_text(box)} to be there in {parent.node.memory}",
+                    f"{name}{box_text(box)} to be there in {parent.node.memory}",
                     "elements that are not written, or overwritten in place",
                     f"write {name} earlier, or hold it further out",
                 )
@@ -309,16 +230,17 @@ def _fill(store: Store, hold: OpenHold, name: str, skip: tuple[str, ...] = ()) -
         hold.buffers[name][instance].take(source, number, slices(box))
         moves.append(Move(instance, box, size(box)))
     hold.placements[name] = dict(parent.placements[name])
-    word, key = store.workload.tensors[name].word, (name, "fill")
-    store.tally.read((parent.node.memory, *key), word, (parent.depth, hold.depth), moves)
-    store.tally.write((hold.node.memory, *key), word, (hold.depth, hold.depth), moves)
+    store.read(parent, name, "fill", moves, hold.depth)
+    store.write(hold, name, "fill", moves, hold.depth)
 
 
 def _load(store: Store, hold: OpenHold, name: str, where: str) -> None:
     """The outermost Hold of an input finds it in its memory: nothing moves."""
     if name in store.producers:
         raise IllegalMapping(
-            Fault(where, f"a hold of {name} further out that has it", "none", f"hold {name} outside both its writer and its readers")
+            Fault(
+                where, f"a hold of {name} further out that has it", "none", f"hold {name} outside both its writer and its readers"
+            )
         )
     for instance, box in hold.boxes[name].items():
         buffer, part = hold.buffers[name][instance], slices(box)
@@ -332,17 +254,14 @@ def _drain(store: Store, hold: OpenHold, name: str) -> None:
     parent = _parent(hold, name)
     if parent is None and name not in store.workload.outputs:
         return
-    siblings, number, depth = hold.scope.siblings, store.numbers[name], parent.depth if parent else -1
+    siblings, depth = hold.scope.siblings, parent.depth if parent else -1
     placements = hold.placements[name]
     crossed = range(siblings.width(depth), siblings.width(hold.depth))
     _check_partial(store, hold, name, [siblings.keys[i] for i in crossed])
-    parts = [
-        (instance, where)
-        for instance, where in _parts(store, hold, name)
-        if where.any()
-    ]
+    parts = [(instance, where) for instance, where in _parts(store, hold, name) if where.any()]
     senders = first_holders(siblings.keys, crossed, placements, [instance for instance, _ in parts])
-    moves, done = [], {}
+    moves: list[Move] = []
+    done: dict[Instance, Array] = {}
     for instance, where in parts:
         if instance not in senders:
             continue
@@ -358,9 +277,8 @@ def _drain(store: Store, hold: OpenHold, name: str) -> None:
     if parent is not None:
         outer = set(siblings.keys[: siblings.width(parent.depth)])
         parent.placements[name] = {key: value for key, value in placements.items() if key in outer}
-        word = store.workload.tensors[name].word
-        store.tally.read((hold.node.memory, name, "drain"), word, (hold.depth, hold.depth), moves)
-        store.tally.write((parent.node.memory, name, "drain"), word, (parent.depth, hold.depth), moves)
+        store.read(hold, name, "drain", moves, hold.depth)
+        store.write(parent, name, "drain", moves, hold.depth)
 
 
 def _parts(store: Store, hold: OpenHold, name: str) -> Iterator[tuple[Instance, Array]]:
@@ -417,9 +335,7 @@ def _merge_into(store: Store, name: str, target: Buffer, source: Buffer, fresh: 
     target.take(source, number, fresh)
     if again.any():
         monoid = store.monoid(store.producers[name])
-        state, count = merge(
-            monoid, (target.value[again],), target.count[again], (source.value[again],), source.count[again]
-        )
+        state, count = merge(monoid, (target.value[again],), target.count[again], (source.value[again],), source.count[again])
         target.value[again], target.count[again] = state[0], count
 
 
@@ -441,7 +357,3 @@ def _bounds(where: Array) -> Box:
     if not where.ndim:
         return ()
     return tuple((int(index.min()), int(index.max()) + 1) for index in np.nonzero(where))
-
-
-def _text(box: Box) -> str:
-    return "[" + ", ".join(f"{start}:{stop}" for start, stop in box) + "]"

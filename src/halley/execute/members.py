@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from halley.errors import Fault, IllegalMapping
 from halley.ir.hardware import Axis, Chip, Topology
-from halley.ir.mapping import Spatial
+from halley.ir.mapping import Parallel, Pipeline, Spatial
 from halley.ir.workload import Tensor
 
 if TYPE_CHECKING:
-    from halley.execute.holds import OpenHold
+    from halley.execute.store import OpenHold
 
 Member: TypeAlias = tuple[int, ...]
 Instance: TypeAlias = tuple[int, ...]
@@ -56,6 +56,14 @@ def hull(a: Box | None, b: Box) -> Box:
     if not size(b):
         return a
     return tuple((min(p[0], q[0]), max(p[1], q[1])) for p, q in zip(a, b, strict=True))
+
+
+def box_text(box: Box) -> str:
+    """
+    >>> box_text(((2, 5), (0, 4)))
+    '[2:5, 0:4]'
+    """
+    return "[" + ", ".join(f"{start}:{stop}" for start, stop in box) + "]"
 
 
 def idle(ranges: Ranges) -> bool:
@@ -163,3 +171,22 @@ class Scope:
         first = self.axis(key)[0] + sum(shares[:index])
         ranges = {m: r for m, r in self.ranges.items() if first <= m[position] < first + shares[index]}
         return replace(self, ranges=ranges, shares={**self.shares, key: (first, shares[index])})
+
+
+def shares(node: Parallel | Pipeline, scope: Scope) -> list[Scope]:
+    """What each child of a `Parallel` or `Pipeline` sees."""
+    key = (node.level, node.axis)
+    where = f"{'parallel' if isinstance(node, Parallel) else 'pipeline'} over {node.level}.{node.axis}"
+    _, count, _ = scope.axis(key)
+    if len(node.shares) != len(node.children) or min(node.shares, default=0) < 1 or sum(node.shares) > count:
+        raise IllegalMapping(
+            Fault(
+                where,
+                f"{len(node.children)} shares of at least 1 that sum to at most {count}",
+                f"{list(node.shares)}",
+                "change the shares",
+            )
+        )
+    if key in scope.split:
+        raise IllegalMapping(Fault(where, "an axis that is not split yet", f"a split of {scope.split[key]}", "use another axis"))
+    return [scope.share(key, node.shares, index) for index in range(len(node.children))]

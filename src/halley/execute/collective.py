@@ -1,0 +1,343 @@
+"""Collectives, step by step: every transfer of the algorithm's step table reads, crosses links and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from halley.errors import Fault, IllegalMapping
+from halley.execute.compute import Journal, rescale
+from halley.execute.functions import Array, merge
+from halley.execute.members import Box, Instance, Ranges, Scope, region, size, slices
+from halley.execute.store import OpenHold, Store
+from halley.ir.hardware import Topology
+from halley.ir.mapping import Collective, CollectiveKind
+from halley.ir.network import Transfer, route, steps
+from halley.ir.placement import Partial, Placement, Replicate, Shard, Single
+from halley.ir.workload import MONOIDS, Op
+
+Kind = CollectiveKind
+SHARDING = (Kind.REDUCE_SCATTER, Kind.SCATTER, Kind.ALL_TO_ALL)
+NEEDS: dict[CollectiveKind, tuple[type[Placement], ...]] = {
+    Kind.ALL_REDUCE: (Partial,),
+    Kind.REDUCE_SCATTER: (Partial,),
+    Kind.REDUCE: (Partial,),
+    Kind.ALL_GATHER: (Shard,),
+    Kind.GATHER: (Shard,),
+    Kind.ALL_TO_ALL: (Shard,),
+    Kind.BROADCAST: (Single,),
+    Kind.SCATTER: (Single,),
+    Kind.SHIFT: (Shard, Replicate, Single),
+}
+"""The placement along the axis that each kind starts from."""
+
+
+@dataclass(slots=True)
+class Payload:
+    """What one member brings: per tensor the region, flattened in C order, with the notes of `Buffer`."""
+
+    value: dict[str, Array]
+    count: dict[str, Array]
+    stamp: dict[str, Array]
+    relative: dict[str, Array]
+
+    @property
+    def tables(self) -> tuple[dict[str, Array], ...]:
+        return self.value, self.count, self.stamp, self.relative
+
+    def part(self, chunk: Array) -> Payload:
+        """A copy of some elements."""
+        return Payload(*({name: array[chunk] for name, array in table.items()} for table in self.tables))
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The instances along the axis that take part together, and the boxes of their common payload."""
+
+    instances: tuple[Instance, ...]
+    ranges: Ranges
+    box: Box
+
+
+def collective(store: Store, journal: Journal, node: Collective, scope: Scope) -> None:
+    """Move or combine the tensors along one axis, on every line of that axis."""
+    key = (node.level, node.axis)
+    first, count, topology = scope.axis(key)
+    if count == 1:
+        return
+    table = steps(node.kind, node.algorithm, topology, count)
+    position = scope.siblings.position(key)
+    depth = scope.siblings.depths[position]
+    holds = {name: _hold(store, node, name, scope, depth) for name in node.tensors}
+    _check(store, node, scope, holds, depth)
+    for line in _lines(store, node, scope, position, depth):
+        if not size(line.box):
+            continue
+        for name in node.tensors:
+            if store.scaled_by(name):
+                _settle(store, node, name, holds[name], scope, line)
+        payloads = [_payload(store, node, holds, instance, line.box) for instance in line.instances]
+        chunks = _chunks(store, node, line, payloads)
+        for step in table:
+            _step(store, node, holds, step, payloads, chunks)
+            _count(store, node, holds, step, chunks, first, topology, count)
+        _put_back(store, node, holds, line, payloads)
+    if store.maxima.intersection(node.tensors):
+        journal.visit += 1
+        for name in store.maxima.intersection(node.tensors):
+            for buffer in holds[name].buffers[name].values():
+                buffer.stamp[...] = journal.visit
+    if node.kind is not Kind.SHIFT:
+        for name in node.tensors:
+            holds[name].placements[name] = {**holds[name].placements[name], key: _reached(node)}
+
+
+def _reached(node: Collective) -> Placement:
+    """The placement that a kind leaves (a shift leaves it as it was)."""
+    match node.kind:
+        case Kind.ALL_REDUCE | Kind.ALL_GATHER | Kind.BROADCAST:
+            return Replicate()
+        case Kind.REDUCE | Kind.GATHER:
+            return Single()
+        case _:
+            return Shard(node.dim)
+
+
+def _text(node: Collective) -> str:
+    return f"{node.kind} {' '.join(node.tensors)} over {node.level}.{node.axis}"
+
+
+def _hold(store: Store, node: Collective, name: str, scope: Scope, depth: int) -> OpenHold:
+    if name not in store.workload.tensors:
+        raise IllegalMapping(Fault(_text(node), "tensors of the workload", repr(name)))
+    found = [hold for hold in scope.holds.get(name, ()) if hold.depth == depth]
+    if not found:
+        raise IllegalMapping(
+            Fault(
+                _text(node),
+                f"{name} held in a memory of {node.level}",
+                "no such hold around it",
+                f"hold {name} there outside the collective",
+            )
+        )
+    return found[-1]
+
+
+def _check(store: Store, node: Collective, scope: Scope, holds: Mapping[str, OpenHold], depth: int) -> None:
+    where, key = _text(node), (node.level, node.axis)
+    for other in scope.split:
+        if scope.siblings.depths[scope.siblings.position(other)] > depth:
+            raise IllegalMapping(
+                Fault(
+                    where, "a place outside splits of deeper levels", f"inside a split over {other[0]}.{other[1]}", "move it out"
+                )
+            )
+    dims = {store.workload.tensors[name].dims for name in node.tensors}
+    if len(dims) != 1:
+        raise IllegalMapping(Fault(where, "tensors with the same dims", f"{sorted(dims)}", "use one collective each"))
+    if node.kind in SHARDING and node.dim not in next(iter(dims)):
+        raise IllegalMapping(
+            Fault(
+                where, f"a dim of {node.tensors[0]} to shard", repr(node.dim), f"add 'to' and one of {sorted(next(iter(dims)))}"
+            )
+        )
+    for name in node.tensors:
+        found = holds[name].placements[name].get(key, Replicate())
+        if not isinstance(found, NEEDS[node.kind]):
+            expected = " or ".join(need.__name__ for need in NEEDS[node.kind])
+            raise IllegalMapping(
+                Fault(where, f"{name} {expected} over {key[0]}.{key[1]}", str(found), "remove it, or use the kind that fits")
+            )
+        if Shard in NEEDS[node.kind] and scope.split.get(key) in next(iter(dims)):
+            raise IllegalMapping(
+                Fault(
+                    where,
+                    f"a place outside the split of {scope.split[key]} over that axis",
+                    "inside it",
+                    "hold it outside the spread",
+                )
+            )
+        op = store.producers.get(name)
+        missing = [other for other in op.outputs if other not in node.tensors] if op else []
+        if missing and node.kind in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.REDUCE):
+            raise IllegalMapping(
+                Fault(
+                    where,
+                    f"the whole state of {op.name if op else ''}",
+                    f"{name} without {missing[0]}",
+                    f"add {missing[0]} to the collective",
+                )
+            )
+
+
+def _lines(store: Store, node: Collective, scope: Scope, position: int, depth: int) -> list[Line]:
+    """The payload is what the ranges of the first member on the axis select, for idle ones too."""
+    width = scope.siblings.width(depth)
+    first: dict[Instance, Ranges] = {}
+    for member in sorted(scope.ranges):
+        first.setdefault(member[:width], scope.ranges[member])
+    lines: dict[Instance, list[Instance]] = {}
+    for instance in first:
+        lines.setdefault(instance[:position] + instance[position + 1 :], []).append(instance)
+    tensor = store.workload.tensors[node.tensors[0]]
+    return [Line(tuple(line), first[line[0]], region(tensor, first[line[0]])) for line in lines.values()]
+
+
+def _settle(store: Store, node: Collective, name: str, hold: OpenHold, scope: Scope, line: Line) -> None:
+    """Parts relative to a running maximum can be added only once all are relative to the same one."""
+    largest = store.scaled_by(name)
+    around = scope.holds.get(largest)
+    found = around[-1].placements[largest].get((node.level, node.axis), Replicate()) if around else None
+    if not around or isinstance(found, Partial):
+        raise IllegalMapping(
+            Fault(
+                _text(node),
+                f"{largest} Replicate over {node.level}.{node.axis}, for {name} is relative to it",
+                str(found) if around else f"no hold of {largest}",
+                f"insert all-reduce {largest} over {node.level}.{node.axis} before it",
+            )
+        )
+    rescale(store, name, hold, around[-1], [(i, line.box, line.ranges) for i in line.instances], hold.depth)
+
+
+def _payload(store: Store, node: Collective, holds: Mapping[str, OpenHold], instance: Instance, box: Box) -> Payload:
+    payload = Payload({}, {}, {}, {})
+    for name in node.tensors:
+        buffer = holds[name].buffer(name, instance)
+        counts = buffer.held(store.numbers[name], box)
+        arrays = (buffer.value[slices(box)], counts, buffer.stamp[slices(box)], buffer.relative[slices(box)])
+        for table, array in zip(payload.tables, arrays, strict=True):
+            table[name] = np.array(array).ravel()
+    return payload
+
+
+def _chunks(store: Store, node: Collective, line: Line, payloads: Sequence[Payload]) -> list[Array]:
+    """Indices into the flattened payload, per chunk of the step table."""
+    count, elements = len(payloads), size(line.box)
+    match node.kind:
+        case Kind.ALL_REDUCE | Kind.REDUCE | Kind.BROADCAST:
+            part = -(-elements // count)
+            return [np.arange(min(i * part, elements), min((i + 1) * part, elements)) for i in range(count)]
+        case Kind.REDUCE_SCATTER | Kind.SCATTER:
+            return _shards(store, node, line.box, count)
+        case Kind.ALL_TO_ALL:
+            shards = _shards(store, node, line.box, count)
+            return [np.intersect1d(block, shard) for block in _blocks(node, payloads) for shard in shards]
+        case _:
+            return _blocks(node, payloads)
+
+
+def _shards(store: Store, node: Collective, box: Box, count: int) -> list[Array]:
+    axis = store.workload.tensors[node.tensors[0]].dims.index(node.dim)
+    extent = box[axis][1] - box[axis][0]
+    tile = -(-extent // count)
+    numbers = np.arange(size(box)).reshape([stop - start for start, stop in box])
+    return [np.take(numbers, range(min(i * tile, extent), min((i + 1) * tile, extent)), axis).ravel() for i in range(count)]
+
+
+def _blocks(node: Collective, payloads: Sequence[Payload]) -> list[Array]:
+    """What each member holds."""
+    blocks = [np.nonzero(payload.count[node.tensors[0]])[0] for payload in payloads]
+    for name in node.tensors[1:]:
+        if any((np.nonzero(p.count[name])[0] != b).any() for p, b in zip(payloads, blocks, strict=True) if len(b)):
+            raise IllegalMapping(
+                Fault(_text(node), "tensors that are sharded alike", f"{name} sharded in another way", "use one collective each")
+            )
+    return blocks
+
+
+def _step(
+    store: Store,
+    node: Collective,
+    holds: Mapping[str, OpenHold],
+    step: Sequence[Transfer],
+    payloads: list[Payload],
+    chunks: Sequence[Array],
+) -> None:
+    """All transfers of a step leave before any arrives."""
+    messages = [payloads[transfer.source].part(chunks[transfer.chunk]) for transfer in step]
+    for transfer, message in zip(step, messages, strict=True):
+        mine, chunk = payloads[transfer.target], chunks[transfer.chunk]
+        if transfer.combine:
+            message = _combined(store, node, mine.part(chunk), message)
+        for table, arrays in zip(mine.tables, message.tables, strict=True):
+            for name, array in arrays.items():
+                table[name][chunk] = array
+
+
+def _combined(store: Store, node: Collective, mine: Payload, theirs: Payload) -> Payload:
+    for op in _ops(store, node):
+        names = op.outputs
+        state, count = merge(
+            store.monoid(op),
+            tuple(mine.value[name] for name in names),
+            mine.count[names[0]],
+            tuple(theirs.value[name] for name in names),
+            theirs.count[names[0]],
+        )
+        for name, value in zip(names, state, strict=True):
+            empty = mine.count[name] == 0
+            mine.stamp[name] = np.where(empty, theirs.stamp[name], mine.stamp[name])
+            mine.relative[name] = np.where(empty, theirs.relative[name], mine.relative[name])
+            mine.value[name], mine.count[name] = value, count
+    return mine
+
+
+def _ops(store: Store, node: Collective) -> list[Op]:
+    """The ops whose results are combined, each once."""
+    return list({op.name: op for name in node.tensors if (op := store.producers.get(name))}.values())
+
+
+def _count(
+    store: Store,
+    node: Collective,
+    holds: Mapping[str, OpenHold],
+    step: Sequence[Transfer],
+    chunks: Sequence[Array],
+    first: int,
+    topology: Topology,
+    count: int,
+) -> None:
+    tally = store.tally
+    for transfer in step:
+        elements = len(chunks[transfer.chunk])
+        if not elements:
+            continue
+        links = route(topology, count, transfer.source, transfer.target)
+        for name in node.tensors:
+            memory, amount = holds[name].node.memory, elements * store.workload.tensors[name].word
+            tally.reads[memory, name, "send"] += amount
+            tally.writes[memory, name, "receive"] += amount
+            if transfer.combine:
+                tally.reads[memory, name, "combine"] += amount
+            for source, target in links:
+                tally.links[node.level, node.axis, first + source, first + target] += amount
+        if transfer.combine:
+            for op in _ops(store, node):
+                tally.do(MONOIDS[op.monoid or "sum"].work, elements)
+
+
+def _put_back(store: Store, node: Collective, holds: Mapping[str, OpenHold], line: Line, payloads: Sequence[Payload]) -> None:
+    """Each member keeps what the kind promises it; whatever else stood there is no longer held."""
+    whole = np.arange(size(line.box))
+    shards = _shards(store, node, line.box, len(payloads)) if node.kind in SHARDING else []
+    for index, (instance, payload) in enumerate(zip(line.instances, payloads, strict=True)):
+        kept = np.zeros(len(whole), bool)
+        match node.kind:
+            case Kind.REDUCE | Kind.GATHER:
+                kept[:] = index == 0
+            case Kind.REDUCE_SCATTER | Kind.SCATTER | Kind.ALL_TO_ALL:
+                kept[shards[index]] = True
+            case _:
+                kept[:] = True
+        for name in node.tensors:
+            buffer, part = holds[name].buffer(name, instance), slices(line.box)
+            shape = buffer.owner[part].shape
+            buffer.drop(store.numbers[name], part)
+            keep = (kept & (payload.count[name] > 0)).reshape(shape)
+            arrays = (payload.value, payload.count, payload.stamp, payload.relative)
+            for target, table in zip(buffer.arrays, arrays, strict=True):
+                target[part] = np.where(keep, table[name].reshape(shape), target[part])
+            buffer.owner[part] = np.where(keep, store.numbers[name], buffer.owner[part])

@@ -1,0 +1,237 @@
+"""The interpreter: it executes a mapping tree on real arrays, with simulated members and counters.
+
+It is the oracle of the cost formulas and shares no code with them: whatever it reports it has counted
+while doing it. The rules are those of docs/model.md; a rule that a tree breaks raises `IllegalMapping`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, assert_never
+
+import numpy as np
+
+from halley.errors import BadInput, Fault, IllegalMapping, did_you_mean
+from halley.execute.collective import collective
+from halley.execute.compute import Journal, compute
+from halley.execute.counters import Counters, Tally
+from halley.execute.functions import Array
+from halley.execute.holds import enter, leave
+from halley.execute.members import Scope, Siblings, shares
+from halley.execute.store import Store
+from halley.ir.hardware import Chip
+from halley.ir.mapping import (
+    Collective,
+    Compute,
+    Hold,
+    Node,
+    Overlap,
+    Parallel,
+    Pipeline,
+    Sequence,
+    Spatial,
+    Temporal,
+    walk,
+)
+from halley.ir.workload import OpKind, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """``outputs``: the workload's outputs, indexed in the order of `Tensor.dims`. ``counters``: what it took."""
+
+    outputs: dict[str, Array]
+    counters: Counters
+
+
+def run(workload: Workload, chip: Chip, tree: Node, arrays: Mapping[str, Array], dtype: Any = np.float64) -> Execution:
+    """Execute a mapping of the workload on the chip.
+
+    ``arrays`` holds every input of the workload, indexed in the order of `Tensor.dims`. Values are computed in
+    ``dtype``; bytes are counted with the tensors' own words.
+
+    Raises `BadInput` if an array is missing or misshapen, `IllegalMapping` if the tree breaks a rule.
+    """
+    _check_arrays(workload, arrays)
+    siblings = Siblings(chip)
+    tally = Tally(siblings)
+    machine = _Machine(Store(workload, chip, arrays, dtype, tally), Journal(), tally)
+    _check_tree(workload, tree)
+    whole = {dim: (0, extent) for dim, extent in workload.dims.items()}
+    machine.node(tree, Scope(siblings, dict.fromkeys(siblings.members, whole)))
+    machine.check_complete()
+    return Execution(machine.store.outputs, tally.counters())
+
+
+def random_inputs(workload: Workload, seed: int) -> dict[str, Array]:
+    """Standard normal arrays for the workload's inputs; an index tensor gets rows of the table that it selects from."""
+    rng = np.random.default_rng(seed)
+    arrays: dict[str, Array] = {}
+    for name in workload.inputs:
+        shape = tuple(workload.dims[dim] for dim in workload.tensors[name].dims)
+        rows = _rows(workload, name)
+        arrays[name] = rng.integers(0, rows, shape) if rows else rng.standard_normal(shape)
+    return arrays
+
+
+def _rows(workload: Workload, index: str) -> int:
+    """Extent of the dim that an index tensor selects from; 0 for any other tensor."""
+    for op in workload.ops:
+        if op.kind in (OpKind.GATHER, OpKind.SCATTER) and op.inputs[0] == index:
+            source, target = workload.tensors[op.inputs[1]].dims, workload.tensors[op.outputs[0]].dims
+            table, other = (source, target) if op.kind is OpKind.GATHER else (target, source)
+            return next(workload.dims[dim] for dim in table if dim not in other)
+    return 0
+
+
+@dataclass(slots=True)
+class _Machine:
+    store: Store
+    journal: Journal
+    tally: Tally
+
+    def node(self, node: Node, scope: Scope) -> None:
+        match node:
+            case Temporal():
+                for index in range(scope.steps(node.dim, node.tile)):
+                    self.node(node.body, scope.iteration(node.dim, node.tile, index))
+            case Spatial():
+                self.node(node.body, scope.spread(node))
+            case Hold():
+                hold = enter(self.store, node, scope)
+                inner = {name: (*scope.holds.get(name, ()), hold) for name in node.names}
+                self.node(node.body, replace(scope, holds={**scope.holds, **inner}))
+                leave(self.store, hold)
+            case Collective():
+                collective(self.store, self.journal, node, scope)
+            case Compute():
+                compute(self.store, self.journal, self.store.workload.op(node.op), scope)
+            case Sequence():
+                for child in node.children:
+                    self.node(child, scope)
+            case Overlap():
+                self.at_once([(child, scope) for child in node.children])
+            case Parallel():
+                self.at_once(list(zip(node.children, shares(node, scope), strict=True)))
+            case Pipeline():
+                # tile by tile through all stages: an order whose results and counts equal those of the overlapped stages
+                stages = list(zip(node.children, shares(node, scope), strict=True))
+                for index in range(scope.steps(node.dim, node.tile)):
+                    self.at_once([(child, inner.iteration(node.dim, node.tile, index)) for child, inner in stages])
+            case _:
+                assert_never(node)
+
+    def at_once(self, children: list[tuple[Node, Scope]]) -> None:
+        """Run children that are at work at the same time: what each needs at its peak adds up."""
+        before = dict(self.tally.peak)
+        base = dict(self.tally.live)
+        needs: dict[Any, int] = {}
+        for child, scope in children:
+            self.tally.peak.clear()
+            self.node(child, scope)
+            for key, peak in self.tally.peak.items():
+                needs[key] = needs.get(key, 0) + max(peak - base.get(key, 0), 0)
+        self.tally.peak.clear()
+        self.tally.peak.update(before)
+        for key, need in needs.items():
+            self.tally.peak[key] = max(before.get(key, 0), base.get(key, 0) + need)
+
+    def check_complete(self) -> None:
+        """Every point of every op was run, and every output was delivered."""
+        faults = []
+        for op in self.store.workload.ops:
+            done = self.journal.done.get(op.name, {}).values()
+            if not done or not np.logical_or.reduce(list(done)).all():
+                faults.append(
+                    Fault(f"compute {op.name}", "every point once", "points that are never computed", f"add compute {op.name}")
+                )
+        for name, stored in self.store.stored.items():
+            if not stored.all():
+                faults.append(
+                    Fault(
+                        f"output {name}",
+                        "every element to leave its outermost hold",
+                        "some that do not",
+                        f"hold {name} further out",
+                    )
+                )
+        if faults:
+            raise IllegalMapping(faults)
+
+
+def _check_arrays(workload: Workload, arrays: Mapping[str, Array]) -> None:
+    faults = []
+    for name in workload.inputs:
+        shape = tuple(workload.dims[dim] for dim in workload.tensors[name].dims)
+        if name not in arrays:
+            faults.append(
+                Fault(f"workload {workload.name}, input {name}", f"an array of shape {shape}", "none", "pass it in arrays")
+            )
+        elif np.shape(arrays[name]) != shape:
+            faults.append(Fault(f"workload {workload.name}, input {name}", f"the shape {shape}", f"{np.shape(arrays[name])}"))
+    if faults:
+        raise BadInput(faults)
+
+
+def _check_tree(workload: Workload, tree: Node) -> None:
+    """Names and tiles exist; an op has one compute; children at work at once do not read each other."""
+    faults = []
+    seen: set[str] = set()
+    for _, node in walk(tree):
+        if isinstance(node, Temporal | Spatial | Pipeline):
+            where = f"{'spread' if isinstance(node, Spatial) else 'for'} {node.dim} by {node.tile}"
+            if node.dim not in workload.dims:
+                faults.append(Fault(where, "a dim of the workload", repr(node.dim), did_you_mean(node.dim, workload.dims)))
+            if isinstance(node.tile, bool) or not isinstance(node.tile, int | np.integer) or node.tile < 1:
+                faults.append(Fault(where, "a tile that is a whole number of at least 1", repr(node.tile)))
+        elif isinstance(node, Compute):
+            workload.op(node.op)
+            if node.op in seen:
+                faults.append(Fault(f"compute {node.op}", "one compute per op", "a second one", "remove it"))
+            seen.add(node.op)
+        elif isinstance(node, Overlap | Parallel):
+            faults.extend(_dependent(workload, node))
+    faults.extend(_unfinished(workload, tree))
+    if faults:
+        raise IllegalMapping(faults)
+
+
+def _unfinished(workload: Workload, tree: Node) -> list[Fault]:
+    """Loops in time over a reduced dim that enclose both the reduction and a reader of its result."""
+    nodes = dict(walk(tree))
+    places = {node.op: path for path, node in nodes.items() if isinstance(node, Compute)}
+    faults = []
+    for reader in workload.ops:
+        for name in reader.inputs:
+            writer = workload.producer(name)
+            if writer is None or name in reader.running or not {writer.name, reader.name} <= places.keys():
+                continue
+            for depth in range(len(places[reader.name])):
+                node = nodes[places[reader.name][:depth]]
+                common = places[writer.name][:depth] == places[reader.name][:depth]
+                if common and isinstance(node, Temporal | Pipeline) and node.dim in workload.reduced(writer):
+                    got = f"both inside the loop over {node.dim}"
+                    remedy = f"move the read of {name} out of that loop"
+                    faults.append(Fault(f"compute {reader.name}", f"{name} reduced over all {node.dim}", got, remedy))
+    return faults
+
+
+def _dependent(workload: Workload, node: Overlap | Parallel) -> list[Fault]:
+    ops = [[workload.op(inner.op) for _, inner in walk(child) if isinstance(inner, Compute)] for child in node.children]
+    faults = []
+    for index, writers in enumerate(ops):
+        made = {name for op in writers for name in op.outputs}
+        for other, readers in enumerate(ops):
+            shared = sorted(made.intersection(name for op in readers for name in op.inputs))
+            if other != index and shared:
+                where = "overlap" if isinstance(node, Overlap) else f"parallel over {node.level}.{node.axis}"
+                faults.append(
+                    Fault(
+                        where,
+                        "independent children",
+                        f"child {other} reads {shared[0]} of child {index}",
+                        "use sequence or pipeline",
+                    )
+                )
+    return faults

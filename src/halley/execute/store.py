@@ -1,0 +1,142 @@
+"""What the simulation keeps: buffers, open Holds, and the workload's tables about its tensors.
+
+A buffer covers the index space of the whole tensor, so that boxes need no translation; what an instance does not hold
+has the count 0. Besides the values, a buffer knows per element which tensor of the group owns it, how
+many points of the reduction it has seen, and, for tensors relative to a running maximum, which one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from halley.execute.counters import Move, Tally
+from halley.execute.functions import MONOID_DEFINITIONS, Array, Monoid
+from halley.execute.members import AxisKey, Box, Instance, Member, Scope, slices
+from halley.ir.hardware import Chip
+from halley.ir.mapping import Hold
+from halley.ir.placement import Placement
+from halley.ir.workload import Op, OpKind, Workload
+
+Placements: TypeAlias = dict[AxisKey, Placement]
+
+
+class Buffer:
+    """Room for the tensors of one group in one instance of a memory.
+
+    ``owner`` is the number of the tensor whose value stands there, ``count`` the points of its reduction so far,
+    ``stamp`` the visit of the running maximum that it was, or is relative to, and ``relative`` that maximum.
+    """
+
+    __slots__ = ("count", "owner", "relative", "stamp", "value")
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
+        self.value = np.full(shape, np.nan, dtype)
+        self.owner = np.full(shape, -1)
+        self.count = np.zeros(shape, int)
+        self.stamp = np.zeros(shape, int)
+        self.relative = np.full(shape, np.nan)
+
+    def held(self, tensor: int, box: Box) -> Array:
+        """Per element of the box, how many points of the tensor have been accumulated there (0: not held)."""
+        part = slices(box)
+        return np.where(self.owner[part] == tensor, self.count[part], 0)
+
+    def take(self, other: Buffer, tensor: int, where: Any) -> None:
+        """Copy elements from another buffer."""
+        self.owner[where] = tensor
+        for mine, theirs in zip(self.arrays, other.arrays, strict=True):
+            mine[where] = theirs[where]
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        return self.value, self.count, self.stamp, self.relative
+
+    def drop(self, tensor: int, where: Any) -> None:
+        """What was there is no longer held."""
+        gone = np.zeros(self.owner.shape, bool)
+        gone[where] = True
+        gone &= self.owner == tensor
+        self.owner[gone] = -1
+        self.count[gone] = 0
+
+
+@dataclass(slots=True)
+class OpenHold:
+    """A Hold between its entry and its exit: a buffer per tensor and instance, the box that each instance touches, and the
+    placement of each tensor along the axes, as its last write or collective left it."""
+
+    node: Hold
+    depth: int
+    scope: Scope
+    buffers: dict[str, dict[Instance, Buffer]] = field(default_factory=dict)
+    boxes: dict[str, dict[Instance, Box]] = field(default_factory=dict)
+    placements: dict[str, Placements] = field(default_factory=dict)
+
+    def buffer(self, tensor: str, member: Member) -> Buffer:
+        return self.buffers[tensor][member[: self.scope.siblings.width(self.depth)]]
+
+
+class Store:
+    """The workload's side of the simulation: tensors by number, what is accumulated over what, and the world outside."""
+
+    def __init__(self, workload: Workload, chip: Chip, arrays: Mapping[str, Array], dtype: Any, tally: Tally) -> None:
+        self.workload = workload
+        self.chip = chip
+        self.tally = tally
+        self.arrays = {name: np.asarray(array) for name, array in arrays.items()}
+        self.numbers = {name: number for number, name in enumerate(workload.tensors)}
+        self.producers = {name: op for op in workload.ops for name in op.outputs}
+        self.shapes = {t.name: tuple(workload.dims[d] for d in t.dims) for t in workload.tensors.values()}
+        self.dtypes = _dtypes(workload, arrays, dtype)
+        self.maxima = {op.scaled_by for op in workload.ops if op.scaled_by}
+        self.outputs = {name: np.full(self.shapes[name], np.nan, self.dtypes[name]) for name in workload.outputs}
+        self.stored = {name: np.zeros(self.shapes[name], bool) for name in workload.outputs}
+
+    def read(self, hold: OpenHold, name: str, cause: str, moves: list[Move], to: int | None = None) -> None:
+        """Count moves from a Hold to parties at depth ``to``, the members' unless given."""
+        inner = len(self.chip.levels) - 1 if to is None else to
+        self.tally.read((hold.node.memory, name, cause), self.workload.tensors[name].word, (hold.depth, inner), moves)
+
+    def write(self, hold: OpenHold, name: str, cause: str, moves: list[Move], to: int | None = None) -> None:
+        """Count moves into a Hold from parties at depth ``to``, the members' unless given."""
+        inner = len(self.chip.levels) - 1 if to is None else to
+        self.tally.write((hold.node.memory, name, cause), self.workload.tensors[name].word, (hold.depth, inner), moves)
+
+    def scaled_by(self, tensor: str) -> str:
+        """The running maximum that the tensor is relative to, or nothing."""
+        return self.producers[tensor].scaled_by if tensor in self.producers else ""
+
+    def reduced(self, op: Op) -> tuple[str, ...]:
+        """Dims that an op accumulates over; a scatter adds up all its rows."""
+        if op.kind is OpKind.SCATTER:
+            kept = {dim for name in op.outputs for dim in self.workload.tensors[name].dims}
+            return tuple(dim for dim in op.dims if dim not in kept)
+        return self.workload.reduced(op)
+
+    def full(self, tensor: str) -> int:
+        """Points that a complete element of the tensor has seen."""
+        if tensor not in self.producers:
+            return 1
+        return int(np.prod([self.workload.dims[dim] for dim in self.reduced(self.producers[tensor])], dtype=int))
+
+    def monoid(self, op: Op) -> Monoid:
+        """How parts of the op's result are joined."""
+        return MONOID_DEFINITIONS[op.monoid if op.kind is OpKind.REDUCE else "sum"]
+
+    def stateful(self, op: Op) -> bool:
+        """The op carries a state whose parts cannot simply be put back later."""
+        return bool(op.scaled_by) or op.monoid in ("softmax", "welford")
+
+
+def _dtypes(workload: Workload, arrays: Mapping[str, Array], dtype: Any) -> dict[str, Any]:
+    """The NumPy type of each tensor: complex behind a Fourier transform or a complex input, else ``dtype``."""
+    wide = np.result_type(dtype, np.complex64)
+    kinds = {name: wide if np.iscomplexobj(arrays[name]) else np.dtype(dtype) for name in workload.inputs}
+    for op in workload.ops:
+        spectral = op.kind is OpKind.FFT or any(np.issubdtype(kinds[name], np.complexfloating) for name in op.inputs)
+        kinds.update(dict.fromkeys(op.outputs, wide if spectral else np.dtype(dtype)))
+    return kinds

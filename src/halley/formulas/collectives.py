@@ -1,0 +1,308 @@
+"""Collectives: the time of a step table, textbook closed forms, and lower bounds that no algorithm beats.
+
+Symbols throughout: n [1] members; S [B] payload: the whole vector of one member (all-reduce, reduce, broadcast), the whole
+gathered or unreduced vector (all-gather, reduce-scatter), all that one member sends or keeps (all-to-all), the whole at the
+root (gather, scatter); lambda [s] latency of one hop; b [B/s] bandwidth of one link and direction. The closed forms take all
+chunks as S / n, without rounding, and charge no time for adding; members send and receive at once.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from halley.formulas.numbers import Number, ceil_div, floor_div, maximum
+
+
+def collective_time(hops: Number, latency: Number, load: Number, chunk_bytes: Number, bandwidth: Number) -> Number:
+    """Time of a step table: latencies along the longest routes, then bytes over the busiest links.
+
+    .. math:: t = h \\lambda + \\frac{q c}{b}
+
+    Symbols: h [1] hops, summed over steps, of each step's longest route; lambda [s] latency per hop; q [1] load: chunks on the busiest link, summed over
+    steps; c [B] bytes of a chunk; b [B/s] bandwidth of a link and direction. Holds for: cut-through routing, steps in lockstep. Does not model: chunks of
+    unequal size (give the largest), start-up of software, traffic of others on the links. Source: docs/model.md; the step evaluator of ASTRA-sim's
+    analytical network (Won et al., ISPASS 2023).
+
+    >>> collective_time(6, 2, 5, 12, 4)
+    27.0
+    """
+    return hops * latency + load * chunk_bytes / bandwidth
+
+
+def ring_all_gather_time(members: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:
+    """Ring all-gather, and ring reduce-scatter, on a ring.
+
+    .. math:: t = (n - 1) (\\lambda + \\frac{S}{n b})
+
+    Symbols: n [1] members, S [B] payload, lambda [s] latency, b [B/s] bandwidth. Does not model: a line, whose closing message takes n - 1 hops.
+    Source: Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19, 2005, section 4.1.
+
+    >>> ring_all_gather_time(4, 240, 5, 2)
+    105.0
+    """
+    return (members - 1) * (latency + payload / (members * bandwidth))
+
+
+def ring_all_reduce_time(members: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:
+    """Ring all-reduce on a ring: reduce-scatter, then all-gather.
+
+    .. math:: t = 2 (n - 1) (\\lambda + \\frac{S}{n b})
+
+    Symbols: n [1] members, S [B] payload, lambda [s] latency, b [B/s] bandwidth. Does not model: a line; time to add.
+    Source: Patarasuk and Yuan, J. Parallel Distrib. Comput. 69, 2009.
+
+    >>> ring_all_reduce_time(4, 240, 5, 2)
+    210.0
+    """
+    return 2 * ring_all_gather_time(members, payload, latency, bandwidth)
+
+
+def bidirectional_ring_all_gather_time(members: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:
+    """All-gather, and reduce-scatter, on a ring whose blocks travel both ways at once.
+
+    .. math:: t = \\lceil (n - 1) / 2 \\rceil (\\lambda + \\frac{S}{n b})
+
+    Symbols: n [1] members, S [B] payload, lambda [s] latency, b [B/s] bandwidth. Does not model: halving the last block of an even ring between the
+    two ways. Source: Chan, Heimlich, Purkayastha and van de Geijn, Concurr. Comput. 19, 2007.
+
+    >>> bidirectional_ring_all_gather_time(4, 240, 5, 2)
+    70.0
+    """
+    return ceil_div(members - 1, 2) * (latency + payload / (members * bandwidth))
+
+
+def bidirectional_line_all_gather_time(members: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:
+    """All-gather, and reduce-scatter, on a line whose blocks travel both ways at once.
+
+    .. math:: t = (n - 1) (\\lambda + \\frac{S}{n b})
+
+    Symbols: n [1] members, S [B] payload, lambda [s] latency, b [B/s] bandwidth. Meets both lower bounds of a line: its diameter, and what an end
+    member has to receive. Does not model: time to add. Source: Chan et al., Concurr. Comput. 19, 2007 (a ring all-gather cut open).
+
+    >>> bidirectional_line_all_gather_time(4, 240, 5, 2)
+    105.0
+    """
+    return (members - 1) * (latency + payload / (members * bandwidth))
+
+
+def direct_all_gather_time(members: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:
+    """Direct all-gather, reduce-scatter, gather, scatter or all-to-all among fully connected members.
+
+    .. math:: t = \\lambda + \\frac{S}{n b}
+
+    Symbols: n [1] members, S [B] payload, lambda [s] latency, b [B/s] bandwidth of each of a member's n - 1 links. Does not model: a switch, whose
+    members share one port. For n >= 2. Source: Chan et al., Concurr. Comput. 19, 2007; one message per link.
+
+    >>> direct_all_gather_time(4, 240, 5, 2)
+    35.0
+    """
+    return latency + payload / (members * bandwidth)
+
+
+def direct_all_reduce_time(members: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:
+    """Direct (two-shot) all-reduce among fully connected members.
+
+    .. math:: t = 2 (\\lambda + \\frac{S}{n b})
+
+    Symbols: n [1] members, S [B] payload, lambda [s] latency, b [B/s] bandwidth of each link. Does not model: a switch; time to add. For n >= 2.
+    Source: reduce-scatter and all-gather, each in one step (Thakur et al. 2005, section 4.5, of Rabenseifner's idea).
+
+    >>> direct_all_reduce_time(4, 240, 5, 2)
+    70.0
+    """
+    return 2 * direct_all_gather_time(members, payload, latency, bandwidth)
+
+
+def direct_all_to_all_line_time(members: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:
+    """Direct all-to-all on a line: the middle link carries what one half sends the other.
+
+    .. math:: t = (n - 1) \\lambda + \\lfloor n^2 / 4 \\rfloor \\frac{S}{n b}
+
+    Symbols: n [1] members, S [B] payload of one member, lambda [s] latency, b [B/s] bandwidth. Does not model: queueing that delays the
+    longest route. Source: bisection argument, Dally and Towles, Principles and Practices of Interconnection Networks, 2004, chapter 3.
+
+    >>> direct_all_to_all_line_time(4, 240, 5, 2)
+    135.0
+    """
+    return (members - 1) * latency + floor_div(members * members, 4) * payload / (members * bandwidth)
+
+
+def chain_broadcast_time(members: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:
+    """Broadcast, or reduce, of an uncut payload along a line.
+
+    .. math:: t = (n - 1) (\\lambda + \\frac{S}{b})
+
+    Symbols: n [1] members, S [B] payload, lambda [s] latency, b [B/s] bandwidth. Does not model: cutting the payload (`pipelined_broadcast_time`).
+    An all-reduce by chains takes twice this. Source: Chan et al., Concurr. Comput. 19, 2007.
+
+    >>> chain_broadcast_time(4, 240, 5, 2)
+    375.0
+    """
+    return (members - 1) * (latency + payload / bandwidth)
+
+
+def pipelined_broadcast_time(members: Number, chunks: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:
+    """Broadcast, or reduce, along a line in chunks that follow each other.
+
+    .. math:: t = (n - 2 + k) (\\lambda + \\frac{S}{k b})
+
+    Symbols: n [1] members, k [1] chunks, S [B] payload, lambda [s] latency, b [B/s] bandwidth. For n >= 2. Does not model: a best k (Halley cuts into
+    n). Source: Chan et al., Concurr. Comput. 19, 2007.
+
+    >>> pipelined_broadcast_time(4, 6, 240, 5, 2)
+    200.0
+    """
+    return (members - 2 + chunks) * (latency + payload / (chunks * bandwidth))
+
+
+def doubling_all_gather_time(members: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:
+    """Recursive doubling all-gather, and recursive halving reduce-scatter, among fully connected members.
+
+    .. math:: t = \\log_2(n) \\lambda + \\frac{n - 1}{n} \\frac{S}{b}
+
+    Symbols: n [1] members, a power of two; S [B] payload, lambda [s] latency, b [B/s] bandwidth. Does not model: routes of more than one hop.
+    Source: Thakur et al. 2005, section 4.1.
+
+    >>> doubling_all_gather_time(4, 240, 5, 2)
+    100.0
+    """
+    return _log2(members) * latency + (members - 1) * payload / (members * bandwidth)
+
+
+def doubling_all_reduce_time(members: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:
+    """Recursive doubling all-reduce of the whole payload among fully connected members.
+
+    .. math:: t = \\log_2(n) (\\lambda + \\frac{S}{b})
+
+    Symbols: n [1] members, a power of two; S [B] payload, lambda [s] latency, b [B/s] bandwidth. Does not model: routes of more than one hop;
+    time to add. Source: Thakur et al. 2005, section 4.5.
+
+    >>> doubling_all_reduce_time(4, 240, 5, 2)
+    250.0
+    """
+    return _log2(members) * (latency + payload / bandwidth)
+
+
+def halving_all_reduce_time(members: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:
+    """Rabenseifner's all-reduce among fully connected members: recursive halving, then doubling.
+
+    .. math:: t = 2 \\log_2(n) \\lambda + 2 \\frac{n - 1}{n} \\frac{S}{b}
+
+    Symbols: n [1] members, a power of two; S [B] payload, lambda [s] latency, b [B/s] bandwidth. Does not model: routes of more than one hop;
+    time to add. Source: Thakur et al. 2005, section 4.5.
+
+    >>> halving_all_reduce_time(4, 240, 5, 2)
+    200.0
+    """
+    return 2 * doubling_all_gather_time(members, payload, latency, bandwidth)
+
+
+def centre_all_reduce_time(members: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:
+    """All-reduce on a line by chains from both ends that meet in the centre and return.
+
+    .. math:: t = (n - 1) (\\lambda + \\frac{S}{b})
+
+    Symbols: n [1] members, S [B] payload, lambda [s] latency, b [B/s] bandwidth. As few hops as the line's diameter allows. Does not model: cutting
+    the payload; time to add. Source: ceil((n - 1) / 2) steps in and as many out, the centre pair of an even line exchanging once.
+
+    >>> centre_all_reduce_time(4, 240, 5, 2)
+    375.0
+    """
+    return (members - 1) * (latency + payload / bandwidth)
+
+
+def gather_bound(members: Number, payload: Number, injection: Number) -> Number:
+    """Lower bound of all-gather, reduce-scatter, all-to-all, gather and scatter: one member has to receive, or to send,
+    all but its own share.
+
+    .. math:: t \\ge \\frac{n - 1}{n} \\frac{S}{B}
+
+    Symbols: n [1] members, S [B] payload, B [B/s] injection bandwidth, all links of the slowest member (of the root) in one direction. Does not
+    model: links further in (`cut_bound`), latency. Source: Chan et al., Concurr. Comput. 19, 2007, table of lower bounds.
+
+    >>> gather_bound(4, 240, 2)
+    90.0
+    """
+    return (members - 1) * payload / (members * injection)
+
+
+def broadcast_bound(payload: Number, injection: Number) -> Number:
+    """Lower bound of broadcast, reduce and all-reduce: every member's payload leaves it, or reaches it, once.
+
+    .. math:: t \\ge \\frac{S}{B}
+
+    Symbols: S [B] payload, B [B/s] injection bandwidth of the slowest member. Does not model: latency; combining inside the
+    network is allowed. Source: Chan et al., Concurr. Comput. 19, 2007, table of lower bounds.
+
+    >>> broadcast_bound(240, 2)
+    120.0
+    """
+    return payload / injection
+
+
+def all_reduce_bound(members: Number, payload: Number, capacity: Number) -> Number:
+    """Lower bound of an all-reduce whose members do the adding: every element is sent at least 2 (n - 1) times.
+
+    .. math:: t \\ge \\frac{2 (n - 1) S}{C}
+
+    Symbols: n [1] members, S [B] payload, C [B/s] bandwidth of all members (or of all links) together, one direction; with equal members C = n B, which
+    gives 2 (n - 1) / n x S / B. Does not model: latency, combining inside the network. Source: Patarasuk and Yuan, J. Parallel Distrib. Comput. 69, 2009,
+    lemma on the least total traffic.
+
+    >>> all_reduce_bound(4, 240, 8)
+    180.0
+    """
+    return 2 * (members - 1) * payload / capacity
+
+
+def cut_bound(crossing: Number, capacity: Number) -> Number:
+    """Lower bound from a cut: what has to leave a set of members passes the links that leave it.
+
+    .. math:: t \\ge \\frac{X}{C}
+
+    Symbols: X [B] bytes that have to leave the set U (all-gather \\|U\\| S / n, reduce-scatter (n - \\|U\\|) S / n, all-to-all \\|U\\| (n - \\|U\\|) S / n, all-reduce S);
+    C [B/s] bandwidth of the links that leave it. Does not model: latency. Source: Zhao et al., ForestColl, arXiv 2305.18461, section 1.
+
+    >>> cut_bound(240, 8)
+    30.0
+    """
+    return crossing / capacity
+
+
+def latency_bound(diameter: Number, latency: Number) -> Number:
+    """Lower bound of all-reduce, all-gather, reduce-scatter and all-to-all: the two members furthest apart need each other.
+
+    .. math:: t \\ge d \\lambda
+
+    Symbols: d [1] diameter: hops between the two members furthest apart; lambda [s] latency per hop. Does not model: bytes.
+    Source: definition.
+
+    >>> latency_bound(3, 5)
+    15
+    """
+    return diameter * latency
+
+
+def lower_bound(*bounds: Number) -> Number:
+    """The strongest of several lower bounds.
+
+    .. math:: t \\ge \\max_i t_i
+
+    Symbols: t_i [s] bounds. Latency and bandwidth bounds may not be added, for they can hide each other.
+    Source: definition.
+
+    >>> lower_bound(15, 90, 30)
+    90
+    """
+    strongest: Number = 0
+    for bound in bounds:
+        strongest = maximum(strongest, bound)
+    return strongest
+
+
+def _log2(number: Number) -> Number:
+    if isinstance(number, np.ndarray):
+        return np.log2(number)
+    return math.log2(number)

@@ -1,0 +1,77 @@
+"""Checks a part of a document against a model and says, in Halley's words, all that is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from halley.errors import did_you_mean
+from halley.io.entries import FAULTS, shown
+from halley.io.text import Finding, KeyPath
+
+M = TypeVar("M", bound=BaseModel)
+
+_KINDS = {
+    "model_type": "a map of keys",
+    "model_attributes_type": "a map of keys",
+    "dict_type": "a map of keys",
+    "list_type": "a list",
+    "string_type": "text",
+    "string_too_short": "text",
+    "string_pattern_mismatch": "text",
+}
+"""What the built-in validation errors expected, by their type."""
+
+
+def check(model: type[M], data: object, path: KeyPath = (), clock: float | None = None) -> tuple[M | None, list[Finding]]:
+    """The data as the model, or None and every finding. ``path`` is where the data is in its document; ``clock`` [Hz] is what
+    units that count cycles refer to."""
+    try:
+        return model.model_validate(data, context={"clock": clock}), []
+    except ValidationError as error:
+        return None, list(_findings(model, error, path))
+
+
+def _findings(model: type[BaseModel], error: ValidationError, prefix: KeyPath) -> Iterator[Finding]:
+    for item in error.errors(include_url=False):
+        kind, location, got = item["type"], item["loc"], shown(item["input"])
+        path: KeyPath = (*prefix, *location)
+        if kind == FAULTS:
+            for fault in item["ctx"][FAULTS]:
+                place = (*path, fault.where) if fault.where else path
+                yield Finding(place, fault.expected, fault.got, fault.remedy)
+        elif kind == "missing":
+            parent = model_at(model, location[:-1])
+            purpose = (parent.model_fields[str(location[-1])].description or "") if parent else ""
+            yield Finding(path[:-1], f"this key ({purpose})", "nothing", "add it", key=str(location[-1]))
+        elif kind == "extra_forbidden":
+            parent = model_at(model, location[:-1])
+            known = list(parent.model_fields) if parent else []
+            yield Finding(path, "a known key", repr(location[-1]), did_you_mean(str(location[-1]), known))
+        elif kind == "too_short":
+            yield Finding(path, "at least one entry", "none")
+        else:
+            expected = _KINDS.get(kind, item["msg"])
+            remedy = "put it in quotes" if kind == "string_type" and isinstance(item["input"], (int, float)) else ""
+            yield Finding(path, expected, got, remedy)
+
+
+def model_at(model: type[BaseModel], location: tuple[str | int, ...]) -> type[BaseModel] | None:
+    """The model of the part that a location leads to; None where that is no model."""
+    kind: Any = model
+    for part in location:
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            item = kind.model_fields.get(str(part))
+            kind = _without_none(item.annotation) if item else None
+        else:
+            kind = get_args(kind)[-1] if get_origin(kind) in (list, dict) else None
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+
+
+def _without_none(annotation: Any) -> Any:
+    if get_origin(annotation) in (Union, UnionType):
+        return next(part for part in get_args(annotation) if part is not type(None))
+    return annotation

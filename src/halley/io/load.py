@@ -1,0 +1,120 @@
+"""Chip and problem files: text in, checked values out.
+
+All faults of a file are gathered and raised together, in the order of its lines, each as one line
+``file:line: key: expected ...; got ...; do ...``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from halley.errors import BadInput, Fault
+from halley.io.check import check
+from halley.io.chip import read_chip
+from halley.io.entries import shown
+from halley.io.models import ProblemModel
+from halley.io.text import SIZE_LIMIT, Finding, read_text_bounded, read_yaml
+from halley.ir.hardware import Chip
+from halley.library import chip_names, chip_text, unknown_chip
+
+__all__ = ["SIZE_LIMIT", "ProblemFile", "load_chip", "load_problem", "parse_chip", "parse_problem", "read_text_bounded"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemFile:
+    """What a problem file asks for: map ``workload`` (a kind, with its parameters as yet unchecked) to ``chip``.
+
+    ``limits`` holds the limits that the file sets, in SI: ``time_limit`` [s] for the search. ``gap`` is the relative distance
+    to the proven bound at which the search may stop.
+    """
+
+    workload: str
+    parameters: Mapping[str, int | str | bool]
+    chip: Chip
+    objective: str = "time"
+    limits: Mapping[str, float] = field(default_factory=dict)
+    gap: float = 0.0
+
+
+def load_chip(path_or_name: str | Path) -> Chip:
+    """The chip of that name, if it is one that ships with Halley, else that of the file.
+
+    >>> load_chip("edge").memory("glb").capacity
+    4194304.0
+
+    Raises BadInput: neither a shipped chip nor a file that can be read; every fault of the file.
+    """
+    text = str(path_or_name)
+    if text in chip_names():
+        return parse_chip(chip_text(text), f"{text}.yaml", sourced=True)
+    if not _is_path(path_or_name):
+        raise BadInput(unknown_chip(text))
+    return parse_chip(read_text_bounded(path_or_name), text)
+
+
+def parse_chip(text: str, name: str = "chip", sourced: bool = False) -> Chip:
+    """The chip that the text of a file describes; ``name`` is the file's name for messages.
+
+    ``sourced``: every number must have a source or an assumption, as in shipped chips.
+
+    Raises BadInput: every fault of the text.
+    """
+    document = read_yaml(text, name)
+    chip, findings = read_chip(document, sourced=sourced)
+    if chip is None:
+        raise BadInput(document.faults(findings))
+    return chip
+
+
+def load_problem(path: str | Path) -> ProblemFile:
+    """The problem that the file describes; a path to a chip in it starts at the file's folder.
+
+    Raises BadInput: every fault of the file and of the chip file that it names.
+    """
+    return parse_problem(read_text_bounded(path), str(path), Path(path).parent)
+
+
+def parse_problem(text: str, name: str = "problem", folder: Path = Path()) -> ProblemFile:
+    """The problem that the text of a file describes; ``name`` is for messages, paths to a chip start at ``folder``.
+
+    >>> parse_problem("workload: {kind: gemm, m: 64, n: 64, k: 64}\\nchip: edge\\ntime_limit: 60 s").limits
+    {'time_limit': 60.0}
+
+    Raises BadInput: every fault of the text and of the chip file that it names.
+    """
+    document = read_yaml(text, name)
+    model, findings = check(ProblemModel, document.data)
+    chip, elsewhere = None, []
+    match document.at(("chip",)):
+        case str() as reference if reference.strip():
+            try:
+                chip = load_chip(folder / reference if _is_path(reference) else reference)
+            except BadInput as error:
+                elsewhere = [_in_context(document.where(("chip",)), fault) for fault in error.faults]
+        case dict():
+            chip, inner = read_chip(document, ("chip",))
+            findings += inner
+        case value if isinstance(document.data, dict) and "chip" in document.data:
+            findings.append(Finding(("chip",), "the name of a chip, a path to its file, or a map", shown(value)))
+    if model is None or chip is None or findings:
+        raise BadInput([*document.faults(findings), *elsewhere])
+    return ProblemFile(
+        workload=model.workload.kind,
+        parameters={key: entry.value for key, entry in (model.workload.__pydantic_extra__ or {}).items()},
+        chip=chip,
+        objective=model.objective.value,
+        limits={"time_limit": model.time_limit.value} if model.time_limit else {},
+        gap=model.gap.value,
+    )
+
+
+def _is_path(reference: str | Path) -> bool:
+    text = str(reference)
+    return isinstance(reference, Path) or "/" in text or "\\" in text or text.endswith((".yaml", ".yml"))
+
+
+def _in_context(where: str, fault: Fault) -> Fault:
+    """A fault of the chip that a problem file names, told from the line that names it."""
+    return Fault(f"{where}: {fault.where}", fault.expected, fault.got, fault.remedy)

@@ -1,0 +1,230 @@
+"""What chip and problem files may hold: the models that check them, and from which the JSON Schemas are made."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidatorFunctionWrapHandler, WrapValidator
+
+from halley.io.entries import (
+    Bandwidth,
+    Duration,
+    EnergyPerByte,
+    EnergyPerOp,
+    Entry,
+    Flag,
+    Frequency,
+    Gap,
+    Latency,
+    Parameter,
+    Power,
+    Ratio,
+    Size,
+    Text,
+    Whole,
+    word,
+)
+from halley.ir.hardware import Dataflow, Topology
+
+
+class Model(BaseModel):
+    """Unknown keys are errors, and nothing is converted silently."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, title=None)
+
+
+class Section(Model):
+    """A part of a file whose ``source`` or ``assumed`` holds for every number inside that names no origin of its own."""
+
+    source: Text | None = Field(None, description="document, table or page that gives the numbers of this section")
+    assumed: Text | None = Field(None, description="why the numbers of this section were assumed")
+
+
+class LinkFile(Section):
+    """A link: one direction of one wire bundle between two neighbours."""
+
+    bandwidth: Bandwidth = Field(description="bandwidth in each direction")
+    latency: Latency = Field(description="latency of one hop")
+    energy: EnergyPerByte = Field(description="energy per byte and hop")
+
+
+class AxisFile(Section):
+    """Siblings along one axis of a network."""
+
+    size: Whole = Field(description="number of siblings along the axis")
+    topology: Annotated[Entry[str], word(Topology)] = Field(description="how they are linked: line, ring or full")
+    link: LinkFile = Field(description="the link between neighbours")
+
+
+class NetworkFile(Section):
+    """What joins the siblings of a level to each other and to their parent."""
+
+    axes: dict[str, AxisFile] = Field(description="axes by name, e.g. x and y of a mesh", min_length=1)
+    port: LinkFile | None = Field(None, description="link between each sibling and its parent; left out, it is no limit")
+    multicast: Flag = Field(description="true: one read at the parent serves all siblings that want the same bytes")
+    reduction: Flag = Field(description="true: partial sums are added on the way up, in the network")
+
+
+class MemoryFile(Section):
+    """A memory; every sibling of its level has its own."""
+
+    capacity: Size = Field(description="bytes that fit")
+    read_bandwidth: Bandwidth = Field(description="bandwidth of the read port")
+    write_bandwidth: Bandwidth = Field(description="bandwidth of the write port")
+    latency: Latency = Field(description="time before the first byte of a fill or drain")
+    read_energy: EnergyPerByte = Field(description="energy per byte read")
+    write_energy: EnergyPerByte = Field(description="energy per byte written")
+
+
+class LevelFile(Section):
+    """A level of the chip: its memories, and the network between its siblings if there are several."""
+
+    name: Text = Field(description="name of the level, as mappings use it")
+    memories: dict[str, MemoryFile] = Field(default_factory=dict, description="memories by name")
+    network: NetworkFile | None = Field(None, description="left out where the level has a single member")
+
+
+class RolesFile(Model):
+    """Memories that feed the array, by operand; an operand left out may lie in any memory."""
+
+    input: list[Text] = Field(default_factory=list, description="memories that may hold the first operand")
+    weight: list[Text] = Field(default_factory=list, description="memories that may hold the second operand")
+    output: list[Text] = Field(default_factory=list, description="memories that may hold the result")
+
+
+class MatrixFile(Section):
+    """An array of multiply-accumulate units."""
+
+    rows: Whole = Field(description="rows of the array")
+    cols: Whole = Field(description="columns of the array")
+    clock: Frequency | None = Field(None, description="clock of the array; left out, the chip's")
+    dataflow: Annotated[Entry[str], word(Dataflow)] = Field(description="what stays in the array")
+    prefetch: Flag = Field(description="true: the stationary operand of the next fold loads behind the present one")
+    rate: dict[str, Ratio] = Field(description="multiply-accumulates per unit and cycle, by element type", min_length=1)
+    energy: dict[str, EnergyPerOp] = Field(description="energy per multiply-accumulate, by element type")
+    reads: RolesFile = Field(default_factory=RolesFile, description="memories that feed the array")
+
+
+class VectorFile(Section):
+    """Lanes that run elementary functions."""
+
+    lanes: Whole = Field(description="number of lanes")
+    clock: Frequency | None = Field(None, description="clock of the lanes; left out, the chip's")
+    rate: dict[str, Ratio] = Field(description="functions per lane and cycle, by elementary function")
+    energy: dict[str, EnergyPerOp] = Field(description="energy per function, by elementary function")
+    reads: list[Text] = Field(default_factory=list, description="memories that the lanes reach; left out, any")
+
+
+class EnginesFile(Section):
+    """The engines in each sibling of the innermost level."""
+
+    matrix: MatrixFile | None = Field(None, description="the matrix engine")
+    vector: VectorFile | None = Field(None, description="the vector engine")
+
+
+class ChipFile(Section):
+    """A chip: levels outermost first, engines at the leaf."""
+
+    name: Text = Field(description="name of the chip")
+    description: Text = Field("", description="what the chip is")
+    clock: Frequency = Field(description="clock that units such as B/cycle count")
+    static_power: Power = Field(description="power that is drawn whatever the chip does")
+    levels: list[LevelFile] = Field(description="levels, outermost first", min_length=1)
+    engines: EnginesFile = Field(description="the engines at the leaf")
+
+
+class Objective(StrEnum):
+    """What a search makes small."""
+
+    TIME = "time"
+    ENERGY = "energy"
+    EDP = "edp"  # energy times time
+
+
+class WorkloadFile(BaseModel):
+    """The workload: its kind, and the parameters that the kind asks for."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+    __pydantic_extra__: dict[str, Parameter]
+
+    kind: Text = Field(description="kind of workload, e.g. gemm-softmax", examples=["gemm-softmax"])
+
+
+def _unchecked(value: object, handler: ValidatorFunctionWrapHandler) -> object:
+    """The schema shows a name or a chip; the check, which knows the lines, is the loader's."""
+    return value
+
+
+class ProblemModel(Model):
+    """A problem: map this workload to that chip, for this objective."""
+
+    workload: WorkloadFile = Field(description="what to run")
+    chip: Annotated[Text | ChipFile, WrapValidator(_unchecked)] = Field(
+        description="name of a shipped chip, path to a chip file (from this file's folder), or the chip itself"
+    )
+    objective: Annotated[Entry[str], word(Objective)] = Field(Entry("time"), description="what to make small")
+    time_limit: Duration | None = Field(None, description="longest time that the search may take; left out, no limit")
+    gap: Gap = Field(Entry(0.0), description="relative distance to the proven bound at which the search may stop")
+
+
+class ProgramModel(Model):
+    """What made the result."""
+
+    name: str = Field(description="halley")
+    version: str = Field(description="its version")
+
+
+class QuestionModel(Model):
+    """The problem that was answered, with every default filled in."""
+
+    workload: str = Field(description="kind of workload")
+    parameters: dict[str, int | str | bool] = Field(description="parameters of the workload")
+    chip: str = Field(description="name of the chip")
+    objective: str = Field(description="what the search made small")
+    limits: dict[str, float] = Field(description="limits of the search, in SI: time_limit [s]")
+    gap: float = Field(ge=0, lt=1, description="gap at which the search could stop")
+
+
+class TrafficModel(Model):
+    """Bytes over all instances of a memory."""
+
+    read: float = Field(ge=0, description="bytes read")
+    write: float = Field(ge=0, description="bytes written")
+
+
+class EstimateModel(Model):
+    """What the mapping costs."""
+
+    time: float = Field(ge=0, description="seconds")
+    energy: float = Field(ge=0, description="joules")
+    traffic: dict[str, TrafficModel] = Field(description="by memory")
+    footprint: dict[str, float] = Field(description="largest number of bytes live in one instance, by memory")
+    busy: dict[str, float] = Field(description="seconds that each resource works, by resource")
+
+
+class CertificateModel(Model):
+    """How far from optimal the mapping can be, and how that is known."""
+
+    space: str = Field(description="the declared space of mappings")
+    size: float = Field(ge=0, description="mappings in the space")
+    method: str = Field(description="how the bound was obtained")
+    bound: float = Field(ge=0, description="no mapping in the space has a smaller objective, in SI")
+    value: float = Field(ge=0, description="objective of the mapping, in SI")
+    gap: float = Field(ge=0, description="(value - bound) / value")
+    states: int = Field(ge=0, description="states that the search visited")
+    closed: str = Field(description="why the search ended")
+    checked: list[str] = Field(description="checks that the answer passed")
+
+
+class ResultModel(Model):
+    """The answer to a problem. Numbers are in SI."""
+
+    format: Literal["halley-result-1"] = Field(description="version of this format")
+    program: ProgramModel
+    problem: QuestionModel
+    status: Literal["optimal", "feasible", "infeasible"] = Field(description="optimal: within the gap that was asked for")
+    reason: str = Field("", description="for an infeasible problem: the resource, the demand and the capacity")
+    mapping: str | None = Field(description="the mapping, in the text form of the mapping language; null if infeasible")
+    estimate: EstimateModel | None = Field(description="null if infeasible")
+    certificate: CertificateModel | None = Field(description="null if infeasible")

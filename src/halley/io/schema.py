@@ -1,0 +1,57 @@
+"""JSON Schemas of Halley's files, made from the models that check them, so that editors complete keys and underline mistakes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from halley.errors import BadInput, Fault, did_you_mean
+from halley.io.chip import ELEMENTARY
+from halley.io.models import ChipFile, ProblemModel, ResultModel
+from halley.ir.workload import DTYPE_BYTES
+from halley.library import chip_names
+
+SCHEMAS: dict[str, type[BaseModel]] = {"chip": ChipFile, "problem": ProblemModel, "result": ResultModel}
+"""Models by the name of the file that they check."""
+
+
+def schema(name: str) -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of chip, problem or result files.
+
+    >>> schema("problem")["required"]
+    ['workload', 'chip']
+
+    Raises BadInput: another name.
+    """
+    if name not in SCHEMAS:
+        raise BadInput(Fault("schema", "the name of a kind of file", repr(name), did_you_mean(name, SCHEMAS)))
+    result = SCHEMAS[name].model_json_schema()
+    _tidy(result)
+    definitions = result.get("$defs", {})
+    # the keys that the loader's rules between parts ask for
+    for engine, keys in (("MatrixFile", tuple(DTYPE_BYTES)), ("VectorFile", ELEMENTARY)):
+        for table in ("rate", "energy") if engine in definitions else ():
+            definitions[engine]["properties"][table]["propertyNames"] = {"enum": sorted(keys)}
+            if engine == "VectorFile":
+                definitions[engine]["properties"][table]["required"] = sorted(keys)
+    if name == "problem":
+        result["properties"]["chip"]["examples"] = list(chip_names())
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **result, "title": f"Halley {name} file"}
+
+
+def _tidy(node: Any) -> None:
+    """Drop what says nothing to a reader: titles made from key names, and null for a key that may be left out instead."""
+    if isinstance(node, list):
+        for item in node:
+            _tidy(item)
+    if not isinstance(node, dict):
+        return
+    if isinstance(node.get("title"), str):
+        del node["title"]
+    if "anyOf" in node and "default" in node and node["default"] is None:
+        del node["default"]
+        choices = [choice for choice in node.pop("anyOf") if choice != {"type": "null"}]
+        node.update(choices[0] if len(choices) == 1 else {"anyOf": choices})
+    for item in node.values():
+        _tidy(item)

@@ -1,0 +1,348 @@
+"""Frames: how a group of fused operations hangs together, around its stages.
+
+A frame says where the intermediate tensors live and which tile sizes its stages share. Given these, stages do not
+influence each other: they run one after the other and hand over through buffers that the frame holds. The search uses that.
+
+| frame | ops | intermediates |
+|---|---|---|
+| single | one contraction | none |
+| rows | one run of vector operations | none |
+| resident | contractions and vector runs | in the clusters' output buffers; one split for all stages |
+| shared | contractions and vector runs | in the shared buffer; each stage has its own split |
+| streamed | attention with running softmax | tiles of scores in the output buffers, keys walked in an outer loop |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from halley.formulas.numbers import minimum
+from halley.ir.mapping import Collective, CollectiveKind, Compute, Hold, Node, Temporal
+from halley.ir.mapping import Sequence as Steps
+from halley.ir.workload import Op, OpKind, Workload
+from halley.search.rows import RowStage, chunked_skeletons, resident_skeletons
+from halley.search.stages import (
+    Ranges,
+    Skeleton,
+    Slot,
+    Split,
+    Stage,
+    Tiles,
+    collective_names,
+    gemm_skeletons,
+    in_place,
+    member_ranges,
+    roles,
+    splits,
+    spread,
+)
+from halley.search.template import Template
+from halley.search.tiles import tile_sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """``wrap(tiles, nodes)`` puts one node per stage into the group's tree; ``shared`` slots concern several stages."""
+
+    name: str
+    shared: tuple[Slot, ...]
+    stages: tuple[Stage, ...]
+    wrap: Callable[[Tiles, Sequence[Node]], Node]
+    splits_reduction: bool
+
+
+def runs(workload: Workload, ops: Sequence[Op]) -> list[tuple[Op, ...]]:
+    """Cut ops into stages: each contraction alone, vector operations that follow each other together."""
+    result: list[tuple[Op, ...]] = []
+    for op in ops:
+        alone = op.kind is OpKind.CONTRACT
+        if alone or not result or result[-1][0].kind is OpKind.CONTRACT:
+            result.append((op,))
+        else:
+            result[-1] = (*result[-1], op)
+    return result
+
+
+def frames(workload: Workload, template: Template, ops: Sequence[Op]) -> list[Frame]:
+    """Every frame of the declared space for a group of ops that is fused."""
+    maker = _Maker(workload, template, tuple(ops))
+    if len(maker.runs) == 1:
+        return list(maker.single() if maker.runs[0][0].kind is OpKind.CONTRACT else maker.rows())
+    if any(op.running for op in ops):
+        return list(maker.streamed())
+    return [*maker.resident(), *maker.through_shared()]
+
+
+class _Maker:
+    def __init__(self, workload: Workload, template: Template, ops: tuple[Op, ...]) -> None:
+        self.workload, self.template, self.ops = workload, template, ops
+        self.runs = runs(workload, ops)
+        made = [name for op in ops for name in op.outputs]
+        self.inside = tuple(name for name in made if not self._leaves(name))
+        dims = dict.fromkeys(dim for op in ops for dim in op.dims)
+        reduced = {dim for op in ops for dim in workload.reduced(op)}
+        common = [dim for dim in dims if all(dim in op.dims for op in ops) and dim not in reduced]
+        contractions = [op for op in ops if op.kind is OpKind.CONTRACT]
+        self.batch = tuple(d for d in common if contractions and all(d in roles(workload, op).batch for op in contractions))
+        if not contractions:
+            self.batch = tuple(common[:-1])
+        rows = [dim for dim in common if dim not in self.batch]
+        self.row = rows[0] if rows else ""
+        self.ranges: Ranges = dict(workload.dims)
+
+    def _leaves(self, name: str) -> bool:
+        """Whether a tensor is read outside the group or is an output."""
+        inside = {op.name for op in self.ops}
+        return name in self.workload.outputs or any(op.name not in inside for op in self.workload.consumers(name))
+
+    def _view(self) -> Workload:
+        return self.workload
+
+    def _sizes(self, ranges: Ranges) -> Callable[[str], tuple[int, ...]]:
+        return lambda dim: tile_sizes(int(ranges[dim]))
+
+    def _algorithms(self, reduces: bool) -> tuple[str, ...]:
+        return collective_names(self.template, CollectiveKind.ALL_REDUCE) if reduces else ("",)
+
+    def _axes_of(self, split: Split, dim: str) -> tuple[str, ...]:
+        return tuple(axis.name for axis, name in zip(self.template.axes, split, strict=True) if name == dim)
+
+    def single(self) -> Iterator[Frame]:
+        """One contraction from and to the outer memory."""
+        (op,) = self.runs[0]
+        role = roles(self.workload, op)
+        dims = (*role.batch, *role.rows, *role.columns, *role.reduced)
+        for split in splits(self.template, self.workload, dims):
+            inside = member_ranges(self.template, split, self.ranges)
+            axes = {dim: self._axes_of(split, dim) for dim in role.reduced}
+            names = collective_names(self.template, CollectiveKind.REDUCE_SCATTER) if any(axes.values()) else ("",)
+            collectives = [(CollectiveKind.REDUCE_SCATTER, name) for name in names]
+            skeletons: list[Skeleton] = []
+            for last in ((*role.rows, *role.columns, *role.reduced)):
+                outer = (*(d for d in (*role.rows, *role.columns, *role.reduced) if d != last), last)
+                for via_shared in (True, False):
+                    made = gemm_skeletons(
+                        self.workload, self.template, op, "", lambda t: inside, self._sizes(inside), outer, op.inputs,
+                        False, axes, None, via_shared, collectives,
+                    )  # fmt: skip
+                    kind = "" if via_shared else ", output past the shared buffer"
+                    skeletons += [
+                        Skeleton(f"{last} innermost outside, {s.name}{kind}", s.slots, s.build, s.splits_reduction) for s in made
+                    ]
+            stage = Stage(op.name, (op.name,), tuple(skeletons))
+            yield self._frame("single", split, (), (stage,), (), any(axes.values()))
+
+    def _frame(
+        self, kind: str, split: Split, shared: tuple[Slot, ...], stages: tuple[Stage, ...], holds: tuple[tuple[str, ...], ...], reduces: bool
+    ) -> Frame:
+        """A frame whose split lies outside all loops: batch dims one by one, then rows by the shared tile, then holds."""
+
+        def wrap(tiles: Tiles, nodes: Sequence[Node]) -> Node:
+            node: Node = nodes[0] if len(nodes) == 1 else Steps(tuple(nodes))
+            if holds:
+                node = Hold(self.template.output, holds, node, 1)
+            for slot in reversed(shared):
+                node = Temporal(slot.dim, tiles[slot.name], node)
+            for dim in reversed(self.batch):
+                node = Temporal(dim, 1, node)
+            return spread(self.template, split, self.ranges, node)
+
+        return Frame(f"{kind}, clusters split {'x'.join(split)}", shared, stages, wrap, reduces)
+
+    def _long(self, ops: Sequence[Op]) -> str:
+        """The dim of vector operations that they reduce over, or their last."""
+        for op in ops:
+            if self.workload.reduced(op):
+                return self.workload.reduced(op)[0]
+        return ops[0].dims[-1]
+
+    def rows(self) -> Iterator[Frame]:
+        """One run of vector operations from and to the outer memory."""
+        ops = self.runs[0]
+        long = self._long(ops)
+        for split in splits(self.template, self.workload, tuple(dict.fromkeys((*self.batch, self.row, long)))):
+            axes = self._axes_of(split, long)
+            reduces = bool(axes) and any(long in self.workload.reduced(op) for op in ops)
+            inside = member_ranges(self.template, split, self.ranges)
+            skeletons: list[Skeleton] = []
+            for algorithm in self._algorithms(reduces):
+                stage = RowStage(self.workload, self.template, ops, long, frozenset(), algorithm, axes if reduces else ())
+                skeletons += chunked_skeletons(stage, lambda t: inside, self._sizes(inside), "v", self.row, (), None)
+            yield self._frame("rows", split, (), (Stage("rows", tuple(op.name for op in ops), tuple(skeletons)),), (), reduces)
+
+    def _row_slot(self, ranges: Ranges) -> Slot:
+        return Slot("rows", self.row, tile_sizes(int(ranges[self.row])), lambda t: ranges[self.row])
+
+    def _resident_groups(self) -> tuple[tuple[str, ...], ...]:
+        """Intermediates in the output buffers: chains in place share one buffer."""
+        left = list(self.inside)
+        result: list[tuple[str, ...]] = []
+        while left:
+            chain = tuple(name for name in in_place(self.workload, self.ops, left[0]) if name in self.inside)
+            result.append(chain)
+            left = [name for name in left if name not in chain]
+        return tuple(result)
+
+    def resident(self) -> Iterator[Frame]:
+        """Contractions and vector runs whose intermediates stay in the clusters."""
+        long = self._long([op for run in self.runs for op in run if op.kind is not OpKind.CONTRACT])
+        columns = roles(self.workload, self.runs[0][0]).columns
+        dims = tuple(dict.fromkeys((*self.batch, self.row, *columns)))
+        for split in splits(self.template, self.workload, dims):
+            inside = member_ranges(self.template, split, self.ranges)
+            axes = self._axes_of(split, long)
+            reduces = bool(axes) and any(long in self.workload.reduced(op) for op in self.ops)
+            shared = (self._row_slot(inside),)
+
+            def ranges(tiles: Tiles, inside: Ranges = inside) -> Ranges:
+                return {**inside, self.row: minimum(inside[self.row], tiles["rows"]), **dict.fromkeys(self.batch, 1)}
+
+            for algorithm in self._algorithms(reduces):
+                stages = self._resident_stages(inside, ranges, split, long, axes if reduces else (), algorithm)
+                if stages:
+                    kind = "resident" + (f", {algorithm}" if algorithm else "")
+                    yield self._frame(kind, split, shared, tuple(stages), self._resident_groups(), reduces)
+
+    def _resident_stages(
+        self, inside: Ranges, ranges: Callable[[Tiles], Ranges], split: Split, long: str, axes: tuple[str, ...], algorithm: str
+    ) -> list[Stage]:
+        stages: list[Stage] = []
+        for index, run in enumerate(self.runs):
+            name, prefix = run[0].name if run[0].kind is OpKind.CONTRACT else f"rows {index}", f"{index}"
+            if run[0].kind is OpKind.CONTRACT:
+                skeletons = self._resident_gemm(run[0], prefix, inside, ranges, split)
+            else:
+                arriving_ok = frozenset(self.inside)
+                stage = RowStage(self.workload, self.template, run, long, arriving_ok, algorithm, axes)
+                skeletons = resident_skeletons(stage, ranges, self._sizes(inside), prefix, self.row)
+            stages.append(Stage(name, tuple(op.name for op in run), tuple(skeletons)))
+        return stages
+
+    def _resident_gemm(
+        self, op: Op, prefix: str, inside: Ranges, ranges: Callable[[Tiles], Ranges], split: Split
+    ) -> list[Skeleton]:
+        role = roles(self.workload, op)
+        axes = {dim: self._axes_of(split, dim) for dim in role.reduced}
+        stays = op.outputs[0] in self.inside
+        from_outside = tuple(name for name in op.inputs if name not in self.inside)
+        names = ("",)
+        kind = CollectiveKind.ALL_REDUCE if stays else CollectiveKind.REDUCE_SCATTER
+        if any(axes.values()):
+            names = collective_names(self.template, kind)
+        outer = (*role.reduced, *role.columns)
+        return gemm_skeletons(
+            self.workload, self.template, op, prefix, ranges, self._sizes(inside), outer, from_outside,
+            stays, axes, None, False, [(kind, name) for name in names],
+        )  # fmt: skip
+
+    def through_shared(self) -> Iterator[Frame]:
+        """Contractions and vector runs that hand over through the shared buffer, each with its own split."""
+        handed = self._handed_over()
+        slot = self._row_slot(self.ranges)
+
+        def ranges(tiles: Tiles) -> Ranges:
+            return {**self.ranges, self.row: minimum(self.ranges[self.row], tiles["rows"]), **dict.fromkeys(self.batch, 1)}
+
+        stages: list[Stage] = []
+        for index, run in enumerate(self.runs):
+            prefix = f"{index}"
+            skeletons: list[Skeleton] = []
+            if run[0].kind is OpKind.CONTRACT:
+                name, role = run[0].name, roles(self.workload, run[0])
+                staged = tuple(t for t in run[0].inputs if t not in handed)
+                for split in splits(self.template, self.workload, (*role.rows, *role.columns)):
+                    skeletons += gemm_skeletons(
+                        self.workload, self.template, run[0], prefix, ranges, self._sizes(self.ranges), (*role.reduced, *role.columns),
+                        staged, False, {}, split, run[0].outputs[0] not in handed,
+                    )  # fmt: skip
+            else:
+                name, long = f"rows {index}", self._long(run)
+                for split in splits(self.template, self.workload, (self.row, long)):
+                    axes = self._axes_of(split, long)
+                    reduces = bool(axes) and any(long in self.workload.reduced(op) for op in run)
+                    for algorithm in self._algorithms(reduces):
+                        stage = RowStage(self.workload, self.template, run, long, frozenset(), algorithm, axes if reduces else ())
+                        skeletons += chunked_skeletons(stage, ranges, self._sizes(self.ranges), prefix, self.row, (), split)
+            stages.append(Stage(name, tuple(op.name for op in run), tuple(skeletons)))
+
+        def wrap(tiles: Tiles, nodes: Sequence[Node]) -> Node:
+            node: Node = Hold(self.template.shared, tuple((name,) for name in handed), Steps(tuple(nodes)), 1)
+            node = Temporal(self.row, tiles["rows"], node)
+            for dim in reversed(self.batch):
+                node = Temporal(dim, 1, node)
+            return node
+
+        reduces = any(skeleton.splits_reduction for stage in stages for skeleton in stage.skeletons)
+        yield Frame("through the shared buffer", (slot,), tuple(stages), wrap, reduces)
+
+    def _handed_over(self) -> tuple[str, ...]:
+        """Intermediates that one stage makes and another reads."""
+        result = []
+        for run in self.runs:
+            mine = {name for op in run for name in op.outputs}
+            readers = {name for other in self.runs if other is not run for op in other for name in op.inputs}
+            result += [name for name in dict.fromkeys(n for op in run for n in op.outputs) if name in mine & readers]
+        return tuple(result)
+
+    def streamed(self) -> Iterator[Frame]:
+        """Attention with running softmax: scores of one tile of keys at a time, accumulators in the clusters."""
+        scores, values = (op for op in self.ops if op.kind is OpKind.CONTRACT)
+        running = [op for op in self.ops if self.ops.index(scores) < self.ops.index(op) < self.ops.index(values)]
+        closing = [op for op in self.ops if self.ops.index(op) > self.ops.index(values)]
+        key = roles(self.workload, scores).columns[0]
+        statistics = tuple(name for op in running for name in op.outputs if key not in self.workload.tensors[name].dims)
+        state = (*((name,) for name in statistics), values.outputs)
+        for split in splits(self.template, self.workload, (*self.batch, self.row, key)):
+            axes = self._axes_of(split, key)
+            inside = member_ranges(self.template, split, self.ranges)
+            for algorithm in self._algorithms(bool(axes)):
+                yield self._streamed_frame(scores, values, running, closing, key, statistics, state, split, axes, inside, algorithm)
+
+    def _streamed_frame(
+        self, scores: Op, values: Op, running: list[Op], closing: list[Op], key: str, statistics: tuple[str, ...],
+        state: tuple[tuple[str, ...], ...], split: Split, axes: tuple[str, ...], inside: Ranges, algorithm: str,
+    ) -> Frame:  # fmt: skip
+        template, workload = self.template, self.workload
+        key_slot = Slot("keys", key, tile_sizes(int(inside[key])), lambda t: inside[key])
+        shared = (self._row_slot(inside), key_slot)
+        sizes = self._sizes(inside)
+
+        def ranges(tiles: Tiles) -> Ranges:
+            cut = {self.row: minimum(inside[self.row], tiles["rows"]), key: minimum(inside[key], tiles["keys"])}
+            return {**inside, **cut, **dict.fromkeys(self.batch, 1)}
+
+        def after_keys(tiles: Tiles) -> Ranges:
+            return {**ranges(tiles), key: inside[key]}
+
+        middle = RowStage(workload, template, tuple(running), key, frozenset(self.inside))
+        end = RowStage(workload, template, tuple(closing), closing[0].dims[-1], frozenset(self.inside))
+        first = gemm_skeletons(workload, template, scores, "0", ranges, sizes, (), (), True, {})
+        second = gemm_skeletons(workload, template, values, "2", ranges, sizes, (), (), True, {})
+        stages = (
+            Stage(scores.name, (scores.name,), tuple(first)),
+            Stage("rows 1", tuple(op.name for op in running), tuple(resident_skeletons(middle, ranges, sizes, "1", self.row))),
+            Stage(values.name, (values.name,), tuple(second)),
+            Stage("close", tuple(op.name for op in closing), tuple(resident_skeletons(end, after_keys, sizes, "3", self.row))),
+        )
+        chain = in_place(workload, [scores, *running], scores.outputs[0])
+        staged = tuple(name for name in (scores.inputs[1], values.inputs[1]))
+
+        def wrap(tiles: Tiles, nodes: Sequence[Node]) -> Node:
+            inner: Node = Hold(template.output, (chain,), Steps(tuple(nodes[:3])), 1)
+            inner = Temporal(key, tiles["keys"], Hold(template.shared, tuple((name,) for name in staged), inner, 2))
+            steps: list[Node] = [inner]
+            for tensors in (statistics, values.outputs):
+                steps += [Collective(CollectiveKind.ALL_REDUCE, tensors, template.level, axis, algorithm) for axis in axes]
+            node: Node = Hold(template.output, state, Steps((*steps, nodes[3])), 1)
+            node = Hold(template.shared, ((scores.inputs[0],),), node, 1)
+            node = Temporal(self.row, tiles["rows"], node)
+            for dim in reversed(self.batch):
+                node = Temporal(dim, 1, node)
+            return spread(template, split, self.ranges, node)
+
+        name = f"streamed, clusters split {'x'.join(split)}" + (f", {algorithm}" if algorithm else "")
+        return Frame(name, shared, stages, wrap, bool(axes))
+
+
+__all__ = ["Compute", "Frame", "frames", "runs"]

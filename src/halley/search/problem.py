@@ -1,0 +1,33 @@
+"""What is asked: a workload on a chip, an objective, limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from halley.ir.hardware import Chip
+from halley.ir.workload import Workload
+
+
+class Objective(StrEnum):
+    """What to minimise. `EDP` is energy times time [Js]."""
+
+    TIME = "time"
+    ENERGY = "energy"
+    EDP = "edp"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A workload (in its chosen variant; the search also tries the others unless ``fixed_variant``), a chip, an objective, limits.
+
+    ``time_limit`` [s] stops the search with the best so far; ``baselines`` are searched beside the best; ``front`` asks for the time-energy front.
+    """
+
+    workload: Workload
+    chip: Chip
+    objective: Objective = Objective.TIME
+    time_limit: float | None = None
+    baselines: bool = True
+    front: bool = False
+    fixed_variant: bool = False

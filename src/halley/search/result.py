@@ -1,0 +1,81 @@
+"""What a search returns: a plan, its estimate, and a certificate of how good it can be at most."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from halley.cost.estimate import Estimate
+from halley.ir.mapping import Node
+from halley.search.problem import Problem
+
+
+class Status(StrEnum):
+    """Outcome of a search; the value is a sentence for the user."""
+
+    OPTIMAL = "optimal: no mapping of the declared space is better"
+    LIMIT = "stopped early: the best so far, with a true bound"
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """Proof that goes with an answer.
+
+    ``space`` and ``left_out`` describe what was searched and what was not; ``size`` counts its mappings exactly; no mapping of
+    the space has an objective below ``bound`` [s, J or Js]; ``gap`` = value / bound - 1. ``costed`` mappings were evaluated, ``bounds`` partial ones
+    were bounded; ``closed`` says how the proof ended.
+    """
+
+    space: str
+    left_out: tuple[str, ...]
+    size: int
+    method: str
+    objective: str
+    bound: float
+    value: float
+    costed: int
+    bounds: int
+    seconds: float
+    closed: str
+
+    @property
+    def gap(self) -> float:
+        return self.value / self.bound - 1.0 if self.bound > 0 else float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """A plan with its estimate and certificate. ``groups`` names the ops that are fused together; ``shape`` the frame and the stage shapes chosen."""
+
+    name: str
+    plan: Node
+    estimate: Estimate
+    certificate: Certificate
+    status: Status
+    groups: tuple[tuple[str, ...], ...]
+    shape: tuple[str, ...]
+    variant: str
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One point of a time-energy front."""
+
+    time: float
+    energy: float
+    plan: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Answer to a problem: the best plan, the baselines searched with the same rigour, and the front where asked for."""
+
+    problem: Problem
+    best: Solution
+    baselines: tuple[Solution, ...]
+    front: tuple[Point, ...] = ()
+
+    @property
+    def status(self) -> Status:
+        everything = (self.best, *self.baselines)
+        return Status.LIMIT if any(s.status is Status.LIMIT for s in everything) else Status.OPTIMAL

@@ -1,0 +1,184 @@
+"""Stages of vector operations: rows resident in the clusters, rows brought in chunk by chunk, rows streamed in passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from halley.formulas.numbers import Number, minimum
+from halley.ir.mapping import Collective, CollectiveKind, Compute, Hold, Node, Temporal
+from halley.ir.mapping import Sequence as Steps
+from halley.ir.workload import Op, Workload
+from halley.search.stages import (
+    Ranges,
+    Skeleton,
+    Slot,
+    Split,
+    Tiles,
+    in_place,
+    member_ranges,
+    passes,
+    spread,
+)
+from halley.search.template import Template
+
+
+@dataclass(frozen=True, slots=True)
+class RowStage:
+    """What a vector stage works on: its ops, the long dim that may be split or streamed, tensors that already lie in the
+    clusters, and how each axis splits the long dim (``split_axes``) with the all-reduce that then follows."""
+
+    workload: Workload
+    template: Template
+    ops: tuple[Op, ...]
+    long: str
+    resident: frozenset[str]
+    algorithm: str = ""
+    split_axes: tuple[str, ...] = ()
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        return tuple(name for op in self.ops for name in op.outputs)
+
+    @property
+    def arriving(self) -> tuple[str, ...]:
+        """Tensors from further out."""
+        names = dict.fromkeys(name for op in self.ops for name in op.inputs)
+        return tuple(name for name in names if name not in self.made and name not in self.resident)
+
+    def main(self) -> str:
+        """The first arriving tensor over the long dim: the buffer that the maps work in."""
+        return next(name for name in self.arriving if self.long in self.workload.tensors[name].dims)
+
+    def steps(self, ops: Sequence[Op]) -> list[Node]:
+        """Computes in order, with the all-reduce after each reduction over the split dim."""
+        nodes: list[Node] = []
+        for op in ops:
+            nodes.append(Compute(op.name))
+            if self.long in self.workload.reduced(op):
+                nodes += self.combine(op.outputs)
+        return nodes
+
+    def combine(self, tensors: tuple[str, ...]) -> list[Node]:
+        return [
+            Collective(CollectiveKind.ALL_REDUCE, tensors, self.template.level, axis, self.algorithm) for axis in self.split_axes
+        ]
+
+    def statistics(self) -> tuple[str, ...]:
+        """Tensors made here that lack the long dim and stay here."""
+        kept = (name for name in self.made if self.long not in self.workload.tensors[name].dims)
+        return tuple(name for name in kept if name not in self.workload.outputs)
+
+
+def one(nodes: Sequence[Node]) -> Node:
+    return nodes[0] if len(nodes) == 1 else Steps(tuple(nodes))
+
+
+def groups(*groups: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    return tuple(group for group in groups if group)
+
+
+def resident_skeletons(
+    stage: RowStage, ranges: Callable[[Tiles], Ranges], sizes: Callable[[str], tuple[int, ...]], prefix: str, rows: str
+) -> list[Skeleton]:
+    """Rows already in the clusters: each op over the whole part, a result that leaves goes out in chunks of rows."""
+    leaving = [op for op in stage.ops if set(op.outputs) & set(stage.workload.outputs)]
+    last = leaving[-1] if leaving else None
+
+    def build(tiles: Tiles) -> Node:
+        nodes = stage.steps([op for op in stage.ops if op is not last])
+        if last is not None:
+            held = Hold(stage.template.output, tuple((name,) for name in last.outputs), Compute(last.name), 2)
+            nodes.append(Temporal(rows, tiles[f"{prefix}{rows}2"], held))
+        node = one(nodes)
+        if stage.arriving:
+            node = Hold(stage.template.output, tuple((name,) for name in stage.arriving), node, 2)
+        return node
+
+    slots = (Slot(f"{prefix}{rows}2", rows, sizes(rows), lambda t: ranges(t)[rows]),) if last is not None else ()
+    reduces = bool(stage.split_axes) and any(stage.long in stage.workload.reduced(op) for op in stage.ops)
+    name = "rows in place" + (f", all-reduce {stage.algorithm}" if reduces else "")
+    return [Skeleton(name, slots, build, reduces)]
+
+
+def chunked_skeletons(
+    stage: RowStage,
+    ranges: Callable[[Tiles], Ranges],
+    sizes: Callable[[str], tuple[int, ...]],
+    prefix: str,
+    rows: str,
+    batch: Sequence[str],
+    inner_split: Split | None,
+) -> list[Skeleton]:
+    """Rows brought from further out, in chunks of whole rows, or streamed along the long dim in passes."""
+    workload, template = stage.workload, stage.template
+    main = stage.main()
+    chain = in_place(workload, stage.ops, main)
+    others = tuple(name for name in stage.arriving if name != main)
+    extra = tuple(name for name in stage.made if name not in chain and name not in stage.statistics())
+    reduces = bool(stage.split_axes) and any(stage.long in workload.reduced(op) for op in stage.ops)
+    split_name = f", clusters split {'x'.join(inner_split)}" if inner_split else ""
+    split_name += f", all-reduce {stage.algorithm}" if reduces else ""
+
+    def wrap(tiles: Tiles, node: Node) -> Node:
+        node = Temporal(rows, tiles[f"{prefix}{rows}2"], node)
+        for dim in reversed(batch):
+            node = Temporal(dim, 1, node)
+        return spread(template, inner_split, ranges(tiles), node) if inner_split is not None else node
+
+    def statistics(node: Node) -> Node:
+        kept = tuple((name,) for name in stage.statistics())
+        return Hold(template.output, kept, node, 1) if kept else node
+
+    def whole(tiles: Tiles) -> Node:
+        node = statistics(one(stage.steps(stage.ops)))
+        return wrap(tiles, Hold(template.output, groups(chain, *((name,) for name in (*others, *extra))), node, 2))
+
+    def here(tiles: Tiles) -> Ranges:
+        return member_ranges(template, inner_split, ranges(tiles)) if inner_split is not None else ranges(tiles)
+
+    row_slot = Slot(f"{prefix}{rows}2", rows, sizes(rows), lambda t: here(t)[rows])
+    found = [Skeleton(f"whole rows{split_name}", (row_slot,), whole, reduces)]
+    cut = passes(workload, stage.ops, stage.long)
+    if cut is not None:
+
+        def streamed(tiles: Tiles) -> Node:
+            nodes: list[Node] = []
+            for part in cut:
+                nodes += _pass(stage, part, tiles[f"{prefix}{stage.long}2"])
+            return wrap(tiles, statistics(one(nodes)))
+
+        long_slot = Slot(f"{prefix}{stage.long}2", stage.long, sizes(stage.long), lambda t: here(t)[stage.long])
+        found.append(Skeleton(f"rows streamed in {len(cut)} passes{split_name}", (row_slot, long_slot), streamed, reduces))
+    return found
+
+
+def _pass(stage: RowStage, ops: Sequence[Op], tile: Number) -> list[Node]:
+    """One pass: ops over the long dim in a loop over its tiles, the others around it."""
+    workload = stage.workload
+    flat_before: list[Node] = []
+    inside = [op for op in ops if stage.long in op.dims]
+    for op in ops:
+        if stage.long not in op.dims and not any(set(op.inputs) & set(x.outputs) for x in inside):
+            flat_before.append(Compute(op.name))
+    nodes = flat_before
+    if inside:
+        touched = dict.fromkeys(name for op in inside for name in (*op.inputs, *op.outputs))
+        tensors = [name for name in touched if stage.long in workload.tensors[name].dims]
+        start = next(name for name in tensors if name in stage.arriving)
+        chain = in_place(workload, inside, start)
+        rest = tuple((name,) for name in tensors if name not in chain)
+        body = one([Compute(op.name) for op in inside])
+        nodes.append(Temporal(stage.long, tile, Hold(stage.template.output, (chain, *rest), body, 2)))
+        for op in inside:
+            if stage.long in workload.reduced(op):
+                nodes += stage.combine(op.outputs)
+    nodes += [
+        Compute(op.name) for op in ops if stage.long not in op.dims and any(set(op.inputs) & set(x.outputs) for x in inside)
+    ]
+    return nodes
+
+
+def limit_of(ranges: Ranges, tiles: Mapping[str, Number], dim: str, slot: str) -> Number:
+    """What is left of a dim inside a tile."""
+    return minimum(ranges[dim], tiles[slot])

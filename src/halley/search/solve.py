@@ -1,0 +1,297 @@
+"""Exact search in one group: frames, shared tile sizes, then each stage for itself.
+
+Bounds come from the cost formulas themselves, with open tile sizes relaxed (`halley.cost.counting`): a relaxed slot contributes the least of each
+sum, so a bound never exceeds a cost that it stands for. Nothing is dropped unless its bound is no better than a value already reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from halley.cost.estimate import Estimate
+from halley.cost.evaluate import evaluate, event_energy
+from halley.formulas.numbers import Number
+from halley.ir.hardware import Chip
+from halley.ir.mapping import Compute, Node, walk
+from halley.ir.mapping import Sequence as Steps
+from halley.ir.workload import Workload
+from halley.search.frames import Frame
+from halley.search.frontier import Frontier, Values, minimal
+from halley.search.stages import Skeleton, Slot, Stage
+
+BATCH = 1 << 14
+"""Mappings costed at once; about what stays in a core's cache."""
+
+
+class Interrupted(Exception):
+    """The time limit or the user stopped the search."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a search did. ``tick`` is called often, and raises `Interrupted` to stop."""
+
+    costed: int = 0
+    bounds: int = 0
+    tick: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A complete mapping of a group: frame, one skeleton per stage, a size per slot."""
+
+    frame: Frame
+    skeletons: tuple[Skeleton, ...]
+    tiles: Mapping[str, int]
+
+    def tree(self) -> Node:
+        return self.frame.wrap(self.tiles, [skeleton.build(self.tiles) for skeleton in self.skeletons])
+
+
+@dataclass(slots=True)
+class GroupSearch:
+    """Search of one group. ``around`` puts the group's tree under the workload's outer Holds."""
+
+    workload: Workload
+    chip: Chip
+    frames: Sequence[Frame]
+    around: Callable[[Node], Node]
+    objectives: tuple[str, ...]
+    tally: Tally
+    found: Frontier = field(init=False)
+    open_bounds: list[Values] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.found = Frontier(len(self.objectives))
+
+    def run(self) -> Frontier:
+        """The proven frontier. On `Interrupted`, ``found`` has the best so far and ``open_bounds`` what was left."""
+        candidates = [item for frame in self.frames for item in self._shared_choices(frame)]
+        candidates.sort(key=lambda item: tuple(item[0]))
+        for index, (bound, frame, shared) in enumerate(candidates):
+            if self.found.hopeless(bound[None, :])[0]:
+                continue
+            try:
+                self.tally.tick()
+                self._solve(frame, shared)
+            except (Interrupted, KeyboardInterrupt):
+                self.open_bounds = [b for b, _, _ in candidates[index:] if not self.found.hopeless(b[None, :])[0]]
+                raise
+        return self.found
+
+    # --- one frame with its shared tiles open -----------------------------------------------------------------------
+
+    def _shared_choices(self, frame: Frame) -> list[tuple[Values, Frame, dict[str, int]]]:
+        """(lower bound, frame, shared tiles) for each combination of shared tile sizes that may fit."""
+        self.tally.tick()
+        grids = _grid(frame.shared, 0, len(frame.shared))
+        total: Values | None = None
+        for index, stage in enumerate(frame.stages):
+            best: Values | None = None
+            for skeleton in stage.skeletons:
+                bound = self._bound(frame, index, skeleton, grids, len(frame.shared), ())
+                best = bound if best is None else np.minimum(best, bound)
+            if best is None:
+                return []
+            total = best if total is None else total + best
+        if total is None:
+            return []
+        combos = list(product(*(slot.sizes for slot in frame.shared)))
+        rows = np.broadcast_to(total, (len(combos), total.shape[1])) if len(total) == 1 else total
+        return [
+            (row, frame, dict(zip((slot.name for slot in frame.shared), combo, strict=True)))
+            for row, combo in zip(rows, combos, strict=True)
+            if np.isfinite(row).all()
+        ]
+
+    def _bound(
+        self,
+        frame: Frame,
+        index: int,
+        skeleton: Skeleton,
+        fixed: Mapping[str, Number],
+        fixed_axes: int,
+        open_slots: Sequence[Slot],
+    ) -> Values:
+        """Lower bounds of one stage, one row per point of the fixed axes, its other slots relaxed; inf where nothing fits."""
+        named = set(fixed)
+        loose = [slot for slot in skeleton.slots if slot.name not in named]
+        axes = fixed_axes + len(loose)
+        tiles: dict[str, Number] = {
+            name: value.reshape(value.shape + (1,) * (axes - value.ndim)) if isinstance(value, np.ndarray) else value
+            for name, value in fixed.items()
+        }
+        for offset, slot in enumerate(loose):
+            shape = [1] * axes
+            shape[fixed_axes + offset] = len(slot.sizes)
+            tiles[slot.name] = np.array(slot.sizes, dtype=np.float64).reshape(shape)
+        relaxed = tuple(range(fixed_axes, axes))
+        values, _ = self._cost(frame, index, skeleton, tiles, relaxed)
+        self.tally.bounds += int(np.prod(values.shape[:-1]))
+        return values.reshape(-1, values.shape[-1])
+
+    # --- one frame with its shared tiles fixed ----------------------------------------------------------------------
+
+    def _solve(self, frame: Frame, shared: dict[str, int]) -> None:
+        """Best of every stage, then their combinations."""
+        rest: list[Values] = [self._stage_floor(frame, index, shared) for index in range(len(frame.stages))]
+        fronts: list[Frontier] = []
+        for index, stage in enumerate(frame.stages):
+            others = sum((rest[i] for i in range(len(rest)) if i != index), np.zeros(len(self.objectives)))
+            front = self._solve_stage(frame, index, stage, shared, others)
+            if not front.payloads:
+                return
+            rest[index] = front.points.min(axis=0)
+            fronts.append(front)
+        sums = np.zeros((1, len(self.objectives)))
+        for front in fronts:
+            sums = (sums[:, None, :] + front.points[None, :, :]).reshape(-1, sums.shape[1])
+        combos = list(product(*(front.payloads for front in fronts)))
+        for position in minimal(sums):
+            if self.found.hopeless(sums[position][None, :])[0]:
+                continue
+            picked = combos[int(position)]
+            tiles = dict(shared)
+            for _, sizes in picked:
+                tiles.update(sizes)
+            choice = Choice(frame, tuple(skeleton for skeleton, _ in picked), tiles)
+            estimate = evaluate(self.workload, self.chip, self.around(choice.tree()))
+            self.tally.costed += 1
+            if fits(self.chip, estimate):
+                self.found.add(self._objective(estimate.time, estimate.energy), choice)
+
+    def _stage_floor(self, frame: Frame, index: int, shared: Mapping[str, int]) -> Values:
+        bounds = [self._bound(frame, index, s, shared, 0, ())[0] for s in frame.stages[index].skeletons]
+        return np.min(np.array(bounds), axis=0)
+
+    def _solve_stage(self, frame: Frame, index: int, stage: Stage, shared: Mapping[str, int], others: Values) -> Frontier:
+        """Frontier of one stage with the shared tiles given; what cannot improve the group's frontier even with the least of the
+        other stages is left out."""
+        front = Frontier(len(self.objectives))
+        work = []
+        for skeleton in stage.skeletons:
+            head, tail = _halves(skeleton.slots)
+            grid = _grid(head, 0, len(head))
+            bounds = self._bound(frame, index, skeleton, {**shared, **grid}, len(head), tail)
+            combos = np.array(list(product(*(slot.sizes for slot in head))), dtype=np.float64).reshape(len(bounds), len(head))
+            alive = ~self._hopeless(front, bounds, others)
+            work.append((bounds[alive], combos[alive], skeleton, head, tail))
+        work.sort(key=lambda item: tuple(item[0].min(axis=0)) if len(item[0]) else (np.inf,))
+        for bounds, combos, skeleton, head, tail in work:
+            self._descend(frame, index, skeleton, shared, bounds, combos, head, tail, front, others)
+        return front
+
+    def _hopeless(self, front: Frontier, bounds: Values, others: Values) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        return front.hopeless(bounds) | self.found.hopeless(bounds + others)
+
+    def _descend(
+        self, frame: Frame, index: int, skeleton: Skeleton, shared: Mapping[str, int], bounds: Values, combos: Values,
+        head: Sequence[Slot], tail: Sequence[Slot], front: Frontier, others: Values,
+    ) -> None:  # fmt: skip
+        """Cost all tail sizes for the head sizes that are still worth it, most promising first."""
+        order = np.lexsort(bounds.T[::-1])
+        inner = int(np.prod([len(slot.sizes) for slot in tail])) if tail else 1
+        chunk = max(1, BATCH // inner)
+        first = max(1, chunk // 8)
+        start = 0
+        while start < len(order):
+            self.tally.tick()
+            block = order[start : start + (first if start == 0 else chunk)]
+            start += len(block)
+            block = block[~self._hopeless(front, bounds[block], others)]
+            if not len(block):
+                if len(self.objectives) == 1:
+                    return
+                continue
+            axes = 1 + len(tail)
+            tiles: dict[str, Number] = dict(shared)
+            for column, slot in enumerate(head):
+                tiles[slot.name] = combos[block, column].reshape((-1,) + (1,) * len(tail))
+            for offset, slot in enumerate(tail):
+                shape = [1] * axes
+                shape[1 + offset] = len(slot.sizes)
+                tiles[slot.name] = np.array(slot.sizes, dtype=np.float64).reshape(shape)
+            values, shape_of = self._cost(frame, index, skeleton, tiles, ())
+            flat = values.reshape(-1, values.shape[-1])
+            self.tally.costed += len(flat)
+            keep = np.flatnonzero(~self._hopeless(front, flat, others))
+            if not len(keep):
+                continue
+            for position in keep[minimal(flat[keep])]:
+                where = np.unravel_index(int(position), shape_of)
+                sizes = {slot.name: int(combos[block[where[0]], column]) for column, slot in enumerate(head)}
+                sizes |= {slot.name: slot.sizes[where[1 + offset]] for offset, slot in enumerate(tail)}
+                front.add(flat[int(position)], (skeleton, sizes))
+
+    # --- costs ----------------------------------------------------------------------------------------------------
+
+    def _cost(
+        self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number], relaxed: tuple[int, ...]
+    ) -> tuple[Values, tuple[int, ...]]:
+        """Objectives of one stage in its frame (last axis), inf where a memory overflows; and the shape before it."""
+        node = skeleton.build(tiles)
+        stubs: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops)) for stage in frame.stages]
+        stubs[index] = node
+        tree = self.around(frame.wrap(tiles, stubs))
+        path = next(path for path, found in walk(tree) if found is node)
+        estimate = evaluate(self.workload, self.chip, tree, relaxed)
+        time = estimate.nodes[path].time
+        energy: Number = time * self.chip.static_power
+        for event in estimate.events:
+            if event.path[: len(path)] == path:
+                energy = energy + event_energy(self.chip, event)[1]
+        shapes = [np.shape(value) for value in (*tiles.values(), time, energy)]
+        full = np.broadcast_shapes(*shapes)
+        shape = tuple(1 if axis in relaxed else size for axis, size in enumerate(full))
+        columns = {"time": time, "energy": energy}
+        values = np.stack([np.broadcast_to(columns[name], shape) for name in self.objectives], axis=-1).astype(np.float64)
+        over = np.zeros(shape, dtype=bool)
+        for memory, used in estimate.footprint.items():
+            over = over | np.broadcast_to(np.asarray(used) > self.chip.memory(memory).capacity, shape)
+        values[over] = np.inf
+        return values, shape
+
+    def _objective(self, time: Number, energy: Number) -> Values:
+        return np.array([{"time": time, "energy": energy}[name] for name in self.objectives], dtype=np.float64)
+
+
+def fits(chip: Chip, estimate: Estimate) -> bool:
+    """Whether every memory holds its footprint."""
+    return all(used <= chip.memory(name).capacity for name, used in estimate.footprint.items())
+
+
+def _grid(slots: Sequence[Slot], first_axis: int, axes: int) -> dict[str, Number]:
+    """One array per slot, each along its own axis."""
+    tiles: dict[str, Number] = {}
+    for offset, slot in enumerate(slots):
+        shape = [1] * axes
+        shape[first_axis + offset] = len(slot.sizes)
+        tiles[slot.name] = np.array(slot.sizes, dtype=np.float64).reshape(shape)
+    return tiles
+
+
+def _halves(slots: Sequence[Slot]) -> tuple[Sequence[Slot], Sequence[Slot]]:
+    """Slots to bound first, slots to cost in one go: as many of the last as make a batch of moderate size."""
+    tail: list[Slot] = []
+    size = 1
+    for slot in reversed(slots):
+        if size * len(slot.sizes) > BATCH // 4:
+            break
+        size *= len(slot.sizes)
+        tail.insert(0, slot)
+    return slots[: len(slots) - len(tail)], tuple(tail)
+
+
+def iterate(frame: Frame) -> Iterator[Choice]:
+    """Every mapping of a frame, one by one: for exhaustive checks of small spaces."""
+    for skeletons in product(*(stage.skeletons for stage in frame.stages)):
+        slots = (*frame.shared, *(slot for skeleton in skeletons for slot in skeleton.slots))
+        for combo in product(*(slot.sizes for slot in slots)):
+            tiles = dict(zip((slot.name for slot in slots), combo, strict=True))
+            if all(tiles[s.name] < s.limit(tiles) or tiles[s.name] == s.sizes[-1] for s in slots):
+                yield Choice(frame, tuple(skeletons), tiles)

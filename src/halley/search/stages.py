@@ -1,0 +1,258 @@
+"""Stages: the tree shapes for one contraction or one run of vector operations, with their tile sizes left open.
+
+A `Skeleton` is a tree with slots for tile sizes. Loop orders that give the same reuse are one skeleton: with three dims only the
+innermost loop matters, since a tensor is held just inside the last loop that indexes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from halley.formulas.numbers import Number, ceil_div, minimum
+from halley.ir.hardware import Axis
+from halley.ir.mapping import Collective, CollectiveKind, Compute, Hold, Node, Spatial, Temporal
+from halley.ir.mapping import Sequence as Steps
+from halley.ir.network import algorithms
+from halley.ir.workload import Op, OpKind, Workload
+from halley.search.template import Template
+
+Tiles = Mapping[str, Number]
+"""Tile size by slot name: whole numbers, or arrays for a batch."""
+
+Ranges = Mapping[str, Number]
+"""Extent of each dim that one member works on, where a stage starts."""
+
+Split = tuple[str, ...]
+"""The dim that each cluster axis splits, in the order of the template's axes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """An open tile size: its name, dim, the sizes to try, and the range that it cuts (a function of the outer tiles)."""
+
+    name: str
+    dim: str
+    sizes: tuple[int, ...]
+    limit: Callable[[Tiles], Number]
+
+
+@dataclass(frozen=True, slots=True)
+class Skeleton:
+    """One tree shape of a stage."""
+
+    name: str
+    slots: tuple[Slot, ...]
+    build: Callable[[Tiles], Node]
+    splits_reduction: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A step of a group and its alternative shapes."""
+
+    name: str
+    ops: tuple[str, ...]
+    skeletons: tuple[Skeleton, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Dims of a contraction by what they index."""
+
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    reduced: tuple[str, ...]
+    batch: tuple[str, ...]
+
+
+def roles(workload: Workload, op: Op) -> Roles:
+    first, second = (set(workload.tensors[name].dims) for name in op.inputs)
+    out = set(workload.tensors[op.outputs[0]].dims)
+    return Roles(
+        rows=tuple(d for d in op.dims if d in out and d in first and d not in second),
+        columns=tuple(d for d in op.dims if d in out and d in second and d not in first),
+        reduced=tuple(d for d in op.dims if d not in out),
+        batch=tuple(d for d in op.dims if d in out and d in first and d in second),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A tensor to hold inside a nest: where, with how many buffers, what runs after its inner loops."""
+
+    tensor: str
+    memory: str
+    buffers: int = 2
+    after: tuple[Node, ...] = ()
+
+
+def nest(workload: Workload, loops: Sequence[tuple[str, Number]], holds: Iterable[Placed], body: Node) -> Node:
+    """Loops outermost first around a body; each tensor is held just inside the last loop that indexes it."""
+    at: dict[int, list[Placed]] = {}
+    for placed in holds:
+        dims = workload.tensors[placed.tensor].dims
+        last = max((index for index, (dim, _) in enumerate(loops) if dim in dims), default=-1)
+        at.setdefault(last, []).append(placed)
+    node = body
+    for index in range(len(loops) - 1, -2, -1):
+        for placed in at.get(index, []):
+            inner = Steps((node, *placed.after)) if placed.after else node
+            node = Hold(placed.memory, ((placed.tensor,),), inner, placed.buffers)
+        if index >= 0:
+            node = Temporal(loops[index][0], loops[index][1], node)
+    return node
+
+
+def spread(template: Template, split: Split, ranges: Ranges, body: Node) -> Node:
+    """Split dims over the cluster axes, first axis outermost."""
+    tiles, left = [], dict(ranges)
+    for axis, dim in zip(template.axes, split, strict=True):
+        left[dim] = ceil_div(left[dim], axis.size)
+        tiles.append((dim, left[dim], axis.name))
+    for dim, tile, name in reversed(tiles):
+        body = Spatial(dim, tile, template.level, name, body)
+    return body
+
+
+def member_ranges(template: Template, split: Split, ranges: Ranges) -> dict[str, Number]:
+    """Ranges of one member after the split."""
+    left = dict(ranges)
+    for axis, dim in zip(template.axes, split, strict=True):
+        left[dim] = ceil_div(left[dim], axis.size)
+    return left
+
+
+def parts(axes: Sequence[Axis], split: Split, dim: str) -> int:
+    """Members among which a dim is split."""
+    result = 1
+    for axis, name in zip(axes, split, strict=True):
+        if name == dim:
+            result *= axis.size
+    return result
+
+
+def splits(template: Template, workload: Workload, dims: Sequence[str]) -> tuple[Split, ...]:
+    """Every way to give each cluster axis one of the dims; axes that are alike are not told apart."""
+    useful = [dim for dim in dims if workload.dims[dim] > 1] or list(dims[:1])
+    found: list[Split] = [()]
+    for axis in template.axes:
+        found = [(*split, dim) for split in found for dim in useful]
+        del axis
+    first = template.axes[0]
+    if all((a.size, a.topology, a.link) == (first.size, first.topology, first.link) for a in template.axes):
+        found = sorted({tuple(sorted(split, key=useful.index)) for split in found})
+    return tuple(found)
+
+
+def collective_names(template: Template, kind: CollectiveKind) -> tuple[str, ...]:
+    """Algorithms that fit every axis of the clusters."""
+    fitting = [set(algorithms(kind, axis.topology, axis.size)) for axis in template.axes]
+    return tuple(sorted(set.intersection(*fitting)))
+
+
+def inner_orders(role: Roles) -> tuple[tuple[str, ...], ...]:
+    """Loop orders of a contraction that differ in reuse: each dim in turn innermost."""
+    dims = (*role.rows, *role.columns, *role.reduced)
+    return tuple((*(d for d in dims if d != last), last) for last in reversed(dims))
+
+
+def gemm_skeletons(
+    workload: Workload,
+    template: Template,
+    op: Op,
+    prefix: str,
+    ranges: Callable[[Tiles], Ranges],
+    sizes: Callable[[str], tuple[int, ...]],
+    outer_loops: tuple[str, ...],
+    staged: tuple[str, ...],
+    resident: bool,
+    split_axes: Mapping[str, tuple[str, ...]],
+    inner_split: Split | None = None,
+    via_shared: bool = False,
+    collectives: Sequence[tuple[CollectiveKind, str]] = (),
+) -> list[Skeleton]:
+    """Shapes of a contraction inside given outer loops.
+
+    ``outer_loops`` are tiled at the shared buffer, ``staged`` tensors are held there; ``resident``: the output already lies in
+    the clusters; ``inner_split``: a spread of this stage's own between the two loop levels; ``split_axes``: reduced dim -> axes that
+    split it further out, which calls for a collective; ``via_shared``: the output passes through the shared buffer.
+    """
+    role = roles(workload, op)
+    output = op.outputs[0]
+    split_reduced = tuple(axis for dim in role.reduced for axis in split_axes.get(dim, ()))
+    found: list[Skeleton] = []
+    for order in inner_orders(role):
+        for kind, algorithm in collectives if split_reduced else [(CollectiveKind.ALL_REDUCE, "")]:
+            if split_reduced and not resident and order[-1] not in role.reduced:
+                continue  # a partial result would leave the cluster on every visit
+            after = tuple(
+                Collective(kind, (output,), template.level, axis, algorithm, role.rows[0] if kind is CollectiveKind.REDUCE_SCATTER else "")
+                for axis in split_reduced
+            )
+
+            def build(tiles: Tiles, order: tuple[str, ...] = order, after: tuple[Node, ...] = after) -> Node:
+                inner = [(dim, 1) for dim in role.batch] + [(dim, tiles[f"{prefix}{dim}2"]) for dim in order]
+                holds = [Placed(op.inputs[0], template.input), Placed(op.inputs[1], template.weight)]
+                if not resident:
+                    holds.append(Placed(output, template.output, 2, after))
+                node = nest(workload, inner, holds, Compute(op.name))
+                outer = [(dim, tiles[f"{prefix}{dim}1"]) for dim in outer_loops]
+                if inner_split is not None:
+                    here = dict(ranges(tiles))
+                    here.update({dim: minimum(here[dim], tile) for dim, tile in outer})
+                    node = spread(template, inner_split, here, node)
+                holds = [Placed(tensor, template.shared) for tensor in staged]
+                if via_shared:
+                    holds.append(Placed(output, template.shared))
+                node = nest(workload, outer, holds, node)
+                return Steps((node, *after)) if resident and after else node
+
+            slots = [Slot(f"{prefix}{dim}1", dim, sizes(dim), lambda t, dim=dim: ranges(t)[dim]) for dim in outer_loops]
+
+            def inner_range(tiles: Tiles, dim: str) -> Number:
+                here = {d: minimum(r, tiles[f"{prefix}{d}1"]) if d in outer_loops else r for d, r in ranges(tiles).items()}
+                return member_ranges(template, inner_split, here)[dim] if inner_split is not None else here[dim]
+
+            slots += [Slot(f"{prefix}{dim}2", dim, sizes(dim), lambda t, dim=dim: inner_range(t, dim)) for dim in order]
+            name = f"{op.name}: {order[-1]} innermost" + (f", {kind} {algorithm}" if after else "")
+            if inner_split is not None:
+                name += f", clusters split {'x'.join(inner_split)}"
+            found.append(Skeleton(name, tuple(slots), build, bool(after)))
+    return found
+
+
+def in_place(workload: Workload, ops: Sequence[Op], start: str) -> tuple[str, ...]:
+    """The longest chain of tensors from ``start`` that can share one buffer: each made by a map from the one before, which nobody
+    reads again."""
+    chain = [start]
+    for index, op in enumerate(ops):
+        last = workload.tensors[chain[-1]]
+        if op.kind is not OpKind.MAP or not op.inputs or op.inputs[0] != last.name:
+            continue
+        made = workload.tensors[op.outputs[0]]
+        read_later = any(last.name in later.inputs for later in ops[index + 1 :])
+        if made.dims == last.dims and made.dtype == last.dtype and not read_later:
+            chain.append(made.name)
+    return tuple(chain)
+
+
+def passes(workload: Workload, ops: Sequence[Op], dim: str) -> list[list[Op]] | None:
+    """Cut ops into passes over ``dim``: an op that reads a finished reduction over it starts a new pass. None where a tensor over
+    ``dim`` made in one pass is read in a later one."""
+    result: list[list[Op]] = [[]]
+    reducing: set[str] = set()
+    for op in ops:
+        if reducing & set(op.inputs) - set(op.running):
+            result.append([])
+            reducing = set()
+        result[-1].append(op)
+        if dim in workload.reduced(op):
+            reducing |= set(op.outputs)
+        elif dim not in op.dims and reducing:
+            reducing |= set(op.outputs)
+    for index, part in enumerate(result):
+        made = {name for op in part for name in op.outputs if dim in workload.tensors[name].dims}
+        if any(made & set(op.inputs) for later in result[index + 1 :] for op in later):
+            return None
+    return result

@@ -1,0 +1,55 @@
+"""The machine shape that the search knows: outer memory, shared buffer, a level of clusters with local buffers.
+
+`halley estimate` costs any tree on any chip; the search builds trees for chips of this template.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from halley.errors import BadInput, Fault
+from halley.ir.hardware import Axis, Chip
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """Names of the parts: memories by role, the cluster level and its axes."""
+
+    outer: str
+    shared: str
+    level: str
+    axes: tuple[Axis, ...]
+    input: str
+    weight: str
+    output: str
+
+
+def template(chip: Chip) -> Template:
+    """The chip's parts by role.
+
+    Raises BadInput where the chip has another shape.
+    """
+    expected = "three levels (outer memory, shared buffer, clusters with local buffers), a matrix and a vector engine"
+    remedy = "use 'halley estimate' with a mapping of your own for other shapes"
+    if len(chip.levels) != 3 or chip.matrix is None or chip.vector is None:
+        got = f"levels {', '.join(level.name for level in chip.levels)}"
+        raise BadInput(Fault(f"chip {chip.name}", expected, got, remedy))
+    outer, shared, cluster = chip.levels
+    if len(outer.memories) != 1 or len(shared.memories) != 1 or not cluster.memories or cluster.network is None:
+        raise BadInput(Fault(f"chip {chip.name}", expected, "other memories per level", remedy))
+    local = tuple(memory.name for memory in cluster.memories)
+
+    def role(name: str) -> str:
+        assert chip.matrix is not None
+        allowed = chip.matrix.reads.get(name) or local
+        return next((memory for memory in local if memory in allowed), local[-1])
+
+    return Template(
+        outer=outer.memories[0].name,
+        shared=shared.memories[0].name,
+        level=cluster.name,
+        axes=cluster.network.axes,
+        input=role("input"),
+        weight=role("weight"),
+        output=role("output"),
+    )
