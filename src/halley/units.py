@@ -100,7 +100,7 @@ WATTS = Dimension("a power", "6 W", _prefixed("W", "kMGmuµn"), ("nW", "uW", "mW
 DIMENSIONS: tuple[Dimension, ...] = (BYTES, BYTES_PER_SECOND, SECONDS, HERTZ, JOULES, JOULES_PER_BYTE, WATTS)
 """Every dimension that a file can ask for; a count is a bare number."""
 
-_QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?) *([^0-9\s.+-].*)?")
+_QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?) *([^\W\d_].*)?")
 _LONGEST = 80  # characters: no quantity needs more, and a longer one is not worth quoting back
 
 

@@ -2,135 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from tests.reference.trees import (
+    OUTER,
+    PIECES,
+    attention_tree,
+    chip,
+    collect,
+    each,
+    execute,
+    gemm,
+    gemm_softmax,
+    nest,
+    online_attention,
+    op,
+    pe_chip,
+    plain_attention,
+    softmax,
+    softmax_private,
+    split_k,
+    traffic,
+    workload,
+)
 
-from halley.errors import BadInput, IllegalMapping
+from halley.errors import IllegalMapping
 from halley.execute.functions import DEFINITIONS, MONOID_DEFINITIONS, SCANS
-from halley.execute.interpreter import Execution, random_inputs, run
-from halley.ir.hardware import Axis, Chip, Dataflow, Level, Link, MatrixEngine, Memory, Network, Topology, VectorEngine
+from halley.execute.interpreter import random_inputs
+from halley.ir.hardware import Dataflow
 from halley.ir.mapping import (
     Collective,
-    CollectiveKind,
     Compute,
-    Hold,
-    Node,
     Overlap,
     Parallel,
     Pipeline,
     Sequence,
-    Spatial,
-    Temporal,
 )
-from halley.ir.workload import FUNCTIONS, MONOIDS, Op, OpKind, Tensor, Workload
-
-LINK = Link(1e9)
-
-
-def memory(name: str) -> Memory:
-    return Memory(name, 1e6, 1e9, 1e9)
-
-
-def chip(x: int = 2, y: int = 2, *, rows: int = 4, cols: int = 4, flow: Dataflow = Dataflow.WEIGHT, **network: object) -> Chip:
-    """DRAM, a buffer, x by y clusters (a line and a ring) with three local buffers each."""
-    axes = (Axis("x", x, Topology.LINE, LINK), Axis("y", y, Topology.RING, LINK))
-    net = replace(Network(axes, port=LINK), **network)  # type: ignore[arg-type]
-    levels = (
-        Level("dram", (memory("dram"),)),
-        Level("glb", (memory("glb"),)),
-        Level("cluster", (memory("ibuf"), memory("wbuf"), memory("obuf")), net),
-    )
-    return Chip("test", levels, MatrixEngine("mxu", rows, cols, 1e9, flow), VectorEngine("simd", 4, 1e9, {"add": 1.0}))
-
-
-def pe_chip(reduction: bool = True) -> Chip:
-    """A buffer over a row of 3 PEs with a register file each; the wires add on the way up."""
-    net = Network((Axis("x", 3, Topology.LINE, LINK),), port=LINK, reduction=reduction)
-    levels = (Level("dram", (memory("dram"),)), Level("buffer", (memory("buf"),)), Level("pe", (memory("rf"),), net))
-    return Chip("pes", levels, MatrixEngine("mac", 1, 1, 1e9, Dataflow.NONE), None)
-
-
-def hold(where: str, tensors: str, body: Node) -> Hold:
-    return Hold(where, tuple(tuple(group.split("|")) for group in tensors.split()), body)
-
-
-def nest(*parts: object) -> Node:
-    """``nest(("m", 4), ("n", 2, "x"), ("glb", "A B"), body)``: loops, spreads over cluster axes and holds around a body."""
-    *outer, node = parts
-    for part in reversed(outer):
-        match part:
-            case (str(dim), int(tile)):
-                node = Temporal(dim, tile, node)  # type: ignore[arg-type]
-            case (str(dim), int(tile), str(axis)):
-                node = Spatial(dim, tile, "pe" if axis == "pe" else "cluster", "x" if axis == "pe" else axis, node)  # type: ignore[arg-type]
-            case (str(where), str(tensors)):
-                node = hold(where, tensors, node)  # type: ignore[arg-type]
-    return node  # type: ignore[return-value]
-
-
-def collect(kind: str, tensors: str, axis: str = "x", algorithm: str = "ring", dim: str = "") -> Collective:
-    return Collective(CollectiveKind(kind), tuple(tensors.split()), "cluster", axis, algorithm, dim)
-
-
-def workload(dims: dict[str, int], tensors: str, ops: tuple[Op, ...], outputs: str, fp32: str = "") -> Workload:
-    """``tensors``: like "A:mk B:kn", one letter per dim; 2 bytes per element, 4 for those in ``fp32``."""
-    table = {}
-    for item in tensors.split():
-        name, _, letters = item.partition(":")
-        table[name] = Tensor(name, tuple(letters), "fp32" if name in fp32.split() else "bf16")
-    return Workload("test", dims, table, ops, tuple(outputs.split()))
-
-
-def op(name: str, kind: OpKind, inputs: str, outputs: str, dims: str, **more: object) -> Op:
-    return Op(name, kind, tuple(inputs.split()), tuple(outputs.split()), tuple(dims), **more)  # type: ignore[arg-type]
-
-
-def gemm(m: int, n: int, k: int) -> Workload:
-    return workload({"m": m, "n": n, "k": k}, "A:mk B:kn C:mn", (op("C", OpKind.CONTRACT, "A B", "C", "mnk"),), "C")
-
-
-S_OP = op("S", OpKind.CONTRACT, "A B", "S", "mnk")
-MX_OP = op("mx", OpKind.REDUCE, "S", "mx", "mn", monoid="max")
-E_OP = op("E", OpKind.MAP, "S mx", "E", "mn", function="exp_difference")
-Z_OP = op("z", OpKind.REDUCE, "E", "z", "mn", monoid="sum")
-P_OP = op("P", OpKind.MAP, "E z", "P", "mn", function="divide")
-
-
-def gemm_softmax(m: int, n: int, k: int) -> Workload:
-    tensors = "A:mk B:kn S:mn mx:m E:mn z:m P:mn"
-    return workload({"m": m, "n": n, "k": k}, tensors, (S_OP, MX_OP, E_OP, Z_OP, P_OP), "P", fp32="mx z")
-
-
-def online_attention(m: int, n: int, d: int, e: int) -> Workload:
-    ops = (
-        op("S", OpKind.CONTRACT, "Q K", "S", "mnd"),
-        op("mx", OpKind.REDUCE, "S", "mx z", "mn", monoid="softmax"),
-        op("E", OpKind.MAP, "S mx", "E", "mn", function="exp_difference", running=("mx",)),
-        op("U", OpKind.CONTRACT, "E V", "U", "men", scaled_by="mx"),
-        op("O", OpKind.MAP, "U z", "O", "me", function="divide"),
-    )
-    tensors = "Q:md K:nd V:ne S:mn mx:m z:m E:mn U:me O:me"
-    return workload({"m": m, "n": n, "d": d, "e": e}, tensors, ops, "O", fp32="mx z U")
-
-
-def softmax(x: np.ndarray) -> np.ndarray:
-    e = np.exp(x - x.max(-1, keepdims=True))
-    return np.asarray(e / e.sum(-1, keepdims=True))
-
-
-def execute(item: Workload, tree: Node, on: Chip | None = None) -> tuple[Execution, dict[str, np.ndarray]]:
-    arrays = random_inputs(item, seed=3)
-    return run(item, on or chip(), tree, arrays), arrays
-
-
-def traffic(table: dict[tuple[str, str, str], int], cause: str) -> dict[tuple[str, str], int]:
-    return {(where, tensor): count for (where, tensor, why), count in table.items() if why == cause}
-
-
-OUTER = ("dram", "A B C"), ("glb", "A B C")
-
+from halley.ir.workload import FUNCTIONS, MONOIDS, OpKind, Workload
 
 # ---- GEMM ------------------------------------------------------------------------------------------
 
@@ -204,12 +112,6 @@ def test_without_multicast_each_cluster_reads_for_itself() -> None:
 # ---- split K ---------------------------------------------------------------------------------------
 
 
-def split_k(collective: Collective | None) -> Node:
-    leaf: Node = nest(("k", 2), ("ibuf", "A"), ("wbuf", "B"), Compute("C"))
-    body = Sequence((leaf, collective)) if collective else leaf
-    return nest(*OUTER, ("k", 3, "x"), ("obuf", "C"), body)
-
-
 @pytest.mark.parametrize(
     ("collective", "sent", "combined", "drained", "links"),
     [
@@ -250,21 +152,6 @@ def test_idle_members_take_part_in_collectives() -> None:
 
 
 # ---- GEMM-softmax ----------------------------------------------------------------------------------
-
-
-def softmax_private(first: Collective | None = None, second: Collective | None = None) -> Node:
-    body = Sequence(
-        (
-            nest(("k", 2), ("ibuf", "A"), ("wbuf", "B"), Compute("S")),
-            Compute("mx"),
-            *((first,) if first else ()),
-            Compute("E"),
-            Compute("z"),
-            *((second,) if second else ()),
-            Compute("P"),
-        )
-    )
-    return nest(("dram", "A B P"), ("glb", "A B P"), ("m", 2), ("n", 3, "x"), ("obuf", "S|E|P mx z"), body)
 
 
 def test_distributed_softmax_in_place() -> None:
@@ -338,73 +225,7 @@ def test_distributed_statistics() -> None:
     assert done.counters.footprint["obuf"] == 4 * 3 * 2 + 16 + 16
 
 
-# ---- rules that are broken at run time -------------------------------------------------------------
-
-
-def softmax_tree(body: Node, groups: str = "S mx E z P") -> Node:
-    return nest(("dram", "A B P"), ("glb", "A B P"), ("obuf", groups), body)
-
-
-def each(*names: str) -> tuple[Node, ...]:
-    return tuple(Compute(name) for name in names)
-
-
-@pytest.mark.parametrize(
-    ("tree", "message"),
-    [
-        (softmax_tree(nest(("n", 3), Sequence(each("S", "mx", "E", "z", "P")))), r"compute E: expected mx reduced over all n"),
-        (softmax_tree(Sequence(each("S", "E", "mx", "z", "P"))), r"compute E: expected mx.*not there"),
-        (softmax_tree(Sequence(each("S", "mx", "E", "z", "P")), "S|E z P"), r"compute mx: expected a hold around it with mx"),
-        (softmax_tree(Sequence((Temporal("k", 1, Compute("S")), Temporal("k", 1, Compute("mx"))))), r"compute mx: .*loop over k"),
-        (softmax_tree(Sequence(each("S", "mx", "S"))), r"compute S: expected one compute per op"),
-        (softmax_tree(Sequence(each("S", "mx", "E", "z"))), r"compute P: expected every point once"),
-        (softmax_tree(Sequence(each("S", "mx", "E", "z", "P")), "S|mx E z P"), r"S\|mx: expected mx to be a map of S"),
-        (softmax_tree(nest(("m", 1, "x"), Sequence(each("S", "mx", "E", "z", "P")))), r"spread m by 1.*at most 2 parts; got 4"),
-        (softmax_tree(nest(("m", 2, "x"), ("n", 3, "x"), Compute("S"))), r"axis that is not split yet"),
-        (nest(("dram", "A B"), ("glb", "P"), Compute("S")), r"outermost hold of P in a memory of dram"),
-        (nest(("dram", "A B P"), ("m", 2, "x"), ("glb", "A"), Compute("S")), r"outside the split of m over cluster\.x"),
-        (nest(("dram", "A B P"), ("obuf", "A"), ("glb", "A"), Compute("S")), r"hold glb: A: expected a memory as deep"),
-        (softmax_tree(Sequence((*each("S", "mx"), collect("all-reduce", "mx"), *each("E", "z", "P")))), r"expected mx Partial"),
-        (softmax_tree(Overlap((Compute("S"), Sequence(each("mx", "E", "z", "P"))))), r"overlap: expected independent children"),
-    ],
-)
-def test_broken_rules_raise(tree: Node, message: str) -> None:
-    with pytest.raises(IllegalMapping, match=message):
-        execute(gemm_softmax(4, 6, 3), tree, chip(2, 1))
-
-
-def test_stale_read_in_a_group() -> None:
-    # E overwrites S; a second reader of S comes too late
-    late = op("T", OpKind.MAP, "S P", "T", "mn", function="add")
-    tensors = "A:mk B:kn S:mn mx:m E:mn z:m P:mn T:mn"
-    item = workload({"m": 4, "n": 6, "k": 3}, tensors, (S_OP, MX_OP, E_OP, Z_OP, P_OP, late), "T")
-    body = Sequence(each("S", "mx", "E", "z", "P", "T"))
-    tree = nest(("dram", "A B T"), ("obuf", "A B T S|E|P mx z"), body)
-    with pytest.raises(IllegalMapping, match=r"compute T: expected S in obuf; got P, which overwrote it in place"):
-        execute(item, tree)
-    execute(item, nest(("dram", "A B T"), ("obuf", "A B T S E|P mx z"), body))
-
-
-def test_arrays_are_checked() -> None:
-    with pytest.raises(BadInput, match=r"input A: expected an array of shape \(4, 5\)"):
-        run(gemm(4, 6, 5), chip(), split_k(None), {"B": np.zeros((5, 6))})
-
-
 # ---- online softmax --------------------------------------------------------------------------------
-
-PIECES = each("S", "mx", "E", "U")
-
-
-def attention_tree(tile: int, split: int | None, *combine: Node) -> Node:
-    loop = nest(("n", tile), ("ibuf", "Q K V"), ("obuf", "S|E"), Sequence(PIECES))
-    around = [("n", split, "x")] if split else []
-    return nest(
-        ("dram", "Q K V O"), ("glb", "Q K V O"), ("m", 3), *around, ("obuf", "mx z U O"), Sequence((loop, *combine, Compute("O")))
-    )
-
-
-def plain_attention(arrays: dict[str, np.ndarray]) -> np.ndarray:
-    return np.asarray(softmax(arrays["Q"] @ arrays["K"].T) @ arrays["V"])
 
 
 def test_online_softmax_rescales_on_every_later_visit() -> None:
@@ -565,3 +386,29 @@ def test_welford_over_split_rows_equals_two_passes() -> None:
 def test_every_function_of_the_language_is_defined() -> None:
     assert set(DEFINITIONS) == set(FUNCTIONS)
     assert set(MONOID_DEFINITIONS) | set(SCANS) == set(MONOIDS)
+
+
+def squares() -> Workload:
+    return workload({"m": 4, "n": 6}, "X:mn Y:mn", (op("Y", OpKind.MAP, "X", "Y", "mn", function="square"),), "Y")
+
+
+@pytest.mark.parametrize(
+    ("kinds", "links"),
+    [
+        # Y: each of 3 members computes 4 x 2 elements, 16 bytes. Rows in shards of ceil(4 / 3) = 2: 2, 2, none.
+        # to member 0: 16 over the first link, 16 over both; back the whole 48 bytes to each of two, the far one by two hops
+        (("gather", "broadcast"), {(1, 0): 32, (2, 1): 16, (0, 1): 96, (1, 2): 48}),
+        (("gather", "scatter"), {(1, 0): 32, (2, 1): 16, (0, 1): 24}),
+        (("shift",), {(0, 1): 16, (1, 2): 16}),
+    ],
+)
+def test_moves_between_members(kinds: tuple[str, ...], links: dict[tuple[int, int], int]) -> None:
+    moves = [
+        collect(kind, "Y", "x", "neighbour" if kind == "shift" else "direct", "m" if kind == "scatter" else "") for kind in kinds
+    ]
+    tree = nest(("dram", "X Y"), ("obuf", "X Y"), Sequence((nest(("n", 2, "x"), Compute("Y")), *moves)))
+    done, arrays = execute(squares(), tree, chip(3, 1))
+    np.testing.assert_allclose(done.outputs["Y"], arrays["X"] ** 2)
+    assert done.counters.links == {("cluster", "x", *link): count for link, count in links.items()}
+    # whoever holds them, the elements are drained once
+    assert traffic(done.counters.reads, "drain") == {("obuf", "Y"): 48}

@@ -63,7 +63,11 @@ def evaluate(workload: Workload, op: Op, reduced: Sequence[str], ranges: Ranges,
                 value = np.broadcast_to(SCANS[op.monoid](aligned, op.dims.index(op.along)), shape)
             case OpKind.FFT:
                 _whole(workload, op, op.along, ranges)
-                value = np.fft.fft(DEFINITIONS[op.function](site, *aligned), axis=op.dims.index(op.along))
+                # one complex tensor, or a planar pair (real, imaginary) in and out
+                points_in = aligned[0] if len(aligned) == 1 else aligned[0] + 1j * aligned[1]
+                value = np.fft.fft(points_in, axis=op.dims.index(op.along))
+                planes = (value.real, value.imag) if len(op.outputs) == 2 else (value,)
+                return Result(tuple(align(plane, op.dims, target) for plane in planes), points)
             case OpKind.GATHER:
                 return Result((_gather(workload, op, ranges, operands),), points)
             case OpKind.SCATTER:
@@ -104,22 +108,34 @@ def _rows(workload: Workload, op: Op, table: Sequence[str], other: Sequence[str]
     return found[0]
 
 
+def index_input(workload: Workload, op: Op) -> int:
+    """Which input of a gather or scatter is the index: the one of an integer dtype, else the first."""
+    return next((i for i, name in enumerate(op.inputs) if workload.tensors[name].dtype.startswith("int")), 0)
+
+
+def _selected(workload: Workload, op: Op, operands: Sequence[Array]) -> tuple[Array, tuple[str, ...], Array, tuple[str, ...]]:
+    """(index, its dims, the other input, its dims)."""
+    at = index_input(workload, op)
+    index, other = op.inputs[at], op.inputs[1 - at]
+    rows = np.rint(operands[at]).astype(int)
+    return rows, workload.tensors[index].dims, operands[1 - at], workload.tensors[other].dims
+
+
 def _gather(workload: Workload, op: Op, ranges: Ranges, operands: Sequence[Array]) -> Array:
-    index, table = (workload.tensors[name].dims for name in op.inputs)
+    index, dims, table, table_dims = _selected(workload, op, operands)
     target = workload.tensors[op.outputs[0]].dims
-    row = _rows(workload, op, table, target, ranges)
-    rest = [dim for dim in table if dim != row]
-    picked = align(operands[1], table, [row, *rest])[np.rint(operands[0]).astype(int)]
-    return align(picked, [*index, *rest], target)
+    row = _rows(workload, op, table_dims, target, ranges)
+    rest = [dim for dim in table_dims if dim != row]
+    return align(align(table, table_dims, [row, *rest])[index], [*dims, *rest], target)
 
 
 def _scatter(workload: Workload, op: Op, ranges: Ranges, operands: Sequence[Array]) -> Array:
-    index, source = (workload.tensors[name].dims for name in op.inputs)
+    index, dims, source, source_dims = _selected(workload, op, operands)
     target = workload.tensors[op.outputs[0]].dims
-    row = _rows(workload, op, target, source, ranges)
+    row = _rows(workload, op, target, source_dims, ranges)
     rest = [dim for dim in target if dim != row]
-    result = np.zeros([ranges[dim][1] - ranges[dim][0] for dim in [row, *rest]], operands[1].dtype)
-    np.add.at(result, np.rint(operands[0]).astype(int), align(operands[1], source, [*index, *rest]))
+    result = np.zeros([ranges[dim][1] - ranges[dim][0] for dim in [row, *rest]], source.dtype)
+    np.add.at(result, index, align(source, source_dims, [*dims, *rest]))
     return align(result, [row, *rest], target)
 
 

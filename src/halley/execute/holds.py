@@ -157,6 +157,8 @@ def _check_position(store: Store, hold: OpenHold) -> None:
     for name in node.names:
         if name not in store.workload.tensors:
             raise IllegalMapping(Fault(f"hold {node.memory}", "tensors of the workload", repr(name)))
+        if node.names.count(name) > 1:
+            raise IllegalMapping(Fault(f"hold {node.memory}", "each tensor once", f"{name} twice", "remove one"))
         outer = hold.scope.holds.get(name, ())
         if outer and outer[-1].depth > hold.depth:
             raise IllegalMapping(
@@ -257,7 +259,7 @@ def _drain(store: Store, hold: OpenHold, name: str) -> None:
     siblings, depth = hold.scope.siblings, parent.depth if parent else -1
     placements = hold.placements[name]
     crossed = range(siblings.width(depth), siblings.width(hold.depth))
-    _check_partial(store, hold, name, [siblings.keys[i] for i in crossed])
+    added = _added(store, hold, name, [siblings.keys[i] for i in crossed])
     parts = [(instance, where) for instance, where in _parts(store, hold, name) if where.any()]
     senders = first_holders(siblings.keys, crossed, placements, [instance for instance, _ in parts])
     moves: list[Move] = []
@@ -266,14 +268,16 @@ def _drain(store: Store, hold: OpenHold, name: str) -> None:
         if instance not in senders:
             continue
         buffer = hold.buffers[name][instance]
+        target = instance[: siblings.width(depth)]
+        before = done.setdefault(target, np.zeros(where.shape, bool))
+        if not added:
+            where = where & ~before  # a shift leaves copies with the neighbour; the first that has an element drains it
         if parent is None:
             _deliver(store, name, buffer, where)
-            continue
-        target = instance[: siblings.width(parent.depth)]
-        fresh = done.setdefault(target, np.ones(where.shape, bool))
-        _merge_into(store, name, parent.buffers[name][target], buffer, where & fresh, where & ~fresh)
-        fresh &= ~where
-        moves.append(Move(instance, _bounds(where), int(where.sum())))
+        elif where.any():
+            _merge_into(store, name, parent.buffers[name][target], buffer, where & ~before, where & before)
+            moves.append(Move(instance, _bounds(where), int(where.sum())))
+        before |= where
     if parent is not None:
         outer = set(siblings.keys[: siblings.width(parent.depth)])
         parent.placements[name] = {key: value for key, value in placements.items() if key in outer}
@@ -310,14 +314,16 @@ def first_holders(
     return set(chosen.values())
 
 
-def _check_partial(store: Store, hold: OpenHold, name: str, crossed: Iterable[AxisKey]) -> None:
-    siblings = hold.scope.siblings
+def _added(store: Store, hold: OpenHold, name: str, crossed: Iterable[AxisKey]) -> bool:
+    """Whether the members have parts that the network adds on the way up."""
+    siblings, found = hold.scope.siblings, False
     for key in crossed:
         partial = hold.placements[name].get(key)
         if not isinstance(partial, Partial):
             continue
         op = store.producers[name]
         if siblings.reduction[siblings.position(key)] and store.monoid(op).adds and not store.stateful(op):
+            found = True
             continue
         raise IllegalMapping(
             Fault(
@@ -327,6 +333,7 @@ def _check_partial(store: Store, hold: OpenHold, name: str, crossed: Iterable[Ax
                 f"insert all-reduce {name} over {key[0]}.{key[1]} before the hold ends",
             )
         )
+    return found
 
 
 def _merge_into(store: Store, name: str, target: Buffer, source: Buffer, fresh: Array, again: Array) -> None:

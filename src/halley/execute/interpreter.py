@@ -13,6 +13,7 @@ from typing import Any, assert_never
 import numpy as np
 
 from halley.errors import BadInput, Fault, IllegalMapping, did_you_mean
+from halley.execute.arithmetic import index_input
 from halley.execute.collective import collective
 from halley.execute.compute import Journal, compute
 from halley.execute.counters import Counters, Tally
@@ -78,8 +79,9 @@ def random_inputs(workload: Workload, seed: int) -> dict[str, Array]:
 def _rows(workload: Workload, index: str) -> int:
     """Extent of the dim that an index tensor selects from; 0 for any other tensor."""
     for op in workload.ops:
-        if op.kind in (OpKind.GATHER, OpKind.SCATTER) and op.inputs[0] == index:
-            source, target = workload.tensors[op.inputs[1]].dims, workload.tensors[op.outputs[0]].dims
+        if op.kind in (OpKind.GATHER, OpKind.SCATTER) and op.inputs[index_input(workload, op)] == index:
+            source = workload.tensors[op.inputs[1 - index_input(workload, op)]].dims
+            target = workload.tensors[op.outputs[0]].dims
             table, other = (source, target) if op.kind is OpKind.GATHER else (target, source)
             return next(workload.dims[dim] for dim in table if dim not in other)
     return 0

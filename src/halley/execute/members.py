@@ -80,6 +80,8 @@ class Siblings:
         self.sizes = tuple(axis.size for _, axis in chip.axes)
         names = [level.name for level in chip.levels]
         self.depths = tuple(names.index(level) for level, _ in self.keys)
+        self._widths = tuple(sum(1 for d in self.depths if d <= depth) for depth in range(-1, len(names)))
+        self._ports = tuple((i, v.name, self.width(i)) for i, v in enumerate(chip.levels) if v.network and v.network.port)
         networks = [chip.level(level).network for level, _ in self.keys]
         self.multicast = tuple(network is not None and network.multicast for network in networks)
         self.reduction = tuple(network is not None and network.reduction for network in networks)
@@ -90,7 +92,7 @@ class Siblings:
 
     def width(self, depth: int) -> int:
         """How many axes belong to levels at the depth or further out (depth -1: none)."""
-        return sum(1 for d in self.depths if d <= depth)
+        return self._widths[depth + 1]
 
     def position(self, key: AxisKey) -> int:
         self.chip.axis(*key)
@@ -102,8 +104,7 @@ class Siblings:
 
     def ports(self, outer: int, inner: int) -> tuple[tuple[str, int], ...]:
         """(level, axes up to and with it) of each level with a port that bytes between the two depths pass."""
-        levels = enumerate(self.chip.levels)
-        return tuple((v.name, self.width(i)) for i, v in levels if outer < i <= inner and v.network and v.network.port)
+        return tuple((level, width) for depth, level, width in self._ports if outer < depth <= inner)
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,10 +133,11 @@ class Store:
 
 
 def _dtypes(workload: Workload, arrays: Mapping[str, Array], dtype: Any) -> dict[str, Any]:
-    """The NumPy type of each tensor: complex behind a Fourier transform or a complex input, else ``dtype``."""
+    """The NumPy type of each tensor: complex behind a Fourier transform of one tensor or a complex input, else ``dtype``."""
     wide = np.result_type(dtype, np.complex64)
     kinds = {name: wide if np.iscomplexobj(arrays[name]) else np.dtype(dtype) for name in workload.inputs}
     for op in workload.ops:
-        spectral = op.kind is OpKind.FFT or any(np.issubdtype(kinds[name], np.complexfloating) for name in op.inputs)
+        transform = op.kind is OpKind.FFT and len(op.inputs) == 1
+        spectral = transform or any(np.issubdtype(kinds[name], np.complexfloating) for name in op.inputs)
         kinds.update(dict.fromkeys(op.outputs, wide if spectral else np.dtype(dtype)))
     return kinds

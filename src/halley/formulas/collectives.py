@@ -20,9 +20,10 @@ def collective_time(hops: Number, latency: Number, load: Number, chunk_bytes: Nu
 
     .. math:: t = h \\lambda + \\frac{q c}{b}
 
-    Symbols: h [1] hops, summed over steps, of each step's longest route; lambda [s] latency per hop; q [1] load: chunks on the busiest link, summed over
-    steps; c [B] bytes of a chunk; b [B/s] bandwidth of a link and direction. Holds for: cut-through routing, steps in lockstep. Does not model: chunks of
-    unequal size (give the largest), start-up of software, traffic of others on the links. Source: docs/model.md; the step evaluator of ASTRA-sim's
+    Symbols: h [1] hops, summed over steps, of each step's longest route; lambda [s] latency per hop; q [1] load:
+    chunks on the busiest link, summed over steps; c [B] bytes of a chunk; b [B/s] bandwidth of a link and direction.
+    Holds for: cut-through routing, steps in lockstep. Does not model: chunks of unequal size (give the largest),
+    start-up of software, traffic of others on the links. Source: docs/model.md; the step evaluator of ASTRA-sim's
     analytical network (Won et al., ISPASS 2023).
 
     >>> collective_time(6, 2, 5, 12, 4)
@@ -32,12 +33,13 @@ def collective_time(hops: Number, latency: Number, load: Number, chunk_bytes: Nu
 
 
 def ring_all_gather_time(members: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:
-    """Ring all-gather, and ring reduce-scatter, on a ring.
+    """Ring all-gather and reduce-scatter on a ring; bidirectional all-gather and reduce-scatter on a line.
 
     .. math:: t = (n - 1) (\\lambda + \\frac{S}{n b})
 
-    Symbols: n [1] members, S [B] payload, lambda [s] latency, b [B/s] bandwidth. Does not model: a line, whose closing message takes n - 1 hops.
-    Source: Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19, 2005, section 4.1.
+    Symbols: n [1] members, S [B] payload, lambda [s] latency, b [B/s] bandwidth. Does not model: a line, whose
+    closing message takes n - 1 hops. Source: Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19,
+    2005.
 
     >>> ring_all_gather_time(4, 240, 5, 2)
     105.0
@@ -64,8 +66,9 @@ def bidirectional_ring_all_gather_time(members: Number, payload: Number, latency
 
     .. math:: t = \\lceil (n - 1) / 2 \\rceil (\\lambda + \\frac{S}{n b})
 
-    Symbols: n [1] members, S [B] payload, lambda [s] latency, b [B/s] bandwidth. Does not model: halving the last block of an even ring between the
-    two ways. Source: Chan, Heimlich, Purkayastha and van de Geijn, Concurr. Comput. 19, 2007.
+    Symbols: n [1] members, S [B] payload, lambda [s] latency, b [B/s] bandwidth. Does not model: halving the last
+    block of an even ring between the two ways. Source: Chan, Heimlich, Purkayastha and van de Geijn, Concurr. Comput.
+    19, 2007.
 
     >>> bidirectional_ring_all_gather_time(4, 240, 5, 2)
     70.0
@@ -73,27 +76,14 @@ def bidirectional_ring_all_gather_time(members: Number, payload: Number, latency
     return ceil_div(members - 1, 2) * (latency + payload / (members * bandwidth))
 
 
-def bidirectional_line_all_gather_time(members: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:
-    """All-gather, and reduce-scatter, on a line whose blocks travel both ways at once.
-
-    .. math:: t = (n - 1) (\\lambda + \\frac{S}{n b})
-
-    Symbols: n [1] members, S [B] payload, lambda [s] latency, b [B/s] bandwidth. Meets both lower bounds of a line: its diameter, and what an end
-    member has to receive. Does not model: time to add. Source: Chan et al., Concurr. Comput. 19, 2007 (a ring all-gather cut open).
-
-    >>> bidirectional_line_all_gather_time(4, 240, 5, 2)
-    105.0
-    """
-    return (members - 1) * (latency + payload / (members * bandwidth))
-
-
 def direct_all_gather_time(members: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:
     """Direct all-gather, reduce-scatter, gather, scatter or all-to-all among fully connected members.
 
     .. math:: t = \\lambda + \\frac{S}{n b}
 
-    Symbols: n [1] members, S [B] payload, lambda [s] latency, b [B/s] bandwidth of each of a member's n - 1 links. Does not model: a switch, whose
-    members share one port. For n >= 2. Source: Chan et al., Concurr. Comput. 19, 2007; one message per link.
+    Symbols: n [1] members, S [B] payload, lambda [s] latency, b [B/s] bandwidth of each of a member's n - 1 links.
+    Does not model: a switch, whose members share one port. For n >= 2. Source: Chan et al., Concurr. Comput. 19,
+    2007; one message per link.
 
     >>> direct_all_gather_time(4, 240, 5, 2)
     35.0
@@ -106,8 +96,9 @@ def direct_all_reduce_time(members: Number, payload: Number, latency: Number, ba
 
     .. math:: t = 2 (\\lambda + \\frac{S}{n b})
 
-    Symbols: n [1] members, S [B] payload, lambda [s] latency, b [B/s] bandwidth of each link. Does not model: a switch; time to add. For n >= 2.
-    Source: reduce-scatter and all-gather, each in one step (Thakur et al. 2005, section 4.5, of Rabenseifner's idea).
+    Symbols: n [1] members, S [B] payload, lambda [s] latency, b [B/s] bandwidth of each link. Does not model: a
+    switch; time to add. For n >= 2. Source: an all-reduce is a reduce-scatter and an all-gather (Chan et al.,
+    Concurr. Comput. 19, 2007), here of one step each.
 
     >>> direct_all_reduce_time(4, 240, 5, 2)
     70.0
@@ -120,8 +111,9 @@ def direct_all_to_all_line_time(members: Number, payload: Number, latency: Numbe
 
     .. math:: t = (n - 1) \\lambda + \\lfloor n^2 / 4 \\rfloor \\frac{S}{n b}
 
-    Symbols: n [1] members, S [B] payload of one member, lambda [s] latency, b [B/s] bandwidth. Does not model: queueing that delays the
-    longest route. Source: bisection argument, Dally and Towles, Principles and Practices of Interconnection Networks, 2004, chapter 3.
+    Symbols: n [1] members, S [B] payload of one member, lambda [s] latency, b [B/s] bandwidth. Does not model:
+    queueing that delays the longest route. Source: bisection argument, Dally and Towles, Principles and Practices of
+    Interconnection Networks, 2004, chapter 3.
 
     >>> direct_all_to_all_line_time(4, 240, 5, 2)
     135.0
@@ -130,12 +122,13 @@ def direct_all_to_all_line_time(members: Number, payload: Number, latency: Numbe
 
 
 def chain_broadcast_time(members: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:
-    """Broadcast, or reduce, of an uncut payload along a line.
+    """Broadcast or reduce of an uncut payload along a line; all-reduce by chains that meet in the centre and return.
 
     .. math:: t = (n - 1) (\\lambda + \\frac{S}{b})
 
-    Symbols: n [1] members, S [B] payload, lambda [s] latency, b [B/s] bandwidth. Does not model: cutting the payload (`pipelined_broadcast_time`).
-    An all-reduce by chains takes twice this. Source: Chan et al., Concurr. Comput. 19, 2007.
+    Symbols: n [1] members, S [B] payload, lambda [s] latency, b [B/s] bandwidth. Does not model: cutting the payload
+    (`pipelined_broadcast_time`). An all-reduce by a chain to the end and back takes twice this. Source: Chan et al.,
+    Concurr. Comput. 19, 2007.
 
     >>> chain_broadcast_time(4, 240, 5, 2)
     375.0
@@ -148,8 +141,8 @@ def pipelined_broadcast_time(members: Number, chunks: Number, payload: Number, l
 
     .. math:: t = (n - 2 + k) (\\lambda + \\frac{S}{k b})
 
-    Symbols: n [1] members, k [1] chunks, S [B] payload, lambda [s] latency, b [B/s] bandwidth. For n >= 2. Does not model: a best k (Halley cuts into
-    n). Source: Chan et al., Concurr. Comput. 19, 2007.
+    Symbols: n [1] members, k [1] chunks, S [B] payload, lambda [s] latency, b [B/s] bandwidth. For n >= 2. Does not
+    model: a best k (Halley cuts into n). Source: Chan et al., Concurr. Comput. 19, 2007.
 
     >>> pipelined_broadcast_time(4, 6, 240, 5, 2)
     200.0
@@ -162,8 +155,8 @@ def doubling_all_gather_time(members: Number, payload: Number, latency: Number, 
 
     .. math:: t = \\log_2(n) \\lambda + \\frac{n - 1}{n} \\frac{S}{b}
 
-    Symbols: n [1] members, a power of two; S [B] payload, lambda [s] latency, b [B/s] bandwidth. Does not model: routes of more than one hop.
-    Source: Thakur et al. 2005, section 4.1.
+    Symbols: n [1] members, a power of two; S [B] payload, lambda [s] latency, b [B/s] bandwidth. Does not model:
+    routes of more than one hop. Source: Thakur et al. 2005.
 
     >>> doubling_all_gather_time(4, 240, 5, 2)
     100.0
@@ -176,8 +169,8 @@ def doubling_all_reduce_time(members: Number, payload: Number, latency: Number, 
 
     .. math:: t = \\log_2(n) (\\lambda + \\frac{S}{b})
 
-    Symbols: n [1] members, a power of two; S [B] payload, lambda [s] latency, b [B/s] bandwidth. Does not model: routes of more than one hop;
-    time to add. Source: Thakur et al. 2005, section 4.5.
+    Symbols: n [1] members, a power of two; S [B] payload, lambda [s] latency, b [B/s] bandwidth. Does not model:
+    routes of more than one hop; time to add. Source: Thakur et al. 2005.
 
     >>> doubling_all_reduce_time(4, 240, 5, 2)
     250.0
@@ -190,27 +183,13 @@ def halving_all_reduce_time(members: Number, payload: Number, latency: Number, b
 
     .. math:: t = 2 \\log_2(n) \\lambda + 2 \\frac{n - 1}{n} \\frac{S}{b}
 
-    Symbols: n [1] members, a power of two; S [B] payload, lambda [s] latency, b [B/s] bandwidth. Does not model: routes of more than one hop;
-    time to add. Source: Thakur et al. 2005, section 4.5.
+    Symbols: n [1] members, a power of two; S [B] payload, lambda [s] latency, b [B/s] bandwidth. Does not model:
+    routes of more than one hop; time to add. Source: Thakur et al. 2005.
 
     >>> halving_all_reduce_time(4, 240, 5, 2)
     200.0
     """
     return 2 * doubling_all_gather_time(members, payload, latency, bandwidth)
-
-
-def centre_all_reduce_time(members: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:
-    """All-reduce on a line by chains from both ends that meet in the centre and return.
-
-    .. math:: t = (n - 1) (\\lambda + \\frac{S}{b})
-
-    Symbols: n [1] members, S [B] payload, lambda [s] latency, b [B/s] bandwidth. As few hops as the line's diameter allows. Does not model: cutting
-    the payload; time to add. Source: ceil((n - 1) / 2) steps in and as many out, the centre pair of an even line exchanging once.
-
-    >>> centre_all_reduce_time(4, 240, 5, 2)
-    375.0
-    """
-    return (members - 1) * (latency + payload / bandwidth)
 
 
 def gather_bound(members: Number, payload: Number, injection: Number) -> Number:
@@ -219,8 +198,9 @@ def gather_bound(members: Number, payload: Number, injection: Number) -> Number:
 
     .. math:: t \\ge \\frac{n - 1}{n} \\frac{S}{B}
 
-    Symbols: n [1] members, S [B] payload, B [B/s] injection bandwidth, all links of the slowest member (of the root) in one direction. Does not
-    model: links further in (`cut_bound`), latency. Source: Chan et al., Concurr. Comput. 19, 2007, table of lower bounds.
+    Symbols: n [1] members, S [B] payload, B [B/s] injection bandwidth, all links of the slowest member (of the root)
+    in one direction. Does not model: links further in (`cut_bound`), latency. Source: Chan et al., Concurr. Comput.
+    19, 2007, table of lower bounds.
 
     >>> gather_bound(4, 240, 2)
     90.0
@@ -233,8 +213,8 @@ def broadcast_bound(payload: Number, injection: Number) -> Number:
 
     .. math:: t \\ge \\frac{S}{B}
 
-    Symbols: S [B] payload, B [B/s] injection bandwidth of the slowest member. Does not model: latency; combining inside the
-    network is allowed. Source: Chan et al., Concurr. Comput. 19, 2007, table of lower bounds.
+    Symbols: S [B] payload, B [B/s] injection bandwidth of the slowest member. Does not model: latency; combining
+    inside the network is allowed. Source: Chan et al., Concurr. Comput. 19, 2007, table of lower bounds.
 
     >>> broadcast_bound(240, 2)
     120.0
@@ -247,9 +227,9 @@ def all_reduce_bound(members: Number, payload: Number, capacity: Number) -> Numb
 
     .. math:: t \\ge \\frac{2 (n - 1) S}{C}
 
-    Symbols: n [1] members, S [B] payload, C [B/s] bandwidth of all members (or of all links) together, one direction; with equal members C = n B, which
-    gives 2 (n - 1) / n x S / B. Does not model: latency, combining inside the network. Source: Patarasuk and Yuan, J. Parallel Distrib. Comput. 69, 2009,
-    lemma on the least total traffic.
+    Symbols: n [1] members, S [B] payload, C [B/s] bandwidth of all members (or of all links) together, one direction;
+    with equal members C = n B, which gives 2 (n - 1) / n x S / B. Does not model: latency, combining inside the
+    network. Source: Patarasuk and Yuan, J. Parallel Distrib. Comput. 69, 2009, lemma on the least total traffic.
 
     >>> all_reduce_bound(4, 240, 8)
     180.0
@@ -262,8 +242,9 @@ def cut_bound(crossing: Number, capacity: Number) -> Number:
 
     .. math:: t \\ge \\frac{X}{C}
 
-    Symbols: X [B] bytes that have to leave the set U (all-gather \\|U\\| S / n, reduce-scatter (n - \\|U\\|) S / n, all-to-all \\|U\\| (n - \\|U\\|) S / n, all-reduce S);
-    C [B/s] bandwidth of the links that leave it. Does not model: latency. Source: Zhao et al., ForestColl, arXiv 2305.18461, section 1.
+    Symbols: X [B] bytes that have to leave a set of u members (all-gather u S / n, reduce-scatter (n - u) S / n,
+    all-to-all u (n - u) S / n, all-reduce S); C [B/s] bandwidth of the links that leave the set. Does not model:
+    latency. Source: Zhao et al., arXiv 2305.18461.
 
     >>> cut_bound(240, 8)
     30.0
@@ -276,8 +257,8 @@ def latency_bound(diameter: Number, latency: Number) -> Number:
 
     .. math:: t \\ge d \\lambda
 
-    Symbols: d [1] diameter: hops between the two members furthest apart; lambda [s] latency per hop. Does not model: bytes.
-    Source: definition.
+    Symbols: d [1] diameter: hops between the two members furthest apart; lambda [s] latency per hop. Does not model:
+    bytes. Source: definition.
 
     >>> latency_bound(3, 5)
     15
@@ -290,8 +271,8 @@ def lower_bound(*bounds: Number) -> Number:
 
     .. math:: t \\ge \\max_i t_i
 
-    Symbols: t_i [s] bounds. Latency and bandwidth bounds may not be added, for they can hide each other.
-    Source: definition.
+    Symbols: t_i [s] bounds. Latency and bandwidth bounds may not be added, for they can hide each other. Source:
+    definition.
 
     >>> lower_bound(15, 90, 30)
     90

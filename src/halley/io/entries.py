@@ -8,7 +8,7 @@ sheet}``, ``{value: 2 cycles, assumed: why}``, ``{row: sram-256kB}`` (a row of t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated, Any, Generic, TypeAlias, TypeVar
 
@@ -37,6 +37,8 @@ FAULTS = "faults"
 COUNT_LIMIT = 2**20
 """Most rows, lanes, or members of an axis."""
 Text: TypeAlias = Annotated[str, Field(min_length=1, pattern=r"\S")]
+WALL_TIME = replace(SECONDS, example="60 s", per_cycle={})
+"""The time of a search, which no chip's clock counts."""
 
 
 class EnergyRow(BaseModel):
@@ -111,16 +113,19 @@ def nearest(value: object, known: Iterable[str]) -> str:
 @dataclass(frozen=True, slots=True, eq=False)  # by identity: type annotations are hashed
 class Reads:
     """Annotation of an `Entry`: ``read(value, clock)`` gives the value or raises BadInput; ``shape`` is the JSON Schema of the
-    plain value; ``rows`` tells whether a row of the energy table may stand for it."""
+    plain value; ``cited``: it may be given with its origin; ``rows``: a row of the energy table may stand for it."""
 
     read: Callable[[object, float | None], Any]
     shape: JsonSchema
+    cited: bool = True
     rows: bool = False
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
         return core_schema.with_info_plain_validator_function(self.check)
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> JsonSchema:
+        if not self.cited:
+            return self.shape
         text = {"type": "string", "minLength": 1}
         keys: JsonSchema = {
             "value": self.shape,
@@ -139,7 +144,10 @@ class Reads:
         """The entry; every fault in it travels in one validation error, as each has a place of its own."""
         clock = (info.context or {}).get("clock")
         faults: list[Fault] = []
-        result = self._entry(value, clock, faults) if isinstance(value, dict) else Entry(self._value("", value, clock, faults))
+        if isinstance(value, dict) and self.cited:
+            result = self._entry(value, clock, faults)
+        else:
+            result = Entry(self._value("", value, clock, faults))
         if faults:
             raise PydanticCustomError(FAULTS, "see the faults", {FAULTS: faults})
         return result
@@ -188,8 +196,11 @@ def _quantity(dimension: Dimension, zero: bool = False) -> Reads:
             raise BadInput(Fault("", dimension.name, shown(value), f"write for example '{dimension.example}'"))
         return parse(value, dimension, clock=clock, zero=zero)
 
-    shape = {"type": "string", "pattern": dimension.pattern, "examples": [dimension.example]}
-    return Reads(read, shape, rows=dimension in (JOULES, JOULES_PER_BYTE))
+    return Reads(read, _shape(dimension), rows=dimension in (JOULES, JOULES_PER_BYTE))
+
+
+def _shape(dimension: Dimension) -> JsonSchema:
+    return {"type": "string", "pattern": dimension.pattern, "examples": [dimension.example]}
 
 
 def _number(value: object) -> bool:
@@ -226,7 +237,7 @@ def _parameter(value: object, clock: float | None) -> int | str | bool:
     raise BadInput(Fault("", "a whole number, a word, true or false", shown(value)))
 
 
-def word(words: Iterable[str]) -> Reads:
+def word(words: Iterable[str], cited: bool = True) -> Reads:
     """Annotation of an entry that holds one of the words."""
     known = tuple(str(item) for item in words)
 
@@ -235,7 +246,7 @@ def word(words: Iterable[str]) -> Reads:
             return value
         raise BadInput(Fault("", f"one of {', '.join(known)}", shown(value), nearest(value, known)))
 
-    return Reads(read, {"enum": list(known)})
+    return Reads(read, {"enum": list(known)}, cited)
 
 
 Whole: TypeAlias = Annotated[Entry[int], Reads(_whole, {"type": "integer", "minimum": 1, "maximum": COUNT_LIMIT})]
@@ -244,10 +255,14 @@ Flag: TypeAlias = Annotated[Entry[bool], Reads(_flag, {"type": "boolean"})]
 Size: TypeAlias = Annotated[Entry[float], _quantity(BYTES)]
 Bandwidth: TypeAlias = Annotated[Entry[float], _quantity(BYTES_PER_SECOND)]
 Latency: TypeAlias = Annotated[Entry[float], _quantity(SECONDS, zero=True)]
-Duration: TypeAlias = Annotated[Entry[float], _quantity(SECONDS)]
 Frequency: TypeAlias = Annotated[Entry[float], _quantity(HERTZ)]
 EnergyPerByte: TypeAlias = Annotated[Entry[float], _quantity(JOULES_PER_BYTE, zero=True)]
 EnergyPerOp: TypeAlias = Annotated[Entry[float], _quantity(JOULES, zero=True)]
 Power: TypeAlias = Annotated[Entry[float], _quantity(WATTS, zero=True)]
-Gap: TypeAlias = Annotated[Entry[float], Reads(_gap, {"type": "number", "minimum": 0, "exclusiveMaximum": 1})]
-Parameter: TypeAlias = Annotated[Entry[int | str | bool], Reads(_parameter, {"type": ["integer", "string", "boolean"]})]
+
+# Settings of a problem: no facts, so no sources.
+Duration: TypeAlias = Annotated[Entry[float], Reads(_quantity(SECONDS).read, _shape(WALL_TIME), cited=False)]
+Gap: TypeAlias = Annotated[Entry[float], Reads(_gap, {"type": "number", "minimum": 0, "exclusiveMaximum": 1}, cited=False)]
+Parameter: TypeAlias = Annotated[
+    Entry[int | str | bool], Reads(_parameter, {"type": ["integer", "string", "boolean"]}, cited=False)
+]

@@ -163,7 +163,7 @@ class ProblemModel(Model):
     chip: Annotated[Text | ChipFile, WrapValidator(_unchecked)] = Field(
         description="name of a shipped chip, path to a chip file (from this file's folder), or the chip itself"
     )
-    objective: Annotated[Entry[str], word(Objective)] = Field(Entry("time"), description="what to make small")
+    objective: Annotated[Entry[str], word(Objective, cited=False)] = Field(Entry("time"), description="what to make small")
     time_limit: Duration | None = Field(None, description="longest time that the search may take; left out, no limit")
     gap: Gap = Field(Entry(0.0), description="relative distance to the proven bound at which the search may stop")
 

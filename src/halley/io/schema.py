@@ -53,5 +53,7 @@ def _tidy(node: Any) -> None:
         del node["default"]
         choices = [choice for choice in node.pop("anyOf") if choice != {"type": "null"}]
         node.update(choices[0] if len(choices) == 1 else {"anyOf": choices})
+    if isinstance(node.get("default"), dict) and "origin" in node["default"]:
+        node["default"] = node["default"]["value"]  # of an `Entry`
     for item in node.values():
         _tidy(item)

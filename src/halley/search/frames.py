@@ -67,19 +67,22 @@ def runs(workload: Workload, ops: Sequence[Op]) -> list[tuple[Op, ...]]:
 def frames(workload: Workload, template: Template, ops: Sequence[Op]) -> list[Frame]:
     """Every frame of the declared space for a group of ops that is fused."""
     maker = _Maker(workload, template, tuple(ops))
+    if any(op.running or op.scaled_by for op in ops):
+        return list(maker.streamed()) if maker.can_stream() else []
     if len(maker.runs) == 1:
         return list(maker.single() if maker.runs[0][0].kind is OpKind.CONTRACT else maker.rows())
-    if any(op.running for op in ops):
-        return list(maker.streamed())
-    return [*maker.resident(), *maker.through_shared()]
+    if not maker.connected():
+        return []
+    first_contracts = maker.runs[0][0].kind is OpKind.CONTRACT
+    return [*(maker.resident() if first_contracts else ()), *maker.through_shared()]
 
 
 class _Maker:
     def __init__(self, workload: Workload, template: Template, ops: tuple[Op, ...]) -> None:
         self.workload, self.template, self.ops = workload, template, ops
         self.runs = runs(workload, ops)
-        made = [name for op in ops for name in op.outputs]
-        self.inside = tuple(name for name in made if not self._leaves(name))
+        read = {name for op in ops for name in op.inputs}
+        self.inside = tuple(name for op in ops for name in op.outputs if name in read)
         dims = dict.fromkeys(dim for op in ops for dim in op.dims)
         reduced = {dim for op in ops for dim in workload.reduced(op)}
         common = [dim for dim in dims if all(dim in op.dims for op in ops) and dim not in reduced]
@@ -91,13 +94,15 @@ class _Maker:
         self.row = rows[0] if rows else ""
         self.ranges: Ranges = dict(workload.dims)
 
-    def _leaves(self, name: str) -> bool:
-        """Whether a tensor is read outside the group or is an output."""
-        inside = {op.name for op in self.ops}
-        return name in self.workload.outputs or any(op.name not in inside for op in self.workload.consumers(name))
+    def connected(self) -> bool:
+        """Whether every stage but the first reads what another made."""
+        handed = set(self._handed_over())
+        return all(handed & {name for op in run for name in (*op.inputs, *op.outputs)} for run in self.runs)
 
-    def _view(self) -> Workload:
-        return self.workload
+    def can_stream(self) -> bool:
+        """Whether the ops are scores, running statistics, values and a closing: what the streamed frame knows."""
+        kinds = [run[0].kind is OpKind.CONTRACT for run in self.runs]
+        return kinds == [True, False, True, False]
 
     def _sizes(self, ranges: Ranges) -> Callable[[str], tuple[int, ...]]:
         return lambda dim: tile_sizes(int(ranges[dim]))

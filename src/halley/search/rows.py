@@ -65,9 +65,8 @@ class RowStage:
         ]
 
     def statistics(self) -> tuple[str, ...]:
-        """Tensors made here that lack the long dim and stay here."""
-        kept = (name for name in self.made if self.long not in self.workload.tensors[name].dims)
-        return tuple(name for name in kept if name not in self.workload.outputs)
+        """Tensors made here that lack the long dim."""
+        return tuple(name for name in self.made if self.long not in self.workload.tensors[name].dims)
 
 
 def one(nodes: Sequence[Node]) -> Node:
@@ -82,8 +81,7 @@ def resident_skeletons(
     stage: RowStage, ranges: Callable[[Tiles], Ranges], sizes: Callable[[str], tuple[int, ...]], prefix: str, rows: str
 ) -> list[Skeleton]:
     """Rows already in the clusters: each op over the whole part, a result that leaves goes out in chunks of rows."""
-    leaving = [op for op in stage.ops if set(op.outputs) & set(stage.workload.outputs)]
-    last = leaving[-1] if leaving else None
+    last = stage.ops[-1] if not set(stage.ops[-1].outputs) & stage.resident else None
 
     def build(tiles: Tiles) -> Node:
         nodes = stage.steps([op for op in stage.ops if op is not last])

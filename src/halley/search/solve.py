@@ -65,9 +65,13 @@ class GroupSearch:
     tally: Tally
     found: Frontier = field(init=False)
     open_bounds: list[Values] = field(default_factory=list)
+    _maxima: set[str] = field(init=False)
 
     def __post_init__(self) -> None:
         self.found = Frontier(len(self.objectives))
+        scaled = {op.scaled_by for op in self.workload.ops if op.scaled_by}
+        # a rescaled accumulator must see where its running maximum is computed; other stages may be left empty around one
+        self._maxima = {op.name for op in self.workload.ops if scaled & set(op.outputs)}
 
     def run(self) -> Frontier:
         """The proven frontier. On `Interrupted`, ``found`` has the best so far and ``open_bounds`` what was left."""
@@ -235,7 +239,7 @@ class GroupSearch:
     ) -> tuple[Values, tuple[int, ...]]:
         """Objectives of one stage in its frame (last axis), inf where a memory overflows; and the shape before it."""
         node = skeleton.build(tiles)
-        stubs: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops)) for stage in frame.stages]
+        stubs: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops if op in self._maxima)) for stage in frame.stages]
         stubs[index] = node
         tree = self.around(frame.wrap(tiles, stubs))
         path = next(path for path, found in walk(tree) if found is node)
