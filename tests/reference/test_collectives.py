@@ -108,7 +108,7 @@ def total_sent(kind: Kind, name: str, topology: Topology, n: int) -> Fraction:
 
 @pytest.mark.parametrize("n", range(2, 17))
 def test_bytes_sent_equal_the_published_totals(n: int) -> None:
-    """Per member 2 (n - 1) / n payloads for a bandwidth-optimal all-reduce, half of it for its halves (Patarasuk and Yuan 2009)."""
+    """2 (n - 1) / n payloads per member for a bandwidth-optimal all-reduce, half of it for its halves (Patarasuk and Yuan)."""
     for topology in Topology:
         for name in ("ring", "bidirectional", "direct", "halving"):
             for kind, factor in ((Kind.ALL_REDUCE, 2), (Kind.ALL_GATHER, 1), (Kind.REDUCE_SCATTER, 1)):
@@ -124,8 +124,7 @@ def test_bytes_sent_equal_the_published_totals(n: int) -> None:
 
 @pytest.mark.parametrize("n", range(2, 17))
 def test_each_member_of_a_ring_sends_its_equal_part(n: int) -> None:
-    """Ring all-reduce: 2 (n - 1) / n payloads leave each member, all over its link upwards or all over its link downwards
-    per half; n - 1 chunks on every directed link that the halves use."""
+    """Ring all-reduce: 2 (n - 1) / n payloads leave each member, n - 1 chunks down the ring and n - 1 up."""
     shape = profile(Kind.ALL_REDUCE, "ring", RING, n)
     out = [sum(sum(row) for link, row in zip(shape.links, shape.crossings, strict=True) if link[0] == i) for i in range(n)]
     assert out == [2 * (n - 1)] * n

@@ -74,19 +74,19 @@ def test_gemm_with_ragged_tiles_counts_every_byte() -> None:
 @pytest.mark.parametrize(
     ("flow", "a", "b", "written"),
     [
-        # M, N, K = 5, 4, 3 on a 2 x 3 array: ceil(N/C) = 2, ceil(K/R) = 2, ceil(M/C) = 2, ceil(M/R) = 3
-        (Dataflow.WEIGHT, 15 * 2, 12, 20 * 2),
-        (Dataflow.INPUT, 15, 12 * 2, 20 * 2),
-        (Dataflow.OUTPUT, 15 * 2, 12 * 3, 20),
-        (Dataflow.NONE, 60, 60, 60),
+        # M, N, K = 7, 5, 3 on a 2 x 3 array: ceil(N/C) = 2, ceil(K/R) = 2, ceil(M/C) = 3, ceil(M/R) = 4
+        (Dataflow.WEIGHT, 21 * 2, 15, 35 * 2),
+        (Dataflow.INPUT, 21, 15 * 3, 35 * 2),
+        (Dataflow.OUTPUT, 21 * 2, 15 * 4, 35),
+        (Dataflow.NONE, 105, 105, 105),
     ],
 )
 def test_dataflow_decides_how_often_operands_are_read(flow: Dataflow, a: int, b: int, written: int) -> None:
     tree = nest(("dram", "A B C"), ("ibuf", "A"), ("wbuf", "B"), ("obuf", "C"), Compute("C"))
-    done, _ = execute(gemm(5, 4, 3), tree, chip(1, 1, rows=2, cols=3, flow=flow))
+    done, _ = execute(gemm(7, 5, 3), tree, chip(1, 1, rows=2, cols=3, flow=flow))
     assert traffic(done.counters.reads, "operand") == {("ibuf", "A"): 2 * a, ("wbuf", "B"): 2 * b}
     assert traffic(done.counters.writes, "result") == {("obuf", "C"): 2 * written}
-    assert traffic(done.counters.reads, "accumulate").get(("obuf", "C"), 0) == 2 * (written - 20)
+    assert traffic(done.counters.reads, "accumulate").get(("obuf", "C"), 0) == 2 * (written - 35)
 
 
 def test_outer_reduction_loop_refills_the_accumulator() -> None:
@@ -239,6 +239,16 @@ def test_online_softmax_rescales_on_every_later_visit() -> None:
     assert done.counters.work["exp"] == 28 + 28 + 8
 
 
+def test_nothing_is_stale_once_the_maximum_is_final() -> None:
+    first = nest(("n", 3), ("ibuf", "Q K"), Sequence(each("S", "mx")))
+    second = nest(("n", 3), ("ibuf", "V"), Sequence(each("E", "U")))
+    body = Sequence((first, second, Compute("O")))
+    tree = nest(("dram", "Q K V O"), ("glb", "Q K V O"), ("obuf", "S|E mx z U O"), body)
+    done, arrays = execute(online_attention(4, 7, 3, 2), tree, chip(1, 1))
+    np.testing.assert_allclose(done.outputs["O"], plain_attention(arrays))
+    assert traffic(done.counters.reads, "rescale") == {}
+
+
 def test_split_kv_combines_maximum_first() -> None:
     combine = collect("all-reduce", "mx z"), collect("all-reduce", "U")
     done, arrays = execute(online_attention(4, 8, 3, 2), attention_tree(2, 4, *combine), chip(2, 1))
@@ -386,6 +396,16 @@ def test_welford_over_split_rows_equals_two_passes() -> None:
 def test_every_function_of_the_language_is_defined() -> None:
     assert set(DEFINITIONS) == set(FUNCTIONS)
     assert set(MONOID_DEFINITIONS) | set(SCANS) == set(MONOIDS)
+
+
+def test_members_that_do_the_same_are_not_added_twice() -> None:
+    # k over x is added on the way up; the two rows of y both have every part, and only the first sends its own
+    tree = nest(("dram", "A B C"), ("glb", "A B C"), ("k", 2, "x"), ("obuf", "A B C"), Compute("C"))
+    done, arrays = execute(gemm(2, 3, 4), tree, chip(2, 2, reduction=True))
+    np.testing.assert_allclose(done.outputs["C"], arrays["A"] @ arrays["B"])
+    assert traffic(done.counters.reads, "drain")["obuf", "C"] == 2 * 12
+    assert traffic(done.counters.writes, "drain")["glb", "C"] == 12
+    assert done.counters.ports["cluster", "up"] == 24
 
 
 def squares() -> Workload:

@@ -62,17 +62,24 @@ class _Moved:
         tensors = [counter.workload.tensors[t] for t in node.tensors]
         self.dims = tensors[0].dims
         self.word = sum(t.word for t in tensors)
-        every = frozenset(counter.axis_depth)
-        others = every - {name}
+        others = counter.upto(counter.axis_depth[name]) - {name}
         self.groups = self._repeats(others)
         self.visits_of_one = self._repeats(frozenset())
         self.all_boxes = self._boxes(others)
         self.own_boxes = self._boxes(frozenset())
         self.totals = self._per_chunk(self.all_boxes, self.groups)
 
-    def _repeats(self, each: frozenset[AxisName]) -> Number:
-        """Visits that do not change the payload's size: loops over other dims, and axes that split nothing."""
-        return self.counter.boxes((), self.scope, self.scope.loops, each, skip=self.dims)
+    def _repeats(self, across: frozenset[AxisName]) -> Number:
+        """Times that a payload of one size moves: visits by loops over other dims, and groups of members along axes that do not split
+        the payload. Idle groups move theirs too."""
+        result: Number = 1
+        for dim in dict.fromkeys(loop.dim for loop in self.scope.loops):
+            if dim not in self.dims:
+                result = result * self.counter.visits(dim, self.scope.loops, frozenset())
+        splitting = {loop.axis for loop in self.scope.loops if loop.dim in self.dims}
+        for name in across - splitting:
+            result = result * self.counter.axis_size(name, self.scope)
+        return result
 
     def _boxes(self, summed: frozenset[AxisName]) -> list[tuple[tuple[Number, ...], Number]]:
         """((size per dim), how many) of the payload boxes."""

@@ -87,8 +87,9 @@ def touched(store: Store, node: Node, tensor: str, scope: Scope) -> Iterator[tup
             assert_never(node)
 
 
-def _boxes(store: Store, node: Hold, tensor: str, scope: Scope, depth: int) -> dict[Instance, Box]:
-    """The box that each instance of the Hold's memory touches."""
+def _boxes(store: Store, node: Hold, tensor: str, scope: Scope, depth: int) -> dict[Instance, tuple[Box, ...]]:
+    """The boxes that each instance of the Hold's memory keeps: the hull of what is touched, of each part apart where a
+    split of a deeper level lies around the Hold."""
     width, siblings = scope.siblings.width(depth), scope.siblings
     splits = [inner for _, inner in walk(node.body) if isinstance(inner, Spatial | Parallel | Pipeline)]
     if any(siblings.position((inner.level, inner.axis)) < width for inner in splits):
@@ -96,10 +97,20 @@ def _boxes(store: Store, node: Hold, tensor: str, scope: Scope, depth: int) -> d
     else:  # nothing inside tells the instance's own members apart, so that together they touch what each leaf names
         leaves = [inner for _, inner in walk(node.body) if isinstance(inner, Compute | Collective)]
         pairs = (pair for leaf in leaves for pair in touched(store, leaf, tensor, scope))
-    boxes: dict[Instance, Box] = {}
+    apart = [position for position in map(siblings.position, scope.split) if position >= width]
+    hulls: dict[tuple[Instance, tuple[int, ...]], Box] = {}
     for member, box in pairs:
-        boxes[member[:width]] = hull(boxes.get(member[:width]), box)
+        part = (member[:width], tuple(member[position] for position in apart))
+        hulls[part] = hull(hulls.get(part), box)
+    boxes: dict[Instance, tuple[Box, ...]] = {}
+    for (instance, _), box in sorted(hulls.items()):
+        if box not in boxes.get(instance, ()):
+            boxes[instance] = (*boxes.get(instance, ()), box)
     return boxes
+
+
+def _elements(boxes: Iterable[Box]) -> int:
+    return sum(size(box) for box in boxes)
 
 
 def enter(store: Store, node: Hold, scope: Scope) -> OpenHold:
@@ -117,8 +128,8 @@ def enter(store: Store, node: Hold, scope: Scope) -> OpenHold:
             hold.buffers[name] = buffers
             hold.boxes[name] = _boxes(store, node, name, scope, depth)
             hold.placements[name] = {}
-            for instance, box in hold.boxes[name].items():
-                live[instance] = max(live[instance], size(box) * store.workload.tensors[name].word)
+            for instance, boxes in hold.boxes[name].items():
+                live[instance] = max(live[instance], _elements(boxes) * store.workload.tensors[name].word)
         for instance in instances:
             store.tally.allocate(node.memory, instance, live[instance] * node.buffers)
     made, wanted = written(store, node.body), read(store, node.body)
@@ -138,22 +149,12 @@ def leave(store: Store, hold: OpenHold) -> None:
             _drain(store, hold, name)
     for group in hold.node.tensors:
         for instance in hold.buffers[group[0]]:
-            sizes = (size(hold.boxes[t].get(instance, ((0, 0),))) * store.workload.tensors[t].word for t in group)
+            sizes = (_elements(hold.boxes[t].get(instance, ())) * store.workload.tensors[t].word for t in group)
             store.tally.allocate(hold.node.memory, instance, -max(sizes) * hold.node.buffers)
 
 
 def _check_position(store: Store, hold: OpenHold) -> None:
-    node, siblings = hold.node, hold.scope.siblings
-    for key, dim in hold.scope.split.items():
-        if siblings.depths[siblings.position(key)] > hold.depth:
-            raise IllegalMapping(
-                Fault(
-                    f"hold {node.memory}",
-                    f"a place outside the split of {dim} over {key[0]}.{key[1]}, which lies deeper than the memory",
-                    "a place inside it",
-                    "move the hold out of the spread, or hold in a deeper memory",
-                )
-            )
+    node = hold.node
     for name in node.names:
         if name not in store.workload.tensors:
             raise IllegalMapping(Fault(f"hold {node.memory}", "tensors of the workload", repr(name)))
@@ -216,7 +217,7 @@ def _fill(store: Store, hold: OpenHold, name: str, skip: tuple[str, ...] = ()) -
         _load(store, hold, name, where)
         return
     moves = []
-    for instance, box in hold.boxes[name].items():
+    for instance, box in ((instance, box) for instance, boxes in hold.boxes[name].items() for box in boxes):
         if not size(box) or any(instance[position] != index for position, index in first.items() if position < len(instance)):
             continue
         source = parent.buffers[name].get(instance[: siblings.width(parent.depth)])
@@ -244,7 +245,7 @@ def _load(store: Store, hold: OpenHold, name: str, where: str) -> None:
                 where, f"a hold of {name} further out that has it", "none", f"hold {name} outside both its writer and its readers"
             )
         )
-    for instance, box in hold.boxes[name].items():
+    for instance, box in ((instance, box) for instance, boxes in hold.boxes[name].items() for box in boxes):
         buffer, part = hold.buffers[name][instance], slices(box)
         buffer.value[part] = store.arrays[name][part]
         buffer.owner[part] = store.numbers[name]
@@ -288,10 +289,9 @@ def _drain(store: Store, hold: OpenHold, name: str) -> None:
 def _parts(store: Store, hold: OpenHold, name: str) -> Iterator[tuple[Instance, Array]]:
     number = store.numbers[name]
     for instance, buffer in hold.buffers[name].items():
-        box = hold.boxes[name].get(instance)
-        if box is None or not size(box):
+        if not _elements(hold.boxes[name].get(instance, ())):
             continue
-        if (buffer.owner[slices(box)] > -1).any() and not (buffer.owner[slices(box)] == number).any():
+        if (buffer.owner > -1).any() and not (buffer.owner == number).any():
             raise IllegalMapping(
                 Fault(
                     f"drain of {name} from {hold.node.memory}",

@@ -66,14 +66,14 @@ class Buffer:
 
 @dataclass(slots=True)
 class OpenHold:
-    """A Hold between its entry and its exit: a buffer per tensor and instance, the box that each instance touches, and the
+    """A Hold between its entry and its exit: a buffer per tensor and instance, the boxes that each instance keeps, and the
     placement of each tensor along the axes, as its last write or collective left it."""
 
     node: Hold
     depth: int
     scope: Scope
     buffers: dict[str, dict[Instance, Buffer]] = field(default_factory=dict)
-    boxes: dict[str, dict[Instance, Box]] = field(default_factory=dict)
+    boxes: dict[str, dict[Instance, tuple[Box, ...]]] = field(default_factory=dict)
     placements: dict[str, Placements] = field(default_factory=dict)
 
     def buffer(self, tensor: str, member: Member) -> Buffer:

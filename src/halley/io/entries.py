@@ -37,8 +37,6 @@ FAULTS = "faults"
 COUNT_LIMIT = 2**20
 """Most rows, lanes, or members of an axis."""
 Text: TypeAlias = Annotated[str, Field(min_length=1, pattern=r"\S")]
-WALL_TIME = replace(SECONDS, example="60 s", per_cycle={})
-"""The time of a search, which no chip's clock counts."""
 
 
 class EnergyRow(BaseModel):
@@ -261,7 +259,9 @@ EnergyPerOp: TypeAlias = Annotated[Entry[float], _quantity(JOULES, zero=True)]
 Power: TypeAlias = Annotated[Entry[float], _quantity(WATTS, zero=True)]
 
 # Settings of a problem: no facts, so no sources.
-Duration: TypeAlias = Annotated[Entry[float], Reads(_quantity(SECONDS).read, _shape(WALL_TIME), cited=False)]
+_WALL_TIME = replace(SECONDS, example="60 s")
+_WALL_TIME_SHAPE = _shape(replace(_WALL_TIME, per_cycle={}))  # no clock counts the time of a search
+Duration: TypeAlias = Annotated[Entry[float], Reads(_quantity(_WALL_TIME).read, _WALL_TIME_SHAPE, cited=False)]
 Gap: TypeAlias = Annotated[Entry[float], Reads(_gap, {"type": "number", "minimum": 0, "exclusiveMaximum": 1}, cited=False)]
 Parameter: TypeAlias = Annotated[
     Entry[int | str | bool], Reads(_parameter, {"type": ["integer", "string", "boolean"]}, cited=False)

@@ -117,4 +117,4 @@ def _is_path(reference: str | Path) -> bool:
 
 def _in_context(where: str, fault: Fault) -> Fault:
     """A fault of the chip that a problem file names, told from the line that names it."""
-    return Fault(f"{where}: {fault.where}", fault.expected, fault.got, fault.remedy)
+    return Fault(where if fault.where == "chip" else f"{where}: {fault.where}", fault.expected, fault.got, fault.remedy)

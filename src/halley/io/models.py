@@ -221,8 +221,8 @@ class ResultModel(Model):
     """The answer to a problem. Numbers are in SI."""
 
     format: Literal["halley-result-1"] = Field(description="version of this format")
-    program: ProgramModel
-    problem: QuestionModel
+    program: ProgramModel = Field(description="what made the result")
+    problem: QuestionModel = Field(description="what was asked")
     status: Literal["optimal", "feasible", "infeasible"] = Field(description="optimal: within the gap that was asked for")
     reason: str = Field("", description="for an infeasible problem: the resource, the demand and the capacity")
     mapping: str | None = Field(description="the mapping, in the text form of the mapping language; null if infeasible")

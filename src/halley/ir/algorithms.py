@@ -102,12 +102,10 @@ def _one_shot_all_reduce(_: Topology, n: int) -> Steps:
     return _steps([(Transfer(i, j, chunk, True) for i in range(n) for j in range(n) if i != j for chunk in range(n))])
 
 
-def _two_shot_broadcast(topology: Topology, n: int) -> Steps:
-    return _direct_scatter(topology, n) + _direct_all_gather(topology, n)
-
-
-def _two_shot_reduce(topology: Topology, n: int) -> Steps:
-    return _mirror(_direct_all_gather(topology, n), True) + _mirror(_direct_scatter(topology, n), False)
+def _two_shot_broadcast(_: Topology, n: int) -> Steps:
+    # the root needs nothing back
+    again = [Transfer(i, j, i, False) for i in range(n) for j in range(1, n) if i != j]
+    return _steps([(Transfer(0, j, j, False) for j in range(1, n)), again])
 
 
 def _doubling_all_reduce(_: Topology, n: int) -> Steps:
@@ -226,7 +224,7 @@ ALGORITHMS: dict[str, Algorithm] = {
         ),
         Algorithm(
             "two-shot",
-            {_K.BROADCAST: _two_shot_broadcast, _K.REDUCE: _two_shot_reduce},
+            {_K.BROADCAST: _two_shot_broadcast, _K.REDUCE: _backwards(_two_shot_broadcast)},
             (Topology.FULL,),
             "Broadcast as scatter and all-gather, reduce as reduce-scatter and gather, each in one hop (van de Geijn's "
             "long-vector broadcast; Chan et al. 2007).",

@@ -86,7 +86,7 @@ def resident_skeletons(
     def build(tiles: Tiles) -> Node:
         nodes = stage.steps([op for op in stage.ops if op is not last])
         if last is not None:
-            held = Hold(stage.template.output, tuple((name,) for name in last.outputs), Compute(last.name), 2)
+            held = Hold(stage.template.output, tuple((name,) for name in last.outputs), one(stage.steps([last])), 2)
             nodes.append(Temporal(rows, tiles[f"{prefix}{rows}2"], held))
         node = one(nodes)
         if stage.arriving:
@@ -128,6 +128,11 @@ def chunked_skeletons(
         kept = tuple((name,) for name in stage.statistics())
         return Hold(template.output, kept, node, 1) if kept else node
 
+    def short(node: Node) -> Node:
+        """Around several passes: what arrives without the long dim."""
+        brought = tuple((name,) for name in others if stage.long not in workload.tensors[name].dims)
+        return Hold(template.output, brought, node, 2) if brought else node
+
     def whole(tiles: Tiles) -> Node:
         node = statistics(one(stage.steps(stage.ops)))
         return wrap(tiles, Hold(template.output, groups(chain, *((name,) for name in (*others, *extra))), node, 2))
@@ -144,7 +149,7 @@ def chunked_skeletons(
             nodes: list[Node] = []
             for part in cut:
                 nodes += _pass(stage, part, tiles[f"{prefix}{stage.long}2"])
-            return wrap(tiles, statistics(one(nodes)))
+            return wrap(tiles, short(statistics(one(nodes))))
 
         long_slot = Slot(f"{prefix}{stage.long}2", stage.long, sizes(stage.long), lambda t: here(t)[stage.long])
         found.append(Skeleton(f"rows streamed in {len(cut)} passes{split_name}", (row_slot, long_slot), streamed, reduces))

@@ -1,0 +1,166 @@
+"""The chips that ship: every number has a source, and the templates' figures are as fixed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from halley import library
+from halley.errors import BadInput
+from halley.io.entries import energy_table
+from halley.io.load import load_chip, parse_chip
+from halley.io.text import read_yaml
+from halley.ir.hardware import Chip, Dataflow, Memory, Topology
+from halley.ir.workload import FUNCTIONS, MONOIDS
+from halley.units import UNLIMITED
+
+CHIPS = library.chip_names()
+GB, GIB, MIB, KIB, PJ_PER_BIT = 10**9, 2**30, 2**20, 2**10, 8e-12
+
+
+def bare(value: object, path: str = "") -> Iterator[str]:
+    """Dotted paths of all leaves of a chip file but names and texts, found without the models."""
+    words = {"name", "description", "source", "assumed", "reads"}
+    if isinstance(value, dict) and ("value" in value or "row" in value):
+        yield path
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if key not in words:
+                yield from bare(item, f"{path}.{key}" if path else key)
+    elif isinstance(value, list):
+        for item in value:
+            yield from bare(item, f"{path}.{item['name']}")
+    else:
+        yield path
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_every_number_of_a_shipped_chip_has_a_source_or_an_assumption(name: str) -> None:
+    chip = load_chip(name)
+    leaves = set(bare(read_yaml(library.chip_text(name), name).data))
+    assert leaves == set(chip.sources)
+    assert all(text.strip() for text in chip.sources.values())
+    assert chip.name == name
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_a_shipped_chip_without_its_source_is_refused(name: str) -> None:
+    text = re.sub(r"^source: .*\n", "", library.chip_text(name), flags=re.M)
+    with pytest.raises(BadInput, match="expected a source, or assumed: and why; got neither"):
+        parse_chip(text, sourced=True)
+    assert parse_chip(text).levels == load_chip(name).levels
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_a_shipped_chip_can_run_every_elementary_function(name: str) -> None:
+    vector = load_chip(name).vector
+    needed = {function for table in (FUNCTIONS, MONOIDS) for item in table.values() for function in item.work}
+    assert vector is not None
+    assert set(vector.rate) == set(vector.energy) == needed
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_energy_per_byte_grows_outwards(name: str) -> None:
+    """DRAM costs more than the global buffer, and that more than the buffers of a cluster."""
+    energies = [memory.read_energy for memory in load_chip(name).memories]
+    assert energies == sorted(energies, reverse=True)
+    assert energies[-1] > 0
+
+
+TEMPLATE: dict[str, dict[str, Any]] = {
+    "edge": {
+        "dram": (8 * GIB, 25.6 * GB, 8 * PJ_PER_BIT),
+        "glb": (4 * MIB, 128 * GB),
+        "mesh": (2, 32 * GB, 2e-9),
+        "buffers": (64 * KIB, 64 * GB),
+        "port": 32 * GB,
+        "array": 32,
+        "lanes": 32,
+    },
+    "cloud": {
+        "dram": (80 * GIB, 1600 * GB, 3.9 * PJ_PER_BIT),
+        "glb": (64 * MIB, 8000 * GB),
+        "mesh": (4, 256 * GB, 2e-9),
+        "buffers": (512 * KIB, 512 * GB),
+        "port": 512 * GB,
+        "array": 128,
+        "lanes": 512,
+    },
+}
+"""The table that fixes the two templates; 1 B/cycle is 1 GB/s at their clock of 1 GHz."""
+
+
+def ports(memory: Memory) -> tuple[float, float]:
+    assert memory.read_bandwidth == memory.write_bandwidth
+    return memory.capacity, memory.read_bandwidth
+
+
+@pytest.mark.parametrize("name", TEMPLATE)
+def test_the_memories_and_the_mesh_are_those_of_the_template(name: str) -> None:
+    chip, table = load_chip(name), TEMPLATE[name]
+    assert [level.name for level in chip.levels] == ["dram", "glb", "cluster"]
+    assert [memory.name for memory in chip.memories] == ["dram", "glb", "ibuf", "wbuf", "obuf"]
+    dram, glb, *buffers = chip.memories
+    assert (*ports(dram), dram.read_energy, dram.write_energy) == pytest.approx((*table["dram"], table["dram"][2]))
+    assert ports(glb) == table["glb"]
+    assert [ports(buffer) for buffer in buffers] == [table["buffers"]] * 3
+    for axis in ("x", "y"):
+        item = chip.axis("cluster", axis)
+        assert item.topology is Topology.LINE
+        assert (item.size, item.link.bandwidth, item.link.latency) == table["mesh"]
+    network = chip.level("cluster").network
+    assert network is not None
+    assert network.port is not None
+    assert network.port.bandwidth == table["port"]
+
+
+@pytest.mark.parametrize("name", TEMPLATE)
+def test_the_engines_are_those_of_the_template(name: str) -> None:
+    chip, table = load_chip(name), TEMPLATE[name]
+    matrix, vector = chip.matrix, chip.vector
+    assert matrix is not None
+    assert vector is not None
+    assert (matrix.rows, matrix.cols, matrix.clock) == (table["array"], table["array"], 1e9)
+    assert (matrix.dataflow, matrix.prefetch) == (Dataflow.WEIGHT, True)
+    assert matrix.rate == {"fp16": 1, "bf16": 1, "int8": 2}
+    assert matrix.reads == {"input": ("ibuf",), "weight": ("wbuf",), "output": ("obuf",)}
+    assert (vector.lanes, vector.clock, vector.reads) == (table["lanes"], 1e9, ("ibuf", "wbuf", "obuf"))
+    assert vector.rate == {"add": 1, "mul": 1, "max": 1, "exp": 0.25, "div": 0.25, "rsqrt": 0.25}
+
+
+def test_the_tpu_has_the_peers_figures() -> None:
+    chip = load_chip("tpu-v4i-like")
+    dram, glb, local = chip.memories
+    assert (dram.read_bandwidth, dram.write_bandwidth, dram.read_energy) == pytest.approx((614 * GB, 614 * GB, 7.03 * PJ_PER_BIT))
+    assert (glb.capacity, glb.read_bandwidth, glb.write_bandwidth) == (128 * MIB, 2048 * GB, 1024 * GB)
+    assert (glb.read_energy, glb.write_energy) == pytest.approx((1.88 * PJ_PER_BIT, 2.36 * PJ_PER_BIT))
+    assert (local.name, local.capacity, local.read_bandwidth, local.write_bandwidth) == ("local", 4 * MIB, UNLIMITED, UNLIMITED)
+    assert (local.read_energy, local.write_energy) == pytest.approx((0.249 * PJ_PER_BIT, 0.293 * PJ_PER_BIT))
+    assert (chip.axis("local", "x").size, chip.axis("local", "x").topology) == (4, Topology.LINE)
+    matrix, vector = chip.matrix, chip.vector
+    assert matrix is not None
+    assert vector is not None
+    assert (matrix.rows, matrix.cols, matrix.clock, vector.lanes, vector.clock) == (128, 128, 1.05e9, 128, 1.05e9)
+    assert matrix.energy["int8"] == pytest.approx(0.084e-12)
+
+
+def test_an_energy_that_cites_a_row_says_which() -> None:
+    source = load_chip("cloud").sources["levels.cluster.memories.ibuf.read_energy"]
+    row = energy_table().rows["sram-1MB-low"]
+    assert source == (
+        f"energy table of {energy_table().dated}, row sram-1MB-low: {row.source}; "
+        "assumed: next larger row for 512 KiB; its lower figure for half the size"
+    )
+
+
+def test_unknown_names() -> None:
+    with pytest.raises(BadInput, match=r"got 'clod'; did you mean 'cloud'\?"):
+        library.chip_text("clod")
+
+
+def test_the_order_of_levels_is_outermost_first() -> None:
+    chip: Chip = load_chip("edge")
+    assert [chip.depth(memory.name) for memory in chip.memories] == [0, 1, 2, 2, 2]
