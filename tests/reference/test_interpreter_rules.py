@@ -53,7 +53,6 @@ def softmax_tree(body: Node, groups: str = "S mx E z P") -> Node:
         (softmax_tree(nest(("m", 1, "x"), Sequence(each("S", "mx", "E", "z", "P")))), r"spread m by 1.*at most 2 parts; got 4"),
         (softmax_tree(nest(("m", 2, "x"), ("n", 3, "x"), Compute("S"))), r"axis that is not split yet"),
         (nest(("dram", "A B"), ("glb", "P"), Compute("S")), r"outermost hold of P in a memory of dram"),
-        (nest(("dram", "A B P"), ("m", 2, "x"), ("glb", "A"), Compute("S")), r"outside the split of m over cluster\.x"),
         (nest(("dram", "A B P"), ("obuf", "A"), ("glb", "A"), Compute("S")), r"hold glb: A: expected a memory as deep"),
         (softmax_tree(Sequence((*each("S", "mx"), collect("all-reduce", "mx"), *each("E", "z", "P")))), r"expected mx Partial"),
         (softmax_tree(Overlap((Compute("S"), Sequence(each("mx", "E", "z", "P"))))), r"overlap: expected independent children"),

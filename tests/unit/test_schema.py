@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import operator
 import re
@@ -13,9 +14,10 @@ import pytest
 from halley import library
 from halley.errors import BadInput
 from halley.io.load import parse_chip
-from halley.io.models import ResultModel
+from halley.io.models import CertificateModel, ResultModel, SolutionModel
 from halley.io.schema import SCHEMAS, schema
 from halley.io.text import read_yaml
+from halley.search.result import Certificate, Result, Solution
 
 KINDS: dict[str, type | tuple[type, ...]] = {
     "object": dict,
@@ -135,26 +137,59 @@ def test_the_schema_of_problems() -> None:
     problem: dict[str, Any] = {"workload": {"kind": "gemm", "m": 4, "dtype": "bf16"}, "chip": "edge", "time_limit": "60 s"}
     assert fits_file(problem, "problem")
     assert fits_file(problem | {"chip": read_yaml(library.chip_text("edge"), "edge").data}, "problem")
-    wrong: tuple[dict[str, Any], ...] = ({"time_limit": 60}, {"objective": "speed"}, {"chip": 3}, {"gap": 1}, {"tiem_limit": "60 s"})
+    wrong: list[dict[str, Any]] = [{"time_limit": 60}, {"objective": "speed"}, {"chip": 3}, {"gap": 1}, {"tiem_limit": "60 s"}]
     for part in (*wrong, {"workload": {"m": 4}}, {"time_limit": "60 cycles"}):
         assert not fits_file(problem | part, "problem"), part
 
 
+CERTIFICATE: dict[str, Any] = {
+    "space": "all tilings",
+    "left_out": [],
+    "size": 10,
+    "method": "exhaustive",
+    "objective": "time",
+    "bound": 2.0,
+    "value": 2.0,
+    "gap": 0.0,
+    "costed": 10,
+    "bounds": 0,
+    "seconds": 0.1,
+    "closed": "all were costed",
+}
+SOLUTION: dict[str, Any] = {
+    "name": "best",
+    "plan": "compute S",
+    "estimate": {"time": 2.0, "energy": 1.0, "energy_by": {"dram": 1.0}, "busy": {"read/dram": 2.0}, "footprint": {"dram": 64.0}},
+    "certificate": CERTIFICATE,
+    "status": "optimal",
+    "groups": [["S"]],
+    "shape": ["frame"],
+    "variant": "plain",
+}
+RESULT: dict[str, Any] = {
+    "format": "halley-result-1",
+    "program": {"name": "halley", "version": "0.1.0"},
+    "problem": {"workload": "gemm", "parameters": {"m": 4}, "chip": "edge", "objective": "time", "time_limit": None},
+    "best": SOLUTION,
+    "baselines": [SOLUTION],
+    "front": [{"time": 2.0, "energy": 1.0, "plan": "compute S"}],
+}
+
+
 def test_the_schema_of_results_follows_its_model() -> None:
-    question = {"workload": "gemm", "parameters": {"m": 4}, "chip": "edge", "objective": "time", "limits": {}, "gap": 0.0}
-    result: dict[str, Any] = {
-        "format": "halley-result-1",
-        "program": {"name": "halley", "version": "0.1.0"},
-        "problem": question,
-        "status": "infeasible",
-        "reason": "no mapping fits",
-        "mapping": None,
-        "estimate": None,
-        "certificate": None,
-    }
-    assert fits_file(result, "result")
-    assert ResultModel.model_validate(result).status == "infeasible"
-    assert not fits_file(result | {"status": "perhaps"}, "result")
+    assert fits_file(RESULT, "result")
+    assert ResultModel.model_validate(RESULT).best.certificate.closed == "all were costed"
+    for wrong in ({"best": SOLUTION | {"status": "perhaps"}}, {"front": 3}, {"worst": SOLUTION}, {"program": {"name": "halley"}}):
+        assert not fits_file(RESULT | wrong, "result"), wrong
+
+
+def test_a_result_file_holds_what_a_search_returns() -> None:
+    def names(record: type) -> set[str]:
+        return {item.name for item in dataclasses.fields(record)}
+
+    assert set(CertificateModel.model_fields) == names(Certificate) | {"gap"}
+    assert set(SolutionModel.model_fields) == names(Solution)
+    assert set(ResultModel.model_fields) == names(Result) | {"format", "program"}
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
@@ -170,7 +205,8 @@ def test_every_key_has_a_description(name: str) -> None:
 
     found = schema(name)
     assert json.loads(json.dumps(found)) == found
-    assert [key for key, item in keys(found) if "description" not in item and key != "value"] == []  # a value is described by the key that holds it
+    # a value is described by the key that holds it
+    assert [key for key, item in keys(found) if "description" not in item and key != "value"] == []
 
 
 def test_an_unknown_kind_of_file() -> None:

@@ -244,7 +244,7 @@ def cut_bound(crossing: Number, capacity: Number) -> Number:
 
     Symbols: X [B] bytes that have to leave a set of u members (all-gather u S / n, reduce-scatter (n - u) S / n,
     all-to-all u (n - u) S / n, all-reduce S); C [B/s] bandwidth of the links that leave the set. Does not model:
-    latency. Source: Zhao et al., arXiv 2305.18461.
+    latency. Source: Zhao and Krishnamurthy, arXiv 2305.18461.
 
     >>> cut_bound(240, 8)
     30.0

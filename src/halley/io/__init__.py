@@ -1,1 +1,1 @@
-
+"""Files in and out: chips, problems, results, and the JSON Schemas of them."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidatorFunctionWrapHandler, WrapValidator
@@ -26,6 +25,7 @@ from halley.io.entries import (
     word,
 )
 from halley.ir.hardware import Dataflow, Topology
+from halley.search.problem import Objective
 
 
 class Model(BaseModel):
@@ -134,14 +134,6 @@ class ChipFile(Section):
     engines: EnginesFile = Field(description="the engines at the leaf")
 
 
-class Objective(StrEnum):
-    """What a search makes small."""
-
-    TIME = "time"
-    ENERGY = "energy"
-    EDP = "edp"  # energy times time
-
-
 class WorkloadFile(BaseModel):
     """The workload: its kind, and the parameters that the kind asks for."""
 
@@ -182,49 +174,63 @@ class QuestionModel(Model):
     parameters: dict[str, int | str | bool] = Field(description="parameters of the workload")
     chip: str = Field(description="name of the chip")
     objective: str = Field(description="what the search made small")
-    limits: dict[str, float] = Field(description="limits of the search, in SI: time_limit [s]")
-    gap: float = Field(ge=0, lt=1, description="gap at which the search could stop")
-
-
-class TrafficModel(Model):
-    """Bytes over all instances of a memory."""
-
-    read: float = Field(ge=0, description="bytes read")
-    write: float = Field(ge=0, description="bytes written")
-
-
-class EstimateModel(Model):
-    """What the mapping costs."""
-
-    time: float = Field(ge=0, description="seconds")
-    energy: float = Field(ge=0, description="joules")
-    traffic: dict[str, TrafficModel] = Field(description="by memory")
-    footprint: dict[str, float] = Field(description="largest number of bytes live in one instance, by memory")
-    busy: dict[str, float] = Field(description="seconds that each resource works, by resource")
+    time_limit: float | None = Field(description="seconds that the search could take; null for no limit")
 
 
 class CertificateModel(Model):
-    """How far from optimal the mapping can be, and how that is known."""
+    """How far from optimal a solution can be, and how that is known. Bound and value are of the objective: s, J or J s."""
 
-    space: str = Field(description="the declared space of mappings")
-    size: float = Field(ge=0, description="mappings in the space")
+    space: str = Field(description="the space of mappings that was searched")
+    left_out: list[str] = Field(description="what the space leaves out")
+    size: int = Field(ge=0, description="mappings in the space")
     method: str = Field(description="how the bound was obtained")
-    bound: float = Field(ge=0, description="no mapping in the space has a smaller objective, in SI")
-    value: float = Field(ge=0, description="objective of the mapping, in SI")
-    gap: float = Field(ge=0, description="(value - bound) / value")
-    states: int = Field(ge=0, description="states that the search visited")
-    closed: str = Field(description="why the search ended")
-    checked: list[str] = Field(description="checks that the answer passed")
+    objective: str = Field(description="what was made small")
+    bound: float = Field(ge=0, description="no mapping of the space has a smaller objective")
+    value: float = Field(ge=0, description="objective of the solution")
+    gap: float | None = Field(ge=0, description="value / bound - 1; null where the bound is 0")
+    costed: int = Field(ge=0, description="mappings that were evaluated")
+    bounds: int = Field(ge=0, description="partial mappings that were bounded")
+    seconds: float = Field(ge=0, description="time of the search")
+    closed: str = Field(description="how the proof ended")
+
+
+class EstimateModel(Model):
+    """What a mapping costs."""
+
+    time: float = Field(ge=0, description="seconds")
+    energy: float = Field(ge=0, description="joules")
+    energy_by: dict[str, float] = Field(description="joules by component; they add up to the energy")
+    busy: dict[str, float] = Field(description="seconds that a resource works, by its parts joined with /, e.g. read/glb")
+    footprint: dict[str, float] = Field(description="largest number of bytes live in one instance, by memory")
+
+
+class SolutionModel(Model):
+    """A mapping with its cost and its proof."""
+
+    name: str = Field(description="best, or the name of the baseline")
+    plan: str = Field(description="the mapping, in the text form of the mapping language")
+    estimate: EstimateModel = Field(description="what it costs")
+    certificate: CertificateModel = Field(description="how far from optimal it can be")
+    status: Literal["optimal", "limit"] = Field(description="optimal: proven; limit: the best so far, with a true bound")
+    groups: list[list[str]] = Field(description="operations that are fused with each other")
+    shape: list[str] = Field(description="the frame and the shapes of the stages")
+    variant: str = Field(description="variant of the workload")
+
+
+class PointModel(Model):
+    """One point of a time-energy front."""
+
+    time: float = Field(ge=0, description="seconds")
+    energy: float = Field(ge=0, description="joules")
+    plan: str = Field(description="the mapping, in the text form of the mapping language")
 
 
 class ResultModel(Model):
-    """The answer to a problem. Numbers are in SI."""
+    """The answer to a problem, in SI. An infeasible problem has no result: it is an error that says what does not fit."""
 
     format: Literal["halley-result-1"] = Field(description="version of this format")
     program: ProgramModel = Field(description="what made the result")
     problem: QuestionModel = Field(description="what was asked")
-    status: Literal["optimal", "feasible", "infeasible"] = Field(description="optimal: within the gap that was asked for")
-    reason: str = Field("", description="for an infeasible problem: the resource, the demand and the capacity")
-    mapping: str | None = Field(description="the mapping, in the text form of the mapping language; null if infeasible")
-    estimate: EstimateModel | None = Field(description="null if infeasible")
-    certificate: CertificateModel | None = Field(description="null if infeasible")
+    best: SolutionModel = Field(description="the best mapping found")
+    baselines: list[SolutionModel] = Field(description="restricted spaces, searched with the same rigour")
+    front: list[PointModel] = Field(description="the time-energy front, if it was asked for")

@@ -1,0 +1,96 @@
+"""From a `Chip` to the content of a chip file: what `halley.io.chip.read_chip` reads back as the equal chip."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from halley.ir.hardware import Chip, Level, Link, MatrixEngine, Memory, Network, VectorEngine
+
+
+def chip_document(chip: Chip) -> dict[str, Any]:
+    """The content of a chip file, each number with its unit, to the last digit, and with its source where it has one.
+
+    >>> from halley.io.load import load_chip
+    >>> chip_document(load_chip("edge"))["levels"][0]["memories"]["dram"]["capacity"]["value"]
+    '8589934592.0 B'
+    """
+    clock = chip.matrix.clock if chip.matrix else chip.vector.clock if chip.vector else 1e9
+    content: dict[str, Any] = {
+        "name": chip.name,
+        "clock": _unit(clock, "Hz"),
+        "static_power": _unit(chip.static_power, "W"),
+        "levels": [_level(level) for level in chip.levels],
+        "engines": {
+            **({"matrix": _matrix(chip.matrix)} if chip.matrix else {}),
+            **({"vector": _vector(chip.vector)} if chip.vector else {}),
+        },
+    }
+    if chip.description:
+        content["description"] = chip.description
+    return {key: _sourced(value, key, chip) for key, value in content.items()}
+
+
+def _sourced(value: Any, path: str, chip: Chip) -> Any:
+    """The value with the source of each number put beside it; items of a list are called by their name."""
+    match value:
+        case dict():
+            return {key: _sourced(item, f"{path}.{key}", chip) for key, item in value.items()}
+        case list() if value and isinstance(value[0], dict):
+            return [_sourced(item, f"{path}.{item['name']}", chip) for item in value]
+        case _:
+            source = chip.sources.get(path)
+            return {"value": value, "source": source} if source else value
+
+
+def _unit(value: float, unit: str) -> str:
+    return f"{float(value)!r} {unit}"
+
+
+def _link(link: Link) -> dict[str, Any]:
+    return {"bandwidth": _unit(link.bandwidth, "B/s"), "latency": _unit(link.latency, "s"), "energy": _unit(link.energy, "J/B")}
+
+
+def _memory(memory: Memory) -> dict[str, Any]:
+    return {
+        "capacity": _unit(memory.capacity, "B"),
+        "read_bandwidth": _unit(memory.read_bandwidth, "B/s"),
+        "write_bandwidth": _unit(memory.write_bandwidth, "B/s"),
+        "latency": _unit(memory.latency, "s"),
+        "read_energy": _unit(memory.read_energy, "J/B"),
+        "write_energy": _unit(memory.write_energy, "J/B"),
+    }
+
+
+def _network(network: Network) -> dict[str, Any]:
+    axes = {axis.name: {"size": axis.size, "topology": axis.topology.value, "link": _link(axis.link)} for axis in network.axes}
+    port = {"port": _link(network.port)} if network.port else {}
+    return {"axes": axes, **port, "multicast": network.multicast, "reduction": network.reduction}
+
+
+def _level(level: Level) -> dict[str, Any]:
+    memories = {memory.name: _memory(memory) for memory in level.memories}
+    network = {"network": _network(level.network)} if level.network else {}
+    return {"name": level.name, "memories": memories, **network}
+
+
+def _matrix(engine: MatrixEngine) -> dict[str, Any]:
+    return {
+        "rows": engine.rows,
+        "cols": engine.cols,
+        "clock": _unit(engine.clock, "Hz"),
+        "dataflow": engine.dataflow.value,
+        "prefetch": engine.prefetch,
+        "rate": dict(engine.rate),
+        "energy": {dtype: _unit(energy, "J") for dtype, energy in engine.energy.items()},
+        "reads": {role: list(names) for role, names in engine.reads.items()},
+    }
+
+
+def _vector(engine: VectorEngine) -> dict[str, Any]:
+    return {
+        "lanes": engine.lanes,
+        "clock": _unit(engine.clock, "Hz"),
+        "rate": dict(engine.rate),
+        "energy": {function: _unit(energy, "J") for function, energy in engine.energy.items()},
+        "reads": list(engine.reads),
+    }

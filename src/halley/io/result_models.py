@@ -1,0 +1,131 @@
+"""What result.json holds. Every number has its unit in the name of its key, or beside it as {value, unit}."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator
+
+from halley.io.entries import Text
+from halley.io.models import ChipFile, Model
+
+SCHEMA = "halley.result/1"
+"""Name and version of the format; another version is refused, never guessed at."""
+
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0)]
+
+
+def _as_it_is(value: object, handler: ValidatorFunctionWrapHandler) -> object:
+    """The schema shows a chip file; the chip's own reader checks it."""
+    return value
+
+
+class QuantityModel(Model):
+    """A number whose unit depends on the objective."""
+
+    value: Amount = Field(description="the number")
+    unit: Literal["s", "J", "J s"] = Field(description="its unit")
+
+
+class WorkloadModel(Model):
+    """What was mapped."""
+
+    kind: Text = Field(description="kind of workload")
+    parameters: dict[str, int | bool | str | None] = Field(description="every parameter of the kind, the variant that was asked for included")
+
+
+class QuestionModel(Model):
+    """The problem, with every default filled in."""
+
+    workload: WorkloadModel
+    chip: Annotated[ChipFile, WrapValidator(_as_it_is)] = Field(description="the whole chip, as in a chip file")
+    objective: Literal["time", "energy", "edp"] = Field(description="what the search made small")
+    time_limit_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(description="limit of the search; null: none")
+    baselines: bool = Field(description="whether the baselines were searched too")
+    front: bool = Field(description="whether the time-energy front was asked for")
+    fixed_variant: bool = Field(description="whether only the variant asked for was searched")
+
+
+class TrafficModel(Model):
+    """Bytes over all instances of a memory."""
+
+    read_B: Amount = Field(description="bytes read")
+    write_B: Amount = Field(description="bytes written")
+
+
+class EstimateModel(Model):
+    """What the plan costs."""
+
+    time_s: Amount
+    energy_J: Amount
+    energy_by_J: dict[str, Amount] = Field(description="by component; adds up to energy_J")
+    busy_s: dict[str, Amount] = Field(description="time that each resource works, e.g. 'read dram'")
+    footprint_B: dict[str, Amount] = Field(description="most bytes live in one instance of each memory")
+    traffic: dict[str, TrafficModel] = Field(description="by memory")
+
+
+class CertificateModel(Model):
+    """How good the plan is, and how that is known."""
+
+    space: Text = Field(description="the declared space of mappings")
+    left_out: list[Text] = Field(description="what is not in the space")
+    mappings: Count = Field(description="mappings in the space")
+    method: Text
+    objective: Literal["time", "energy", "edp"]
+    bound: QuantityModel = Field(description="no mapping of the space has a smaller objective")
+    value: QuantityModel = Field(description="objective of the plan")
+    costed: Count = Field(description="mappings that were costed")
+    bounds: Count = Field(description="partial mappings that were bounded")
+    search_s: Amount = Field(description="wall time of the search")
+    closed: Text = Field(description="how the proof ended")
+
+
+class SolutionModel(Model):
+    """A plan with its estimate and certificate."""
+
+    name: Text
+    variant: str = Field(description="algorithmic variant; empty where there is only one")
+    status: Literal["optimal", "limit"] = Field(description="optimal: proven; limit: stopped early, with a true bound")
+    groups: list[list[str]] = Field(description="ops that are fused together")
+    shape: list[str] = Field(description="frame and stages that the search chose, one per group")
+    plan: Text = Field(description="the mapping, in the text form of the mapping language")
+    estimate: EstimateModel
+    certificate: CertificateModel
+
+
+class PointModel(Model):
+    """One point of the time-energy front."""
+
+    time_s: Amount
+    energy_J: Amount
+    plan: Text
+
+
+class ProvenanceModel(Model):
+    """What made the file."""
+
+    halley: Text = Field(description="version of Halley")
+    python: Text = Field(description="version of Python")
+    created: Text = Field(description="date and time, UTC, ISO 8601")
+
+
+class ResultFile(Model):
+    """The answer to a problem."""
+
+    schema_: Literal["halley.result/1"] = Field(alias="schema", description="name and version of this format")
+    problem: QuestionModel
+    best: SolutionModel
+    baselines: list[SolutionModel]
+    front: list[PointModel] = Field(description="empty unless asked for")
+    provenance: ProvenanceModel
+
+
+def result_schema() -> dict[str, Any]:
+    """The JSON Schema of result.json.
+
+    >>> result_schema()["properties"]["schema"]["const"]
+    'halley.result/1'
+    """
+    made = ResultFile.model_json_schema(by_alias=True)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made, "title": "Halley result file"}

@@ -1,0 +1,480 @@
+"""Mapping trees as indented text: `to_text` prints, `parse` reads; each undoes the other.
+
+    for DIM by TILE
+    spread DIM by TILE over LEVEL.AXIS
+    hold MEMORY [xBUFFERS]: GROUP ...                           a group is TENSOR or TENSOR|TENSOR (one buffer, in place)
+    sequence
+    overlap
+    parallel over LEVEL.AXIS shares NUMBER ...
+    pipeline DIM by TILE over LEVEL.AXIS shares NUMBER ...
+    KIND TENSOR ... over LEVEL.AXIS [to DIM] with ALGORITHM     KIND is a collective: all-reduce, broadcast, ...
+    compute OP
+
+One node per line, its children indented below it (printed with two spaces; read with any consistent indentation). A ``#``
+starts a comment. A name that would read as something else stands in quotes, escaped as in JSON; a level and
+an axis are then two words.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, TypeAlias, assert_never
+
+from halley.errors import BadInput, Fault, did_you_mean
+from halley.ir.mapping import (
+    Collective,
+    CollectiveKind,
+    Compute,
+    Hold,
+    Node,
+    Overlap,
+    Parallel,
+    Pipeline,
+    Sequence,
+    Spatial,
+    Temporal,
+    children,
+)
+
+SIZE_LIMIT = 1_000_000
+"""Longest text [characters]."""
+LINE_LIMIT = 10_000
+"""Most lines."""
+DEPTH_LIMIT = 200
+"""Deepest nesting of nodes."""
+NUMBER_LIMIT = 10**18
+"""Largest tile, share or number of buffers."""
+
+_COLLECTIVES = tuple(kind.value for kind in CollectiveKind)
+_KEYWORDS = ("for", "spread", "hold", "sequence", "overlap", "parallel", "pipeline", "compute", *_COLLECTIVES)
+_SPECIAL = '":|#'
+
+
+# ---- printing --------------------------------------------------------------------------------------
+
+
+def to_text(node: Node) -> str:
+    """The tree as text, one node per line, without a line end after the last.
+
+    Raises BadInput for a tree that the language cannot say: a composition without children, a tile that is not a positive
+    whole number (an array of a batch, for example), a text over the limits of `parse`.
+
+    >>> print(to_text(Temporal("m", 128, Hold("glb", (("A",), ("S", "E")), Compute("S"), buffers=2))))
+    for m by 128
+      hold glb x2: A S|E
+        compute S
+    """
+    lines = list(_lines(node, 0))
+    text = "\n".join(lines)
+    _check_limits(text, len(lines), "<tree>")
+    return text
+
+
+def _lines(node: Node, depth: int) -> Iterator[str]:
+    if depth >= DEPTH_LIMIT:
+        raise BadInput(Fault("<tree>", f"at most {DEPTH_LIMIT} nested nodes", "more", "merge nodes that nest without need"))
+    yield "  " * depth + _header(node)
+    for child in children(node):
+        yield from _lines(child, depth + 1)
+
+
+def _header(node: Node) -> str:
+    match node:
+        case Temporal():
+            return f"for {_name(node.dim)} by {_number(node.tile, 'tile')}"
+        case Spatial():
+            return f"spread {_name(node.dim)} by {_number(node.tile, 'tile')} over {_place(node.level, node.axis)}"
+        case Hold():
+            buffers = "" if node.buffers == 1 else f" x{_number(node.buffers, 'buffers')}"
+            _some(node.tensors, "hold", "a group of tensors")
+            groups = [_some(group, "hold", "a tensor in each group") for group in node.tensors]
+            return f"hold {_name(node.memory)}{buffers}: " + " ".join("|".join(map(_name, group)) for group in groups)
+        case Collective():
+            names = " ".join(map(_payload_name, _some(node.tensors, node.kind, "a tensor")))
+            to = f" to {_name(node.dim)}" if node.dim else ""
+            return f"{node.kind} {names} over {_place(node.level, node.axis)}{to} with {_name(node.algorithm)}"
+        case Compute():
+            return f"compute {_name(node.op)}"
+        case Sequence():
+            _some(node.children, "sequence", "a child")
+            return "sequence"
+        case Overlap():
+            _some(node.children, "overlap", "a child")
+            return "overlap"
+        case Parallel():
+            _some(node.children, "parallel", "a child")
+            return f"parallel over {_place(node.level, node.axis)} shares {_shares(node)}"
+        case Pipeline():
+            _some(node.children, "pipeline", "a child")
+            head = f"pipeline {_name(node.dim)} by {_number(node.tile, 'tile')}"
+            return f"{head} over {_place(node.level, node.axis)} shares {_shares(node)}"
+        case _:
+            assert_never(node)
+
+
+def _shares(node: Parallel | Pipeline) -> str:
+    return " ".join(_number(share, "share") for share in _some(node.shares, "shares", "a share"))
+
+
+def _some(items: tuple[Any, ...], where: str, what: str) -> tuple[Any, ...]:
+    if not items:
+        raise BadInput(Fault(where, f"at least {what}", "none", "remove the node or give it one"))
+    return items
+
+
+def _number(value: Any, what: str) -> str:
+    whole = hasattr(value, "__index__") and not isinstance(value, bool) and not getattr(value, "shape", ())
+    if not whole or not 1 <= int(value) <= NUMBER_LIMIT:
+        raise BadInput(Fault(what, "a whole number of at least 1", repr(value), "print one mapping, not a batch of them"))
+    return str(int(value))
+
+
+def _is_plain(name: str) -> bool:
+    return bool(name) and name.isprintable() and not any(char.isspace() or char in _SPECIAL for char in name)
+
+
+def _name(name: str) -> str:
+    return name if _is_plain(name) else json.dumps(name)
+
+
+def _payload_name(name: str) -> str:
+    # a bare `over` ends the list of tensors
+    return json.dumps(name) if name == "over" else _name(name)
+
+
+def _place(level: str, axis: str) -> str:
+    if _is_plain(level + axis) and level and axis and "." not in level + axis:
+        return f"{level}.{axis}"
+    return f"{json.dumps(level)} {json.dumps(axis)}"
+
+
+# ---- words of a line -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    text: str
+    quoted: bool = False
+
+    def __str__(self) -> str:
+        return repr(self.text)
+
+
+class _SyntaxFault(Exception):
+    """The first thing that is wrong in a line."""
+
+    def __init__(self, expected: str, got: object, remedy: str = "") -> None:
+        super().__init__(expected)
+        self.expected, self.got, self.remedy = expected, str(got), remedy
+
+
+def _words(line: str) -> Iterator[_Word]:
+    """Cut a line into bare words, quoted names and the marks ``:`` and ``|``; a comment ends it."""
+    at = 0
+    while at < len(line):
+        char = line[at]
+        if char == "#":
+            return
+        if char.isspace():
+            at += 1
+        elif char == '"':
+            name, at = _quoted(line, at)
+            yield _Word(name, quoted=True)
+        elif char in ":|":
+            yield _Word(char)
+            at += 1
+        else:
+            end = at
+            while end < len(line) and not line[end].isspace() and line[end] not in _SPECIAL:
+                end += 1
+            yield _Word(line[at:end])
+            at = end
+
+
+def _quoted(line: str, at: int) -> tuple[str, int]:
+    try:
+        name, end = json.JSONDecoder().raw_decode(line, at)
+    except json.JSONDecodeError as error:
+        raise _SyntaxFault("a name in quotes", line[at : at + 20], "close the quotes; escape as in JSON") from error
+    return str(name), end
+
+
+class _Line:
+    """The words of one line, taken from left to right."""
+
+    def __init__(self, words: list[_Word]) -> None:
+        self.words, self.at = words, 0
+
+    @property
+    def next(self) -> _Word | None:
+        return self.words[self.at] if self.at < len(self.words) else None
+
+    def sees(self, text: str) -> bool:
+        return self.next == _Word(text)
+
+    def take(self, expected: str) -> _Word:
+        word = self.next
+        if word is None:
+            raise _SyntaxFault(expected, "the end of the line")
+        self.at += 1
+        return word
+
+    def keyword(self, text: str) -> None:
+        word = self.take(repr(text))
+        if word != _Word(text):
+            near = did_you_mean(word.text, [text])
+            raise _SyntaxFault(repr(text), word, near if near.startswith("did") else f"insert {text!r} here")
+
+    def name(self, what: str) -> str:
+        word = self.take(f"the name of {what}")
+        if not word.quoted and word.text in _SPECIAL:
+            raise _SyntaxFault(f"the name of {what}", word)
+        return word.text
+
+    def number(self, what: str) -> int:
+        word = self.take(what)
+        digits = word.text if word.text.isascii() and word.text.isdigit() and not word.quoted else "0"
+        if len(digits) > len(str(NUMBER_LIMIT)) or not 1 <= int(digits) <= NUMBER_LIMIT:
+            raise _SyntaxFault(f"{what}, a whole number from 1 to {NUMBER_LIMIT:.0e}", word)
+        return int(digits)
+
+    def place(self) -> tuple[str, str]:
+        word = self.take("LEVEL.AXIS")
+        if word.quoted:
+            return word.text, self.name("an axis")
+        level, dot, axis = word.text.partition(".")
+        if not (level and dot and axis) or "." in axis:
+            raise _SyntaxFault("LEVEL.AXIS", word, 'names with a dot are written "level" "axis"')
+        return level, axis
+
+    def shares(self) -> tuple[int, ...]:
+        self.keyword("shares")
+        found = [self.number("a share")]
+        while self.next is not None:
+            found.append(self.number("a share"))
+        return tuple(found)
+
+    def loop(self, what: str) -> tuple[str, int]:
+        dim = self.name(what)
+        self.keyword("by")
+        return dim, self.number("a tile")
+
+
+# ---- statements ------------------------------------------------------------------------------------
+
+
+class _Arity(Enum):
+    NONE = "no child"
+    ONE = "one child"
+    MANY = "at least one child"
+
+
+Make: TypeAlias = Callable[[tuple[Node, ...]], Node]
+
+
+@dataclass(slots=True)
+class _Statement:
+    """A line that has been read: how many children its node has, and how to make it from them."""
+
+    line: int
+    indent: str
+    head: str
+    arity: _Arity
+    make: Make | None
+    body: list[_Statement] = field(default_factory=list)
+
+
+def _statement(words: list[_Word]) -> tuple[_Arity, Make]:
+    """The node that a line describes. Raises _SyntaxFault."""
+    line = _Line(words)
+    head = line.take("a node")
+    text = "" if head.quoted else head.text
+    match text:
+        case "for":
+            result = _temporal(line)
+        case "spread":
+            result = _spatial(line)
+        case "hold":
+            result = _hold(line)
+        case "compute":
+            op = line.name("an op")
+            result = _Arity.NONE, lambda _: Compute(op)
+        case "sequence":
+            result = _Arity.MANY, Sequence
+        case "overlap":
+            result = _Arity.MANY, Overlap
+        case "parallel":
+            result = _parallel(line)
+        case "pipeline":
+            result = _pipeline(line)
+        case _ if text in _COLLECTIVES:
+            result = _collective(line, CollectiveKind(text))
+        case _:
+            raise _SyntaxFault("a node of the mapping language", head, did_you_mean(head.text, _KEYWORDS))
+    if line.next is not None:
+        raise _SyntaxFault("the end of the line", line.next, "one node per line")
+    return result
+
+
+def _temporal(line: _Line) -> tuple[_Arity, Make]:
+    dim, tile = line.loop("a dim")
+    return _Arity.ONE, lambda body: Temporal(dim, tile, body[0])
+
+
+def _spatial(line: _Line) -> tuple[_Arity, Make]:
+    dim, tile = line.loop("a dim")
+    line.keyword("over")
+    level, axis = line.place()
+    return _Arity.ONE, lambda body: Spatial(dim, tile, level, axis, body[0])
+
+
+def _hold(line: _Line) -> tuple[_Arity, Make]:
+    memory, buffers = line.name("a memory"), 1
+    if not line.sees(":"):
+        count = line.take("':' or xBUFFERS")
+        if count.quoted or not count.text.startswith("x"):
+            raise _SyntaxFault("':' or xBUFFERS", count, "write hold MEMORY: TENSOR ...")
+        buffers = _Line([_Word(count.text[1:])]).number("a number of buffers after x")
+    line.keyword(":")
+    groups = [_group(line)]
+    while line.next is not None:
+        groups.append(_group(line))
+    return _Arity.ONE, lambda body: Hold(memory, tuple(groups), body[0], buffers)
+
+
+def _group(line: _Line) -> tuple[str, ...]:
+    names = [line.name("a tensor")]
+    while line.sees("|"):
+        line.keyword("|")
+        names.append(line.name("a tensor"))
+    return tuple(names)
+
+
+def _collective(line: _Line, kind: CollectiveKind) -> tuple[_Arity, Make]:
+    tensors = []
+    while not line.sees("over") or not tensors:
+        if line.sees("over"):
+            raise _SyntaxFault("the name of a tensor", "'over'", f"write {kind} TENSOR ... over LEVEL.AXIS with ALGORITHM")
+        if line.next is None:
+            raise _SyntaxFault("'over'", "the end of the line", f"write {kind} TENSOR ... over LEVEL.AXIS with ALGORITHM")
+        tensors.append(line.name("a tensor"))
+    line.keyword("over")
+    level, axis = line.place()
+    dim = ""
+    if line.sees("to"):
+        line.keyword("to")
+        dim = line.name("a dim")
+    line.keyword("with")
+    algorithm = line.name("an algorithm")
+    return _Arity.NONE, lambda _: Collective(kind, tuple(tensors), level, axis, algorithm, dim)
+
+
+def _parallel(line: _Line) -> tuple[_Arity, Make]:
+    line.keyword("over")
+    level, axis = line.place()
+    shares = line.shares()
+    return _Arity.MANY, lambda body: Parallel(level, axis, shares, body)
+
+
+def _pipeline(line: _Line) -> tuple[_Arity, Make]:
+    dim, tile = line.loop("a dim")
+    line.keyword("over")
+    level, axis = line.place()
+    shares = line.shares()
+    return _Arity.MANY, lambda body: Pipeline(dim, tile, level, axis, shares, body)
+
+
+# ---- parsing ---------------------------------------------------------------------------------------
+
+
+def parse(text: str, source: str = "<text>") -> Node:
+    """Read a tree that `to_text` printed or a person wrote.
+
+    ``source`` names the text in messages (a file's name). Raises BadInput with every fault of the text, each at
+    ``source:line``; a text over the limits on size, lines or depth is refused unread.
+
+    >>> parse("for m by 4   # rows\\n  compute C")
+    Temporal(dim='m', tile=4, body=Compute(op='C'))
+    """
+    lines = text.split("\n")
+    _check_limits(text, len(lines), source)
+    faults: list[Fault] = []
+    roots: list[_Statement] = []
+    above: list[_Statement] = []  # the statements that the next line may be a child of, outermost first
+    for number, raw in enumerate(lines, start=1):
+        statement = _read(raw.rstrip(), number, source, faults)
+        if statement is None:
+            continue
+        while above and len(above[-1].indent) >= len(statement.indent):
+            above.pop()
+        if len(above) >= DEPTH_LIMIT:
+            raise BadInput(Fault(f"{source}:{number}", f"at most {DEPTH_LIMIT} nested nodes", "more", "flatten the tree"))
+        faults.extend(_misplaced(statement, above, roots, source))
+        (above[-1].body if above else roots).append(statement)
+        above.append(statement)
+    if not roots:
+        raise BadInput([*faults, Fault(f"{source}:1", "a mapping tree", "no node", "write at least one node")])
+    faults.extend(fault for root in roots for fault in _miscounted(root, source))
+    if faults:
+        raise BadInput(sorted(faults, key=lambda fault: int(fault.where.rpartition(":")[2])))
+    return _build(roots[0])
+
+
+def _check_limits(text: str, lines: int, source: str) -> None:
+    for what, found, limit in (("characters", len(text), SIZE_LIMIT), ("lines", lines, LINE_LIMIT)):
+        if found > limit:
+            raise BadInput(Fault(source, f"at most {limit} {what}", str(found), "a mapping is a short text; check the file"))
+
+
+def _read(line: str, number: int, source: str, faults: list[Fault]) -> _Statement | None:
+    """The statement of a line; None for a blank one. A faulty line still stands for a node, so that its children are read."""
+    indent = line[: len(line) - len(line.lstrip())]
+    words: list[_Word] = []
+    try:
+        words = list(_words(line))
+        if not words:
+            return None
+        arity, make = _statement(words)
+        return _Statement(number, indent, words[0].text, arity, make)
+    except _SyntaxFault as fault:
+        faults.append(Fault(f"{source}:{number}", fault.expected, fault.got, fault.remedy))
+        return _Statement(number, indent, words[0].text if words else "", _Arity.MANY, None)
+
+
+def _misplaced(statement: _Statement, above: list[_Statement], roots: list[_Statement], source: str) -> Iterator[Fault]:
+    where = f"{source}:{statement.line}"
+    siblings = above[-1].body if above else roots
+    if not above and siblings:
+        yield Fault(where, "one root", "a second node that is not indented", "put both below one 'sequence', or indent this one")
+    elif siblings and statement.indent != siblings[0].indent:
+        line = siblings[0].line
+        yield Fault(where, f"the indentation of line {line}", "another", "indent all children of a node alike")
+    elif above and not statement.indent.startswith(above[-1].indent):
+        yield Fault(where, f"the indentation of line {above[-1].line} and more", "another mix of tabs and spaces", "use spaces")
+
+
+def _miscounted(statement: _Statement, source: str) -> Iterator[Fault]:
+    where, found = f"{source}:{statement.line}", len(statement.body)
+    arity = statement.arity
+    if statement.make is not None:
+        match arity:
+            case _Arity.NONE if found:
+                yield Fault(where, f"no child below '{statement.head}'", f"{found}", "move it out to the left")
+            case _Arity.ONE if found > 1:
+                second = f"{source}:{statement.body[1].line}"
+                yield Fault(second, f"one child below '{statement.head}'", f"{found}", "put the children below a 'sequence'")
+            case _Arity.ONE | _Arity.MANY if not found:
+                yield Fault(where, f"{arity.value} below '{statement.head}'", "none", "indent what belongs to it")
+            case _:
+                pass
+    for child in statement.body:
+        yield from _miscounted(child, source)
+
+
+def _build(statement: _Statement) -> Node:
+    if statement.make is None:
+        raise BadInput(Fault(f"line {statement.line}", "a node", "a faulty line"))
+    return statement.make(tuple(_build(child) for child in statement.body))

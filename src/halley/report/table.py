@@ -1,0 +1,46 @@
+"""A table as a value: what the terminal and a notebook both show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+Cell = str
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """``rows`` of text under ``head``; columns in ``right`` hold numbers, flush right; rows in ``strong`` stand out."""
+
+    title: str
+    head: tuple[Cell, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    right: frozenset[int] = field(default_factory=frozenset)
+    strong: frozenset[int] = field(default_factory=frozenset)
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.head):
+                raise ValueError(f"table {self.title}: {len(row)} cells under {len(self.head)} heads")
+
+
+def percent(part: float, whole: float) -> str:
+    """A share, in per cent.
+
+    >>> percent(1, 8), percent(1, 100_000), percent(0, 5), percent(1, 0)
+    ('12.5 %', '<0.1 %', '0 %', '-')
+    """
+    if whole <= 0:
+        return "-"
+    share = 100 * part / whole
+    if share == 0:
+        return "0 %"
+    return "<0.1 %" if share < 0.1 else f"{share:.1f} %"
+
+
+def ratio(value: float) -> str:
+    """How many times.
+
+    >>> ratio(1.2345), ratio(123.4)
+    ('1.23 x', '123 x')
+    """
+    return f"{value:.2f} x" if value < 100 else f"{value:.0f} x"

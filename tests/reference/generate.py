@@ -1,0 +1,426 @@
+"""Random problems and random legal trees, for whoever compares two readings of the mapping language.
+
+A tree grows from the plainest one (everything in one memory, one op after the other) by random edits: a loop, a split, a Hold, a
+collective, another composition. An edit may break a rule; the caller keeps what the interpreter accepts. So every
+node can turn up at every legal place, without a second account of what is legal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from random import Random
+
+from halley.ir.algorithms import ALGORITHMS
+from halley.ir.hardware import Axis, Chip, Dataflow, Level, Link, MatrixEngine, Memory, Network, Topology, VectorEngine
+from halley.ir.mapping import (
+    Collective,
+    CollectiveKind,
+    Compute,
+    Hold,
+    Node,
+    Overlap,
+    Parallel,
+    Pipeline,
+    Sequence,
+    Spatial,
+    Temporal,
+    children,
+    walk,
+)
+from halley.ir.workload import Op, OpKind, Workload
+from halley.workloads import build, variants
+
+Path = tuple[int, ...]
+Kind = CollectiveKind
+
+# ---- problems --------------------------------------------------------------------------------------
+
+
+def random_workload(random: Random, kinds: tuple[str, ...] = ()) -> Workload:
+    """A small shipped workload, any variant."""
+    kind = random.choice(kinds or tuple(SIZES))
+    return random.choice(variants(build(kind, SIZES[kind](random))))
+
+
+def _attention(random: Random) -> dict[str, object]:
+    shared, queries = random.randint(1, 2), random.randint(1, 5)
+    return {
+        "batch": random.randint(1, 2),
+        "heads": shared * random.randint(1, 2),
+        "kv_heads": shared,
+        "queries": queries,
+        "keys": queries + random.randint(0, 4),
+        "head_dim": random.randint(1, 4),
+        "value_dim": random.randint(1, 4),
+        "causal": random.random() < 0.5,
+    }
+
+
+def _sizes(**most: int) -> Callable[[Random], dict[str, object]]:
+    return lambda random: {name: random.randint(1, limit) for name, limit in most.items()}
+
+
+SIZES: dict[str, Callable[[Random], dict[str, object]]] = {
+    "gemm": _sizes(m=8, n=8, k=8, b=3),
+    "gemm-softmax": _sizes(m=7, n=8, k=5),
+    "gemm-layernorm": _sizes(m=7, n=8, k=5),
+    "gemm-rmsnorm": _sizes(m=7, n=8, k=5),
+    "attention": _attention,
+    "gated-mlp": _sizes(tokens=6, model=5, hidden=6),
+    "gated-scan": _sizes(length=6, channels=6),
+    "power-spectrum": lambda random: {"m": random.randint(1, 6), "n": 1 << random.randint(0, 3)},
+    "embedding": _sizes(tokens=8, vocabulary=4, width=5),
+    "scatter-add": _sizes(tokens=8, slots=4, width=5),
+    "merge-heads": _sizes(tokens=5, heads=4, head_dim=5),
+}
+
+
+def random_chip(random: Random) -> Chip:
+    """DRAM, a shared buffer, clusters along two axes with three buffers each, and sometimes a row of PEs in each cluster."""
+    energy = iter(range(1, 100))
+
+    def memory(name: str) -> Memory:
+        latency = random.choice([0.0, 1e-8])
+        return Memory(name, 1e9, random.choice([1e9, 3e9]), random.choice([1e9, 2e9]), latency, next(energy) * 1e-12, next(energy) * 1e-12)
+
+    def axis(name: str, size: int) -> Axis:
+        return Axis(name, size, random.choice(list(Topology)), Link(random.choice([1e9, 4e9]), 2e-9, next(energy) * 1e-12))
+
+    def network(*axes: Axis) -> Network:
+        port = Link(random.choice([1e9, 2e9]), 0.0, next(energy) * 1e-12) if random.random() < 0.8 else None
+        return Network(axes, port, random.random() < 0.7, random.random() < 0.4)
+
+    x, y = random.choice([(2, 2), (3, 2), (4, 1), (2, 3), (1, 5)])
+    cluster = tuple(memory(name) for name in ("ibuf", "wbuf", "obuf"))
+    levels = [
+        Level("dram", (memory("dram"),)),
+        Level("glb", (memory("glb"),)),
+        Level("cluster", cluster, network(axis("x", x), axis("y", y))),
+    ]
+    if random.random() < 0.4:
+        levels.append(Level("pe", (memory("rf"),), network(axis("p", random.choice([2, 3])))))
+    rates = dict.fromkeys(("add", "mul", "max"), 1.0) | dict.fromkeys(("exp", "div", "rsqrt"), 0.25)
+    return Chip(
+        "random",
+        tuple(levels),
+        MatrixEngine(
+            "mxu", random.choice([1, 2, 4]), random.choice([1, 2, 3]), 1e9, random.choice(list(Dataflow)), random.random() < 0.5,
+            energy={"bf16": 5e-13},
+        ),
+        VectorEngine("simd", random.choice([1, 2, 4]), 1e9, rates, {name: (i + 1) * 1e-13 for i, name in enumerate(rates)}),
+        static_power=0.1,
+    )  # fmt: skip
+
+
+# ---- trees -----------------------------------------------------------------------------------------
+
+
+def plain_tree(workload: Workload, chip: Chip) -> Node:
+    """Inputs and outputs in the outermost memory, everything in the innermost one, op after op."""
+    ends = tuple((name,) for name in workload.tensors if name in (*workload.inputs, *workload.outputs))
+    every = tuple((name,) for name in workload.tensors)
+    ops = tuple(Compute(op.name) for op in workload.ops)
+    inner = "obuf" if len(chip.memories) == 5 else "rf"
+    return Hold(chip.levels[0].memories[0].name, ends, Hold(inner, every, ops[0] if len(ops) == 1 else Sequence(ops)))
+
+
+def at(tree: Node, path: Path) -> Node:
+    """The node at a path."""
+    for index in path:
+        tree = children(tree)[index]
+    return tree
+
+
+def put(tree: Node, path: Path, node: Node) -> Node:
+    """The tree with another node at a path."""
+    if not path:
+        return node
+    index, rest = path[0], path[1:]
+    match tree:
+        case Temporal() | Spatial() | Hold():
+            return replace(tree, body=put(tree.body, rest, node))
+        case Sequence() | Overlap() | Parallel() | Pipeline():
+            parts = list(tree.children)
+            parts[index] = put(parts[index], rest, node)
+            return replace(tree, children=tuple(parts))
+        case _:
+            raise IndexError(path)
+
+
+class Editor:
+    """Random edits of the trees of one problem. An edit returns the new tree, or None where it finds no place."""
+
+    def __init__(self, random: Random, workload: Workload, chip: Chip) -> None:
+        self.random, self.workload, self.chip = random, workload, chip
+        self.edits: tuple[tuple[Callable[[Node], Node | None], int], ...] = (
+            (self.loop, 6),
+            (self.split, 5),
+            (self.hold, 7),
+            (self.gather, 4),
+            (self.shift, 1),
+            (self.bracket, 2),
+            (self.at_once, 2),
+            (self.pipeline, 1),
+            (self.loosen, 4),
+            (self.resize, 3),
+            (self.prefetch, 2),
+            (self.in_place, 2),
+            (self.move, 2),
+        )
+
+    def edit(self, tree: Node) -> Node | None:
+        functions, weights = zip(*self.edits, strict=True)
+        (chosen,) = self.random.choices(functions, weights)
+        edited: Node | None = chosen(tree)
+        return edited
+
+    # -- helpers
+
+    def ops(self, node: Node) -> list[Op]:
+        return [self.workload.op(inner.op) for _, inner in walk(node) if isinstance(inner, Compute)]
+
+    def touched(self, node: Node) -> list[str]:
+        return list(dict.fromkeys(name for op in self.ops(node) for name in (*op.inputs, *op.outputs)))
+
+    def places(self, tree: Node, *kinds: type) -> list[tuple[Path, Node]]:
+        """Nodes inside the outermost Hold; of the kinds, if any are named."""
+        return [(path, node) for path, node in walk(tree) if path and (not kinds or isinstance(node, kinds))]
+
+    def place(self, tree: Node, *kinds: type) -> tuple[Path, Node] | None:
+        found = self.places(tree, *kinds)
+        return self.random.choice(found) if found else None
+
+    def wrapped(self, tree: Node, around: Callable[[Node], Node | None]) -> Node | None:
+        path, node = self.random.choice([(p, n) for p, n in self.places(tree) if self.ops(n)])
+        new = around(node)
+        return None if new is None else put(tree, path, new)
+
+    def extent(self, tree: Node, dim: str) -> int:
+        return self.workload.dims[dim]
+
+    def reduced(self, op: Op) -> tuple[str, ...]:
+        kept = {dim for name in op.outputs for dim in self.workload.tensors[name].dims}
+        return tuple(dim for dim in op.dims if dim not in kept)
+
+    def series(self, *nodes: Node) -> Node:
+        parts = [part for node in nodes for part in (node.children if isinstance(node, Sequence) else (node,))]
+        return Sequence(tuple(parts))
+
+    # -- edits
+
+    def loop(self, tree: Node) -> Node | None:
+        """A loop in time around a node, over a dim that all its ops have."""
+
+        def around(node: Node) -> Node | None:
+            common = [dim for dim in self.workload.dims if all(dim in op.dims for op in self.ops(node))]
+            if not common:
+                return None
+            dim = self.random.choice(common)
+            return Temporal(dim, self.random.randint(1, self.workload.dims[dim]), node)
+
+        return self.wrapped(tree, around)
+
+    def split(self, tree: Node) -> Node | None:
+        """A split around a node, over any dim below it, with collectives after what reduces that dim."""
+        level, axis = self.random.choice(self.chip.axes)
+
+        def around(node: Node) -> Node | None:
+            dims = list(dict.fromkeys(dim for op in self.ops(node) for dim in op.dims))
+            dim = self.random.choice(dims)
+            extent = self.workload.dims[dim]
+            tile = self.random.randint(min(-(-extent // axis.size), extent), extent)
+            for op in self.ops(node):
+                if dim in self.reduced(op) and (self.random.random() < 0.8):
+                    node = self._combined(node, op, level, axis)
+            return Spatial(dim, tile, level, axis.name, node)
+
+        return self.wrapped(tree, around)
+
+    def _combined(self, node: Node, op: Op, level: str, axis: Axis) -> Node:
+        """Collectives that complete an op's parts, somewhere between its Compute and the node."""
+        (path,) = (path for path, inner in walk(node) if isinstance(inner, Compute) and inner.op == op.name)
+        up = path[: self.random.randint(0, len(path))]
+        return put(node, up, self.series(at(node, up), *self._chain("partial", op, level, axis)))
+
+    def _chain(self, state: str, op: Op, level: str, axis: Axis) -> Iterator[Collective]:
+        """One to three collectives that lead from parts or shards to somewhere."""
+        dims = self.workload.tensors[op.outputs[0]].dims
+        for _ in range(3):
+            options = [(kind, after) for (before, kind, after) in STEPS if before == state and (dims or after != "shard")]
+            if not options:
+                return
+            kind, state = self.random.choice(options)
+            names = [
+                a.name for a in ALGORITHMS.values() if a.misfit(kind, axis.topology, axis.size) is None
+            ]
+            if not names:
+                return
+            yield Collective(kind, op.outputs, level, axis.name, self.random.choice(names), self.random.choice(dims) if dims else "")
+            if state == "shard" and self.random.random() < 0.4:
+                return
+
+    def gather(self, tree: Node) -> Node | None:
+        """A split of a part whose results are then gathered: they are held, distributed, outside the split."""
+        level, axis = self.random.choice(self.chip.axes)
+
+        def around(node: Node) -> Node | None:
+            op = self.random.choice(self.ops(node))
+            dims = self.workload.tensors[op.outputs[0]].dims
+            if not dims:
+                return None
+            dim = self.random.choice(op.dims)
+            extent = self.workload.dims[dim]
+            tile = self.random.randint(min(-(-extent // axis.size), extent), extent)
+            state = "shard" if dim in dims else "partial"
+            inner = Spatial(dim, tile, level, axis.name, node)
+            memory = self.random.choice([m.name for m in self.chip.level(level).memories])
+            body = self.series(inner, *self._chain(state, op, level, axis))
+            return Hold(memory, tuple((name,) for name in op.outputs), body) if self.random.random() < 0.5 else body
+
+        return self.wrapped(tree, around)
+
+    def shift(self, tree: Node) -> Node | None:
+        """A tensor passed to the neighbour after a node."""
+        level, axis = self.random.choice(self.chip.axes)
+        tensor = self.random.choice(list(self.workload.tensors))
+        return self.wrapped(
+            tree, lambda node: self.series(node, Collective(Kind.SHIFT, (tensor,), level, axis.name, "neighbour"))
+        )
+
+    def hold(self, tree: Node) -> Node | None:
+        """A Hold of some tensors around a node."""
+
+        def around(node: Node) -> Node | None:
+            names = self.touched(node)
+            picked = self.random.sample(names, self.random.randint(1, min(3, len(names))))
+            memory = self.random.choice([m.name for m in self.chip.memories])
+            return Hold(memory, tuple((name,) for name in picked), node, self.random.choice([1, 1, 2]))
+
+        return self.wrapped(tree, around)
+
+    def bracket(self, tree: Node) -> Node | None:
+        """Some children of a Sequence that follow each other become one child."""
+        found = self.place(tree, Sequence)
+        if found is None or len(children(found[1])) < 3:
+            return None
+        parts = children(found[1])
+        start = self.random.randint(0, len(parts) - 2)
+        stop = self.random.randint(start + 2, len(parts))
+        return put(tree, found[0], Sequence((*parts[:start], Sequence(parts[start:stop]), *parts[stop:])))
+
+    def at_once(self, tree: Node) -> Node | None:
+        """Neighbours in a Sequence at work at once: overlapped, or on disjoint members."""
+        found = self.place(tree, Sequence)
+        if found is None:
+            return None
+        parts = children(found[1])
+        start = self.random.randint(0, len(parts) - 2)
+        pair = parts[start : start + 2]
+        level, axis = self.random.choice(self.chip.axes)
+        together: Node = Overlap(pair)
+        if self.random.random() < 0.5 and axis.size > 1:
+            together = Parallel(level, axis.name, self._shares(axis.size, 2), pair)
+        rest = (*parts[:start], together, *parts[start + 2 :])
+        return put(tree, found[0], rest[0] if len(rest) == 1 else Sequence(rest))
+
+    def _shares(self, size: int, count: int) -> tuple[int, ...]:
+        cuts = sorted(self.random.sample(range(1, size), count - 1))
+        return tuple(b - a for a, b in zip((0, *cuts), (*cuts, size), strict=True))
+
+    def pipeline(self, tree: Node) -> Node | None:
+        """The children of a Sequence as stages on disjoint members."""
+        found = self.place(tree, Sequence)
+        if found is None:
+            return None
+        parts = children(found[1])
+        count = self.random.randint(2, min(3, len(parts))) if len(parts) > 1 else 2
+        level, axis = self.random.choice(self.chip.axes)
+        common = [dim for dim in self.workload.dims if all(dim in op.dims for op in self.ops(found[1]))]
+        if axis.size < count or not common:
+            return None
+        cuts = sorted(self.random.sample(range(1, len(parts)), count - 1))
+        stages = [parts[a:b] for a, b in zip((0, *cuts), (*cuts, len(parts)), strict=True)]
+        nodes = tuple(stage[0] if len(stage) == 1 else Sequence(stage) for stage in stages)
+        dim = self.random.choice(common)
+        tile = self.random.randint(1, self.workload.dims[dim])
+        return put(tree, found[0], Pipeline(dim, tile, level, axis.name, self._shares(axis.size, count), nodes))
+
+    def loosen(self, tree: Node) -> Node | None:
+        """A tensor taken out of a Hold, so that what it bypasses holds it no more."""
+        found = self.place(tree, Hold)
+        if found is None:
+            return None
+        path, node = found
+        assert isinstance(node, Hold)
+        kept = list(node.tensors)
+        kept.pop(self.random.randrange(len(kept)))
+        return put(tree, path, replace(node, tensors=tuple(kept)) if kept else node.body)
+
+    def resize(self, tree: Node) -> Node | None:
+        """Another tile for a loop or split."""
+        found = self.place(tree, Temporal, Spatial, Pipeline)
+        if found is None:
+            return None
+        path, node = found
+        assert isinstance(node, Temporal | Spatial | Pipeline)
+        return put(tree, path, replace(node, tile=self.random.randint(1, self.workload.dims[node.dim] + 1)))
+
+    def prefetch(self, tree: Node) -> Node | None:
+        found = self.place(tree, Hold)
+        if found is None:
+            return None
+        path, node = found
+        assert isinstance(node, Hold)
+        return put(tree, path, replace(node, buffers=3 - node.buffers))
+
+    def in_place(self, tree: Node) -> Node | None:
+        """A map's result in the buffer of its input."""
+        found = self.place(tree, Hold)
+        if found is None:
+            return None
+        path, node = found
+        assert isinstance(node, Hold)
+        for op in self.random.sample(self.workload.ops, len(self.workload.ops)):
+            one = next((g for g in node.tensors if g[-1] in op.inputs), None)
+            two = next((g for g in node.tensors if op.outputs and g[0] == op.outputs[0]), None)
+            if op.kind is OpKind.MAP and one and two and one != two:
+                rest = tuple(group for group in node.tensors if group not in (one, two))
+                return put(tree, path, replace(node, tensors=(*rest, one + two)))
+        return None
+
+    def move(self, tree: Node) -> Node | None:
+        """A Hold in another memory."""
+        found = self.place(tree, Hold)
+        if found is None:
+            return None
+        path, node = found
+        assert isinstance(node, Hold)
+        return put(tree, path, replace(node, memory=self.random.choice([m.name for m in self.chip.memories])))
+
+
+STEPS: tuple[tuple[str, CollectiveKind, str], ...] = (
+    ("partial", Kind.ALL_REDUCE, "whole"),
+    ("partial", Kind.REDUCE_SCATTER, "shard"),
+    ("partial", Kind.REDUCE, "single"),
+    ("shard", Kind.ALL_GATHER, "whole"),
+    ("shard", Kind.GATHER, "single"),
+    ("shard", Kind.ALL_TO_ALL, "shard"),
+    ("single", Kind.BROADCAST, "whole"),
+    ("single", Kind.SCATTER, "shard"),
+)
+"""(before, kind, after) of a tensor's placement along an axis."""
+
+
+def random_trees(
+    random: Random, workload: Workload, chip: Chip, legal: Callable[[Node], bool], edits: int = 12, start: Node | None = None
+) -> Iterator[Node]:
+    """Legal trees, each an edit of the one before."""
+    editor = Editor(random, workload, chip)
+    tree = start or plain_tree(workload, chip)
+    yield tree
+    for _ in range(edits):
+        edited = editor.edit(tree)
+        if edited is not None and edited != tree and legal(edited):
+            tree = edited
+            yield tree

@@ -1,0 +1,120 @@
+"""Halley's counts in Timeloop's words, and Timeloop's cycles and energy from them (docs/validation.md says why, term by term).
+
+Timeloop reports one instance of each level, where Halley's events carry both the total over all instances and the share of instance
+0 (``critical``). The mappings are made of whole factors, so that all instances that work do the same: instance 0 is Timeloop's instance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from halley.cost.estimate import Estimate
+from halley.cost.events import Access, Work
+from halley.errors import Fault, InternalError
+from validation.timeloop.convert import WORD
+from validation.timeloop.files import Architecture, Case
+
+READS = ("fill", "operand", "accumulate")
+"""Causes of the reads that Timeloop counts. Not `drain`: Timeloop moves a finished tile out of a level without a read there."""
+
+UPDATES = ("result", "drain")
+"""Causes of the writes that Timeloop calls updates: results from the MACs, and results from the level inside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Scalar accesses of one tensor at one instance of a level. ``temporal_reductions`` are additions to what is there already."""
+
+    reads: int = 0
+    fills: int = 0
+    updates: int = 0
+    temporal_reductions: int = 0
+
+
+def counts(estimate: Estimate, output: str) -> dict[tuple[str, str], Counts]:
+    """By (memory, tensor), for one instance.
+
+    - reads: what the memory sends inwards (fills of levels inside, operands) and the old values of results that are added to.
+    - fills: what it receives from the level outside.
+    - updates: results that it receives from inside.
+    - temporal reductions: updates that add to an old value, one for each old value of the output that was read.
+    """
+    reads = _one_instance(estimate, True)
+    writes = _one_instance(estimate, False)
+    found: dict[tuple[str, str], Counts] = {}
+    for memory, tensor in dict.fromkeys((key[0], key[1]) for key in (*reads, *writes)):
+        read = sum(reads.get((memory, tensor, cause), 0) for cause in READS)
+        found[memory, tensor] = Counts(
+            reads=read,
+            fills=writes.get((memory, tensor, "fill"), 0),
+            updates=sum(writes.get((memory, tensor, cause), 0) for cause in UPDATES),
+            temporal_reductions=read if tensor == output else 0,
+        )
+    return found
+
+
+def _one_instance(estimate: Estimate, is_read: bool) -> dict[tuple[str, str, str], int]:
+    """Words by (memory, tensor, cause) at instance 0."""
+    found: dict[tuple[str, str, str], int] = {}
+    for event in estimate.events:
+        if isinstance(event, Access) and event.is_read is is_read:
+            words, rest = divmod(int(event.critical), WORD)
+            if rest:
+                raise InternalError(Fault(f"{event.memory}, {event.tensor}, {event.cause}", "whole words", f"{event.critical} bytes"))
+            key = (event.memory, event.tensor, event.cause)
+            found[key] = found.get(key, 0) + words
+    return found
+
+
+def instances(case: Case) -> dict[str, int]:
+    """Instances that work, by storage level."""
+    found, product = {}, 1
+    for storage, block in zip(case.architecture.storages, case.blocks, strict=True):
+        found[storage.name] = product
+        product *= math.prod(count for _, count in block.spatial)
+    return found
+
+
+def compute_cycles(estimate: Estimate, clock: float) -> int:
+    """Multiply-accumulates of one MAC unit: one a cycle. Member 0's engine time is that, over the clock."""
+    return round(sum(float(event.time) for event in estimate.events if isinstance(event, Work)) * clock)
+
+
+def cycles(per_instance: Mapping[tuple[str, str], Counts], architecture: Architecture, compute: int) -> dict[str, int]:
+    """Cycles by level: as many as computing takes, or as a port of the level needs for its accesses, whichever is more.
+
+    Timeloop's form of it, in floating point as there: ``ceil(compute / slowdown)`` with ``slowdown = min(1, bandwidth / demand)``.
+    Its reads leave through the read port; fills and updates come in through the write port. Levels overlap
+    fully: the mapping takes as long as the slowest.
+    """
+    found: dict[str, int] = {}
+    for storage in architecture.storages:
+        here = [count for (memory, _), count in per_instance.items() if memory == storage.name]
+        accesses = (sum(count.reads for count in here), sum(count.fills + count.updates for count in here))
+        slowdown = 1.0
+        for bandwidth, amount in zip(storage.bandwidth, accesses, strict=True):
+            if amount:
+                slowdown = min(slowdown, bandwidth / (amount / compute))
+        found[storage.name] = math.ceil(compute / slowdown)
+    return found
+
+
+def energies(per_instance: Mapping[tuple[str, str], Counts], case: Case) -> dict[tuple[str, str], float]:
+    """Energy [pJ] of all instances, by (memory, tensor): each count times the table's energy of one access over its block of words.
+
+    A temporal reduction costs nothing of its own in the table; its read and its update are counted.
+    """
+    working = instances(case)
+    found: dict[tuple[str, str], float] = {}
+    for storage in case.architecture.storages:
+        table = case.energy[storage.name]
+        for (memory, tensor), count in per_instance.items():
+            if memory == storage.name:
+                accesses = count.reads * table["read"] + count.fills * table["write"] + count.updates * table["update"]
+                found[memory, tensor] = accesses / storage.block * working[memory]
+    return found
+
+
+__all__ = ["Counts", "compute_cycles", "counts", "cycles", "energies", "instances"]
