@@ -205,7 +205,7 @@ class Editor:
 
     def series(self, *nodes: Node) -> Node:
         parts = [part for node in nodes for part in (node.children if isinstance(node, Sequence) else (node,))]
-        return Sequence(tuple(parts))
+        return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
 
     # -- edits
 
@@ -306,7 +306,7 @@ class Editor:
             return None
         parts = children(found[1])
         start = self.random.randint(0, len(parts) - 2)
-        stop = self.random.randint(start + 2, len(parts))
+        stop = self.random.randint(start + 2, len(parts) - (start == 0))
         return put(tree, found[0], Sequence((*parts[:start], Sequence(parts[start:stop]), *parts[stop:])))
 
     def at_once(self, tree: Node) -> Node | None:

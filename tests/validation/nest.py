@@ -1,9 +1,9 @@
-"""Timeloop's loop nest, run step by step: the oracle of `validation.timeloop`, which shares nothing with it but the case's values.
+"""Timeloop's loop nest, run step by step: the oracle of `validation.timeloop`, with which it shares only the values of a case.
 
-At each step every level's instance holds, of each tensor that it keeps, the tile that the loops outside it select. A tile that is
-not the one from the step before is fetched from the next level out that keeps the tensor; siblings that fetch the same tile at the
-same step share one read. A tile of the output goes back when it is replaced; siblings' parts are added on the way. Old values
-are fetched and read only where there are any.
+At each step every level's instance holds, of each tensor that it keeps, the tile that the loops outside it select. A tile that
+is not the one from the step before is fetched from the next level out that keeps the tensor; siblings that fetch the same tile
+at the same step share one read. A tile of the output goes back when it is replaced; siblings' parts are added on the way. Old
+values are fetched and read only where there are any.
 """
 
 from __future__ import annotations
@@ -58,12 +58,13 @@ class Nest:
         dims = self.problem.tensors[tensor]
         return tuple(indices[p] for p, loop in enumerate(self.loops) if loop.level < level and loop.dim in dims)
 
-    def _size(self, level: int, tensor: str) -> int:
+    def size(self, level: int, tensor: str) -> int:
+        """Words of the tile that the level keeps."""
         dims = self.problem.tensors[tensor]
         return math.prod(loop.count for loop in self.loops if loop.level >= level and loop.dim in dims)
 
     def _run(self, tensor: str) -> None:
-        """Levels that keep the tensor, and the MACs (one level further in than the last) that replace their tile on every step."""
+        """From level to level of those that keep the tensor, down to the MACs, which replace their tile on every step."""
         macs = len(self.blocks)
         chain = [level for level, block in enumerate(self.blocks) if tensor in block.keeps] + [macs]
         for outer, inner in itertools.pairwise(chain):
@@ -76,7 +77,8 @@ class Nest:
                 }
                 fresh = {child: place for child, place in moved.items() if inner == macs or held.get(child) != place[1]}
                 if tensor == self.problem.output:
-                    self._drain({(moved[child][0], held[child]) for child in fresh if child in held}, returned, outer, inner, tensor)
+                    replaced = {(moved[child][0], held[child]) for child in fresh if child in held}
+                    self._drain(replaced, returned, outer, inner, tensor)
                     # a result of the MACs is read by the level that adds it, just before it is written
                     fetched = {child: place for child, place in fresh.items() if place in returned}
                 else:
@@ -87,7 +89,7 @@ class Nest:
                 self._drain({(moved[child][0], tile) for child, tile in held.items()}, returned, outer, inner, tensor)
 
     def _fetch(self, fetched: dict[Key, tuple[Key, Key]], outer: int, inner: int, tensor: str) -> None:
-        size = self._size(inner, tensor)
+        size = self.size(inner, tensor)
         mine = self._instance(outer, self.members[0])
         self.counts[outer, tensor, "reads"] += size * len({place for place in fetched.values() if place[0] == mine})
         if self._instance(inner, self.members[0]) in fetched:
@@ -95,5 +97,5 @@ class Nest:
 
     def _drain(self, tiles: set[tuple[Key, Key]], returned: set[tuple[Key, Key]], outer: int, inner: int, tensor: str) -> None:
         mine = self._instance(outer, self.members[0])
-        self.counts[outer, tensor, "updates"] += self._size(inner, tensor) * len({place for place in tiles if place[0] == mine})
+        self.counts[outer, tensor, "updates"] += self.size(inner, tensor) * len({place for place in tiles if place[0] == mine})
         returned |= tiles

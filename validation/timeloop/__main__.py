@@ -1,4 +1,5 @@
-"""``python -m validation.timeloop [FOLDER]``: each case under the folder, Halley against Timeloop. Exit code 1 if a figure differs.
+"""``python -m validation.timeloop [FOLDER]``: every case under the folder, Halley against Timeloop. Exit code 1 if
+a figure differs.
 
 ``--trees FOLDER`` writes the trees there, one file per case.
 """
@@ -9,11 +10,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from halley.errors import HalleyError
-from halley.ir.text import to_text
 from validation.timeloop.compare import Row, compare
 from validation.timeloop.convert import HERE, from_timeloop
 from validation.timeloop.files import case_folders, read_case
+
+from halley.errors import HalleyError
+from halley.ir.text import to_text
 
 
 def main(arguments: list[str]) -> int:

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from halley.cost.estimate import Estimate
-from halley.cost.evaluate import evaluate
 from validation.timeloop.convention import Counts, compute_cycles, counts, cycles, energies, instances
 from validation.timeloop.convert import WORD, clock, from_timeloop, machine, workload
 from validation.timeloop.files import Case, read_case
+
+from halley.cost.estimate import Estimate
+from halley.cost.evaluate import evaluate
 
 PRINTED = 0.005
 """Timeloop's table of energies is in pJ, rounded to two decimals."""

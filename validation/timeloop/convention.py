@@ -1,7 +1,8 @@
 """Halley's counts in Timeloop's words, and Timeloop's cycles and energy from them (docs/validation.md says why, term by term).
 
-Timeloop reports one instance of each level, where Halley's events carry both the total over all instances and the share of instance
-0 (``critical``). The mappings are made of whole factors, so that all instances that work do the same: instance 0 is Timeloop's instance.
+Timeloop reports one instance of each level. Halley's events carry the total over all instances and the share of instance 0
+(``critical``). The mappings are made of whole factors, so that all instances that work do the same: Timeloop's instance is
+instance 0.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from validation.timeloop.convert import WORD
+from validation.timeloop.files import Architecture, Case
+
 from halley.cost.estimate import Estimate
 from halley.cost.events import Access, Work
 from halley.errors import Fault, InternalError
-from validation.timeloop.convert import WORD
-from validation.timeloop.files import Architecture, Case
 
 READS = ("fill", "operand", "accumulate")
 """Causes of the reads that Timeloop counts. Not `drain`: Timeloop moves a finished tile out of a level without a read there."""
@@ -25,7 +27,7 @@ UPDATES = ("result", "drain")
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Scalar accesses of one tensor at one instance of a level. ``temporal_reductions`` are additions to what is there already."""
+    """Accesses [words] of one tensor at one instance of a level. ``temporal_reductions`` are additions to old values."""
 
     reads: int = 0
     fills: int = 0
@@ -61,9 +63,9 @@ def _one_instance(estimate: Estimate, is_read: bool) -> dict[tuple[str, str, str
     for event in estimate.events:
         if isinstance(event, Access) and event.is_read is is_read:
             words, rest = divmod(int(event.critical), WORD)
-            if rest:
-                raise InternalError(Fault(f"{event.memory}, {event.tensor}, {event.cause}", "whole words", f"{event.critical} bytes"))
             key = (event.memory, event.tensor, event.cause)
+            if rest:
+                raise InternalError(Fault(", ".join(key), "whole words", f"{event.critical} bytes"))
             found[key] = found.get(key, 0) + words
     return found
 
@@ -85,9 +87,10 @@ def compute_cycles(estimate: Estimate, clock: float) -> int:
 def cycles(per_instance: Mapping[tuple[str, str], Counts], architecture: Architecture, compute: int) -> dict[str, int]:
     """Cycles by level: as many as computing takes, or as a port of the level needs for its accesses, whichever is more.
 
-    Timeloop's form of it, in floating point as there: ``ceil(compute / slowdown)`` with ``slowdown = min(1, bandwidth / demand)``.
-    Its reads leave through the read port; fills and updates come in through the write port. Levels overlap
-    fully: the mapping takes as long as the slowest.
+    .. math:: c = \\lceil C / s \\rceil, s = \\min(1, b_r / (r / C), b_w / ((f + u) / C))
+
+    Symbols: C [cycles] of computing; r, f, u [words] reads, fills, updates of all tensors; b_r, b_w [words/cycle] of the ports.
+    Written as Timeloop does, in floating point too. Levels overlap fully: the mapping takes as long as the slowest.
     """
     found: dict[str, int] = {}
     for storage in architecture.storages:
@@ -102,7 +105,7 @@ def cycles(per_instance: Mapping[tuple[str, str], Counts], architecture: Archite
 
 
 def energies(per_instance: Mapping[tuple[str, str], Counts], case: Case) -> dict[tuple[str, str], float]:
-    """Energy [pJ] of all instances, by (memory, tensor): each count times the table's energy of one access over its block of words.
+    """Energy [pJ] of all instances, by (memory, tensor): each count times the table's energy of an access, over the words of one.
 
     A temporal reduction costs nothing of its own in the table; its read and its update are counted.
     """

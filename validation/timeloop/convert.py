@@ -1,15 +1,15 @@
 """A Timeloop case as a Halley chip, workload and tree.
 
-Timeloop's loop nest says in which order tiles come by, and finds by analysis how long each stays. Halley says where each tensor is
-held. `from_timeloop` makes the one from the other:
+Timeloop's loop nest says in which order tiles come by, and analysis finds how long each stays. Halley says where each tensor
+is held. `from_timeloop` makes the one from the other:
 
 - A level's temporal loops are `Temporal`, in Timeloop's order.
-- A tensor stays in a level while the loops that turn above it do not index the tensor. Its `Hold` therefore stands above the run of
-  such loops next to the level, which may reach through the blocks of several outer levels.
+- A tensor stays in a level while the loops that turn above it do not index the tensor. Its `Hold` therefore stands above the
+  run of such loops next to the level, which may reach through the blocks of several outer levels.
 - A `Hold` in the memory of a sibling stands inside the `Spatial` of its siblings. Where the Hold moved up, the Spatial moves
-  up with it. It passes temporal loops on the way. For loops over other dims the order is free. For a loop over the same dim, siblings
-  get blocks of the dim in place of every n-th tile: which indices a tile has changes, how many and how often does not, as the
-  tiles of a tensor are boxes without overlap.
+  up with it, past temporal loops. Past a loop over another dim the order is free. Past a loop over the same dim, siblings
+  get blocks of the dim in place of every n-th tile: which indices a tile has changes, how many and how often does not, as
+  the tiles of a tensor are boxes without overlap.
 - A direction of the mesh that no loop uses has `spread dim by extent`: all the work is on its first member, as in Timeloop.
 """
 
@@ -21,12 +21,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
+from validation.timeloop.files import Architecture, Block, Problem
+
 from halley.errors import BadInput, Fault
 from halley.io.load import load_chip
 from halley.ir.hardware import Axis, Chip, Level
 from halley.ir.mapping import Compute, Hold, Node, Spatial, Temporal
 from halley.ir.workload import Op, OpKind, Tensor, Workload
-from validation.timeloop.files import UNLIMITED, Architecture, Block, Problem
 
 HERE = Path(__file__).parent
 CHIPS = {"RegFile": "eyeriss-like.yaml", "WeightReg": "tpu-like.yaml"}
@@ -68,12 +69,16 @@ def machine(architecture: Architecture, blocks: tuple[Block, ...]) -> Chip:
             read_bandwidth=memory.read_bandwidth if math.isinf(read) else read,
             write_bandwidth=memory.write_bandwidth if math.isinf(write) else write,
         )
-        levels.append(replace(level, memories=(memory,), network=level.network and replace(level.network, axes=_cut(level, index, blocks))))
+        network = level.network and replace(level.network, axes=_cut(level, index, blocks))
+        levels.append(replace(level, memories=(memory,), network=network))
     return replace(chip, levels=tuple(levels))
 
 
 def _check_same(architecture: Architecture, chip: Chip) -> None:
-    found = [(s.name, s.level, s.word_bits, architecture.fanout(i), s.capacity * WORD) for i, s in enumerate(architecture.storages)]
+    found = [
+        (storage.name, storage.level, storage.word_bits, architecture.fanout(index), storage.capacity * WORD)
+        for index, storage in enumerate(architecture.storages)
+    ]
     sizes = [{axis.name: axis.size for axis in level.network.axes} if level.network else {} for level in chip.levels]
     known = [
         (memory.name, level.name, 8 * WORD, (size.get("x", 1), size.get("y", 1)), memory.capacity if storage.capacity else 0)
@@ -195,8 +200,8 @@ def _above(blocks: tuple[Block, ...], index: int) -> int:
 
 
 def _spread_positions(blocks: tuple[Block, ...], held: list[dict[str, int]]) -> list[int]:
-    """By storage level: how many temporal loops stand above the Spatial of its siblings. It stands outside every Hold of that level and of
-    the levels further in."""
+    """By storage level: how many temporal loops stand above the Spatial of its siblings. It stands outside every Hold of that
+    level and of the levels further in."""
     positions: list[int] = []
     innermost = sum(len(block.temporal) for block in blocks)
     for index in range(len(blocks) - 1, -1, -1):

@@ -26,7 +26,7 @@ UNLIMITED = math.inf
 @dataclass(frozen=True, slots=True)
 class Storage:
     """A storage level. ``level`` is the subtree that it is local to; ``mesh`` its (x, y) instances over the whole chip;
-    ``block`` words per access; ``bandwidth`` (read, write) [words/cycle] of one instance; ``capacity`` [words], 0 if not stated."""
+    ``block`` words per access; ``bandwidth`` (read, write) [words/cycle] and ``capacity`` [words, 0 if not stated] of one."""
 
     name: str
     level: str
@@ -111,7 +111,7 @@ def read_case(folder: Path) -> Case:
 
 
 def read_architecture(data: Mapping[str, Any]) -> Architecture:
-    """Storage levels of a chain of subtrees, outermost first. ``PE[0..15]`` is 16 siblings, ``meshX`` how many of them lie in a row."""
+    """Storage levels of a chain of subtrees, outermost first. ``PE[0..15]`` is 16 siblings, ``meshX`` of them in a row."""
     storages: list[Storage] = []
     arithmetic = ""
     nodes, siblings = data["architecture"]["subtree"], 1
@@ -144,9 +144,9 @@ def _storage(name: str, level: str, siblings: int, attributes: Mapping[str, Any]
     if siblings % row:
         raise BadInput(Fault(f"arch, {name}", f"a meshX that divides its {siblings} instances", str(row)))
     block = int(attributes.get("block_size", 1))
-    bandwidth = tuple(float(attributes.get(f"{way}_bandwidth", UNLIMITED)) for way in ("read", "write"))
+    read, write = (float(attributes.get(f"{way}_bandwidth", UNLIMITED)) for way in ("read", "write"))
     capacity = int(attributes.get("depth", 0)) * block
-    return Storage(name, level, (row, siblings // row), block, int(attributes["word_bits"]), (bandwidth[0], bandwidth[1]), capacity)
+    return Storage(name, level, (row, siblings // row), block, int(attributes["word_bits"]), (read, write), capacity)
 
 
 def read_problem(data: Mapping[str, Any]) -> Problem:
@@ -167,10 +167,11 @@ def read_problem(data: Mapping[str, Any]) -> Problem:
 
 
 def read_mapping(data: Mapping[str, Any], architecture: Architecture, problem: Problem) -> tuple[Block, ...]:
-    """One block per storage level. Permutations are given innermost first; of a spatial one the first ``split`` dims lie along x."""
+    """One block per storage level. Permutations are innermost first; of a spatial one the first ``split`` dims lie along x."""
     temporal: dict[int, tuple[tuple[str, int], ...]] = {}
     spatial: dict[int, tuple[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]]] = {}
-    keeps = {index: set(problem.tensors) for index in range(len(architecture.storages))}
+    indices = range(len(architecture.storages))
+    keeps = {index: set(problem.tensors) for index in indices}
     for entry in data["mapping"]:
         where = f"map, {entry['target']} {entry['type']}"
         index = architecture.index(entry["target"], where)
@@ -186,9 +187,7 @@ def read_mapping(data: Mapping[str, Any], architecture: Architecture, problem: P
                 keeps[index] -= set(entry.get("bypass", []))
             case other:
                 raise BadInput(Fault(where, "temporal, spatial or bypass", repr(other)))
-    blocks = tuple(
-        Block(temporal.get(i, ()), *spatial.get(i, ((), ())), keeps=frozenset(keeps[i])) for i in range(len(architecture.storages))
-    )
+    blocks = tuple(Block(temporal.get(i, ()), *spatial.get(i, ((), ())), keeps=frozenset(keeps[i])) for i in indices)
     _check(blocks, architecture, problem)
     return blocks
 
@@ -202,9 +201,10 @@ def _check(blocks: tuple[Block, ...], architecture: Architecture, problem: Probl
     for index, block in enumerate(blocks):
         last = index + 1 == len(blocks)
         fanout = (1, 1) if last else architecture.fanout(index + 1)
+        where = f"map, {architecture.storages[index].name} spatial"
         for way, loops, size in zip("xy", (block.along_x, block.along_y), fanout, strict=True):
             if (used := math.prod(count for _, count in loops)) > size:
-                faults.append(Fault(f"map, {architecture.storages[index].name} spatial", f"at most {size} along {way}", str(used)))
+                faults.append(Fault(where, f"at most {size} along {way}", str(used)))
     if blocks[0].keeps != frozenset(problem.tensors):
         faults.append(Fault(f"map, {architecture.storages[0].name}", "every tensor kept in the outermost level", "a bypass"))
     if faults:
@@ -242,15 +242,14 @@ def _energies(data: Mapping[str, Any]) -> dict[str, dict[str, float]]:
 
 def _figures(folder: Path) -> Mapping[str, Any]:
     own, common = folder / "figures.json", folder.parent / "cases.json"
+    cases: dict[str, Mapping[str, Any]] = {}
     if own.exists():
-        found: Mapping[str, Any] = json.loads(own.read_text())
-        return found
-    if common.exists():
+        cases[folder.name] = json.loads(own.read_text())
+    elif common.exists():
         cases = json.loads(common.read_text())
-        if folder.name in cases:
-            found = cases[folder.name]
-            return found
-    raise BadInput(Fault(str(folder), "figures.json, or its entry in cases.json next to it", "neither"))
+    if folder.name not in cases:
+        raise BadInput(Fault(str(folder), "figures.json, or its entry in cases.json next to it", "neither"))
+    return cases[folder.name]
 
 
 def _load(path: Path) -> Mapping[str, Any]:

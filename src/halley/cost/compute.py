@@ -47,7 +47,7 @@ def compute(counter: Counter, scope: Scope, op: Op, common: tuple[Loop, ...]) ->
         events = list(_vector(counter, scope, op))
     if op.scaled_by:
         times = rescales(counter, scope, common, counter.workload.reduced(op))
-        events += rescale(counter, scope, op, op.outputs[0], op.scaled_by, times)
+        events += rescale(counter, scope, op, op.outputs[0], op.scaled_by, times, counter.leaf_depth)
     return tuple(events)
 
 
@@ -156,19 +156,26 @@ def _result(counter: Counter, scope: Scope, op: Op, name: str, leaf: Leaf) -> It
     yield Access(scope.path, hold.memory, name, "result", False, written(hold.depth, False), written(hold.depth, True))
     yield from _passages(counter, scope, hold.depth, False, passing)
     if reduced:
-        total = written(hold.depth, False) - fresh(counter, scope, hold, name, reduced, False)
-        critical = written(hold.depth, True) - fresh(counter, scope, hold, name, reduced, True)
+        total = written(hold.depth, False) - fresh(counter, scope, hold, name, reduced, None)
+        critical = written(hold.depth, True) - fresh(counter, scope, hold, name, reduced, hold.depth)
         yield Access(scope.path, hold.memory, name, "accumulate", True, total, critical)
 
+        def again(depth: int, critical: bool) -> Number:
+            return written(depth, critical) - fresh(counter, scope, hold, name, reduced, depth if critical else None)
 
-def fresh(counter: Counter, scope: Scope, hold: OpenHold, name: str, reduced: tuple[str, ...], critical: bool) -> Number:
-    """Bytes written for the first time since an entry of the Hold that did not fill them."""
+        yield from _passages(counter, scope, hold.depth, True, again)
+
+
+def fresh(
+    counter: Counter, scope: Scope, hold: OpenHold, name: str, reduced: tuple[str, ...], critical: int | None
+) -> Number:
+    """Bytes written for the first time since an entry of the Hold that did not fill them; by the sibling 0 of that depth, or all."""
     tensor = counter.workload.tensors[name]
     below = scope.loops[len(hold.loops) :]
     loops = hold.loops + tuple(
         counter_first(loop) if loop.axis is None and loop.dim in reduced else loop for loop in below
     )
-    first = counter.upto(hold.depth) if critical else frozenset()
+    first = frozenset() if critical is None else counter.upto(critical)
     each = counter.upto(hold.depth)
     entered = counter.boxes(tensor.dims, scope, loops, each, first, upper=True)
     if hold.parent is None or not any(loop.dim in reduced and loop.axis is None for loop in hold.loops):
@@ -184,35 +191,49 @@ def counter_first(loop: Loop) -> Loop:
 
 
 def _passages(
-    counter: Counter, scope: Scope, depth: int, down: bool, count: Callable[[int, bool], Number]
+    counter: Counter, scope: Scope, depth: int, down: bool, count: Callable[[int, bool], Number], asker: int | None = None
 ) -> Iterator[Event]:
-    for inner in range(depth + 1, counter.leaf_depth + 1):
+    for inner in range(depth + 1, (counter.leaf_depth if asker is None else asker) + 1):
         level = counter.chip.levels[inner]
         if level.network and level.network.port:
             yield Passage(scope.path, level.name, down, count(inner, False), count(inner, True))
 
 
 def rescale(
-    counter: Counter, scope: Scope, op: Op, name: str, maximum: str, times: tuple[Number, Number]
+    counter: Counter, scope: Scope, op: Op, name: str, maximum: str, times: tuple[Number, Number], asker: int
 ) -> Iterator[Event]:
-    """Accumulators multiplied by exp(old max - new max): ``times`` per element, (over all members, on member 0)."""
+    """Accumulators multiplied by exp(old max - new max) by engines that work on behalf of instances at depth ``asker``:
+    ``times`` per element, (over all members, on member 0)."""
     engine = counter.chip.vector
-    hold, rows_hold = scope.holds[name], scope.holds[maximum]
-    tensor, rows_tensor = counter.workload.tensors[name], counter.workload.tensors[maximum]
+    dims = {role: counter.workload.tensors[tensor].dims for role, tensor in (("elements", name), ("rows", maximum))}
+    words = {role: counter.workload.tensors[tensor].word for role, tensor in (("elements", name), ("rows", maximum))}
     reduced = counter.workload.reduced(op)
-    every = frozenset(counter.axis_depth)
-    total_times, critical_times = times
-    elements = counter.boxes(tensor.dims, scope, scope.loops, every, skip=reduced) * total_times
-    rows = counter.boxes(rows_tensor.dims, scope, scope.loops, every, skip=reduced) * total_times
-    element_c = counter.boxes(tensor.dims, scope, scope.loops, every, every, skip=reduced) * critical_times
-    row_c = counter.boxes(rows_tensor.dims, scope, scope.loops, every, every, skip=reduced) * critical_times
-    yield Access(scope.path, hold.memory, name, "rescale", True, elements * tensor.word, element_c * tensor.word)
-    yield Access(scope.path, hold.memory, name, "rescale", False, elements * tensor.word, element_c * tensor.word)
-    yield Access(scope.path, rows_hold.memory, maximum, "rescale", True, rows * rows_tensor.word, row_c * rows_tensor.word)
+    # one engine does it for all that share a box, and reads the box's rows
+    doing = counter.upto(scope.holds[name].depth)
+    doing |= frozenset(loop.axis for loop in scope.loops if loop.axis and loop.dim in dims["elements"])
+
+    def count(role: str, each: Axes, critical: int | None) -> Number:
+        first = frozenset() if critical is None else counter.upto(critical)
+        boxes = counter.boxes(dims[role], scope, scope.loops, each, first, skip=reduced)
+        return boxes * (times[0] if critical is None else times[1])
+
+    def access(role: str, tensor: str, is_read: bool) -> Iterator[Event]:
+        hold, word = scope.holds[tensor], words[role]
+
+        def moved(depth: int, critical: bool) -> Number:
+            each = doing & counter.asking(depth, counter.leaf_depth) if role == "rows" else doing
+            return count(role, each, depth if critical else None) * word
+
+        yield Access(scope.path, hold.memory, tensor, "rescale", is_read, moved(hold.depth, False), moved(hold.depth, True))
+        yield from _passages(counter, scope, hold.depth, is_read, moved, asker)
+
+    yield from access("elements", name, True)
+    yield from access("elements", name, False)
+    yield from access("rows", maximum, True)
     if isinstance(engine, VectorEngine):
-        for function, count, critical in (("mul", elements, element_c), ("add", rows, row_c), ("exp", rows, row_c)):
-            cycles = vector_cycles(critical / engine.lanes, 1 / engine.rate[function])
-            yield Work(scope.path, engine.name, function, "", count, busy_time(cycles, engine.clock))
+        for function, role in (("mul", "elements"), ("add", "rows"), ("exp", "rows")):
+            cycles = vector_cycles(count(role, doing, counter.leaf_depth) / engine.lanes, 1 / engine.rate[function])
+            yield Work(scope.path, engine.name, function, "", count(role, doing, None), busy_time(cycles, engine.clock))
 
 
 def rescales(counter: Counter, scope: Scope, common: tuple[Loop, ...], reduced: tuple[str, ...]) -> tuple[Number, Number]:

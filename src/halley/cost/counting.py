@@ -10,7 +10,7 @@ subtracted). Every cost is monotone in these sums, so the result bounds all choi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -92,7 +92,12 @@ class Counter:
             if level.network and level.network.reduction
             for axis in level.network.axes
         )
-        self._kept: dict[object, tuple[Number, list[Split]]] = {}
+        self._every = frozenset(self._axis_size)
+        # kept values hold what their keys name by id: a freed object's id could be given to another
+        self._sums: dict[object, tuple[Number, object]] = {}
+        self._shortcuts: dict[object, tuple[Number, object]] = {}
+        self._own: dict[tuple[int, str], tuple[tuple[Loop, ...], tuple[Loop, ...]]] = {}
+        self._minus: dict[tuple[Axes, Axes], Axes] = {}
 
     def upto(self, depth: int) -> Axes:
         """Axes of the levels down to this depth: a memory there has one instance per combination of their indices."""
@@ -122,12 +127,12 @@ class Counter:
 
     def span(self, dim: str, loops: tuple[Loop, ...]) -> Number:
         """Points of the dim that all members together touch in the first iteration of the temporal loops."""
-        splits = [Split(loop.tile, loop.axis is not None) for loop in loops if loop.dim == dim]
+        splits = [Split(loop.tile, loop.axis is not None) for loop in self._of(dim, loops)]
         return self._keep(dim, "span", splits, covered)
 
     def kept(self, dim: str, loops: tuple[Loop, ...], within: Axes) -> Number:
         """Points of the dim that one instance keeps: the first tile, of every member along axes deeper than ``within``."""
-        splits = [Split(loop.tile, loop.axis is not None and loop.axis not in within) for loop in loops if loop.dim == dim]
+        splits = [Split(loop.tile, loop.axis is not None and loop.axis not in within) for loop in self._of(dim, loops)]
         return self._keep(dim, "kept", splits, covered)
 
     def reach(self, dim: str, loops: tuple[Loop, ...]) -> Number:
@@ -148,7 +153,7 @@ class Counter:
         each: Axes,
         critical: Axes = frozenset(),
         leaf: Mapping[str, Callable[[Axes], Number]] | None = None,
-        skip: Iterable[str] = (),
+        skip: tuple[str, ...] = (),
         upper: bool = False,
     ) -> Number:
         """Points of boxes over ``dims``, summed over all visits that the loops make.
@@ -156,50 +161,67 @@ class Counter:
         Along an axis in ``each`` every member counts; along another, members that differ in a dim of the box count, and members
         that want the same box count once. Along an axis in ``critical`` only member 0 counts. ``leaf`` replaces the factor of a dim, ``skip`` leaves it out.
         """
-        every = frozenset(self._axis_size) - critical
-        each = each - critical
-        leaf = leaf or {}
+        key = ("boxes", dims, id(loops), each, critical, skip, upper) if leaf is None and not scope.shares else None
+        if key is not None and key in self._shortcuts:
+            return self._shortcuts[key][0]
+        every, apart = self._less(self._every, critical), self._less(each, critical)
         result: Number = 1
         for dim in dims:
-            result = result * (leaf[dim](every) if dim in leaf else self.covered(dim, loops, every, upper))
-        for dim in dict.fromkeys(loop.dim for loop in loops):
-            if dim in dims or dim in skip or dim in leaf:
+            result = result * (leaf[dim](every) if leaf and dim in leaf else self.covered(dim, loops, every, upper))
+        for dim in dict.fromkeys([loop.dim for loop in loops]):
+            if dim in dims or dim in skip or (leaf and dim in leaf):
                 continue
-            result = result * self.visits(dim, loops, each, upper)
-        for dim, factor in leaf.items():
+            result = result * self.visits(dim, loops, apart, upper)
+        for dim, factor in leaf.items() if leaf else ():
             if dim not in dims:
-                result = result * factor(each)
+                result = result * factor(apart)
         split = {loop.axis for loop in loops}
-        for name in each:
+        for name in apart:
             if name not in split:
                 result = result * self.axis_size(name, scope)
+        if key is not None:
+            self._shortcuts[key] = (result, loops)
         return result
+
+    def _less(self, axes: Axes, without: Axes) -> Axes:
+        if not without:
+            return axes
+        if (axes, without) not in self._minus:
+            self._minus[axes, without] = axes - without
+        return self._minus[axes, without]
 
     def entries(self, scope: Scope) -> Number:
         """How often the critical member enters a node."""
-        result: Number = 1
-        for dim in dict.fromkeys(loop.dim for loop in scope.loops):
-            result = result * self.visits(dim, scope.loops, frozenset())
-        return result
+        return self.boxes((), scope, scope.loops, frozenset())
 
     def _splits(self, dim: str, loops: tuple[Loop, ...], summed: Axes) -> list[Split]:
         return [
-            Split(loop.tile, not loop.first_only and (loop.axis is None or loop.axis in summed))
-            for loop in loops
-            if loop.dim == dim
+            Split(loop.tile, not loop.first_only and (loop.axis is None or loop.axis in summed)) for loop in self._of(dim, loops)
         ]
+
+    def _of(self, dim: str, loops: tuple[Loop, ...]) -> tuple[Loop, ...]:
+        """The loops over one dim."""
+        key = (id(loops), dim)
+        if key not in self._own:
+            self._own[key] = (tuple(loop for loop in loops if loop.dim == dim), loops)
+        return self._own[key][0]
 
     def _sum(
         self, dim: str, loops: tuple[Loop, ...], summed: Axes, formula: Formula, name: str, upper: bool = False
     ) -> Number:
-        return self._keep(dim, name, self._splits(dim, loops, summed), formula, upper)
+        """A sum over the dim's tiles, found by the loops' identity, or else by the tiles' (other paths share them)."""
+        key = (name, dim, id(loops), summed, upper)
+        found = self._shortcuts.get(key)
+        if found is None:
+            found = (self._keep(dim, name, self._splits(dim, loops, summed), formula, upper), loops)
+            self._shortcuts[key] = found
+        return found[0]
 
     def _keep(self, dim: str, name: str, splits: list[Split], formula: Formula, upper: bool = False) -> Number:
-        key = (dim, name, upper, tuple((id(split.tile), split.summed) for split in splits))
-        if key not in self._kept:
-            # the splits are kept too: a freed tile's id could be given to another
-            self._kept[key] = (self._relax(formula(self.workload.dims[dim], splits), upper), splits)
-        return self._kept[key][0]
+        key = (dim, name, upper, tuple([(id(split.tile), split.summed) for split in splits]))
+        if key not in self._sums:
+            self._sums[key] = (self._relax(formula(self.workload.dims[dim], splits), upper), splits)
+        return self._sums[key][0]
 
     def _open(self, dim: str, loops: tuple[Loop, ...]) -> bool:
         """Whether the dim's tiles vary along a relaxed array axis."""

@@ -48,13 +48,14 @@ class _Cost:
     down: Number = 0
 
 
-def evaluate(workload: Workload, chip: Chip, tree: Node, relaxed: tuple[int, ...] = ()) -> Estimate:
+def evaluate(workload: Workload, chip: Chip, tree: Node, relaxed: tuple[int, ...] = (), only: Path | None = None) -> Estimate:
     """Cost of a mapping, which must be legal (`halley.rewrite.legality.check`); capacity is not checked here.
 
     Tiles may be arrays that broadcast together: the result then has an entry per mapping. Array axes in ``relaxed``
     contribute the least of each sum along them: time, energy and footprint then bound all choices on these axes from below.
+    ``only`` keeps the record of one node alone, which saves time in batches.
     """
-    fold = _Fold(workload, chip, tree, relaxed)
+    fold = _Fold(workload, chip, tree, relaxed, only)
     root = fold.visit(tree, Scope())
     time = fold.phase(root, Scope())
     energy_by = _energy(chip, fold.events, time)
@@ -70,8 +71,10 @@ def evaluate(workload: Workload, chip: Chip, tree: Node, relaxed: tuple[int, ...
 
 
 class _Fold:
-    def __init__(self, workload: Workload, chip: Chip, tree: Node, relaxed: tuple[int, ...]) -> None:
-        self.workload, self.chip = workload, chip
+    def __init__(self, workload: Workload, chip: Chip, tree: Node, relaxed: tuple[int, ...], only: Path | None) -> None:
+        self.workload, self.chip, self.only = workload, chip, only
+        self.memories = {memory.name: memory for memory in chip.memories}
+        self.ports = {level.name: level.network.port for level in chip.levels if level.network and level.network.port}
         self.counter = Counter(workload, chip, relaxed)
         self.body = Body(self.counter)
         self.events: list[Event] = []
@@ -82,6 +85,8 @@ class _Fold:
 
     def visit(self, node: Node, scope: Scope) -> _Cost:
         cost = self._cost(node, scope)
+        if self.only is not None and scope.path != self.only:
+            return cost
         self.nodes[scope.path] = NodeCost(
             path=scope.path,
             entries=self.counter.entries(scope),
@@ -162,7 +167,7 @@ class _Fold:
         for name, hold in opened.items():
             written = self.body.writer(node.body, name)
             if written is None:
-                fills.append(fill(self.counter, scope, hold, name))
+                fills.append(fill(self.counter, scope, hold, name, self.body))
             else:
                 fills.append(refill(self.counter, scope, hold, name, written[0]))
                 drains.append(drain(self.counter, scope, hold, name, written[0], self.body))
@@ -234,16 +239,13 @@ class _Fold:
         for event in events:
             match event:
                 case Access():
-                    memory = self.chip.memory(event.memory)
+                    memory = self.memories[event.memory]
                     bandwidth = memory.read_bandwidth if event.is_read else memory.write_bandwidth
                     key: Resource = ("read" if event.is_read else "write", event.memory)
                     time = busy_time(event.critical, bandwidth)
                 case Passage():
-                    network = self.chip.level(event.level).network
-                    if network is None or network.port is None:
-                        continue
                     key = ("port", event.level, "down" if event.down else "up")
-                    time = busy_time(event.critical, network.port.bandwidth)
+                    time = busy_time(event.critical, self.ports[event.level].bandwidth)
                 case Crossing():
                     key, time = ("axis", event.level, event.axis), event.time
                 case Work():

@@ -31,9 +31,9 @@ def exchange(counter: Counter, scope: Scope, node: Collective, stale: bool, shar
     for tensor in node.tensors:
         producer = counter.workload.producer(tensor)
         if stale and producer is not None and producer.scaled_by:
-            one = counter.boxes((), scope, scope.loops, frozenset(), skip=counter.workload.dims)
+            one = counter.boxes((), scope, scope.loops, frozenset(), skip=tuple(counter.workload.dims))
             members = _members(counter, scope, name)
-            events += rescale(counter, scope, producer, tensor, producer.scaled_by, (members, one))
+            events += rescale(counter, scope, producer, tensor, producer.scaled_by, (members, one), counter.axis_depth[name])
     shape = profile(node.kind, node.algorithm, axis.topology, size)
     moved = _Moved(counter, scope, node, name, size, shape, shared)
     events += moved.accesses()
@@ -161,10 +161,8 @@ class _Moved:
         axis = self.counter.chip.axis(self.node.level, self.node.axis)
         time: Number = 0
         for box, count in self.own_boxes:
-            largest: Number = 0
-            for chunk in self.chunks(box):
-                largest = maximum(largest, chunk)
-            once = collective_time(self.shape.hops, axis.link.latency, self.shape.load, largest * self.word, axis.link.bandwidth)
+            busiest = self.shape.busiest_bytes([chunk * self.word for chunk in self.chunks(box)])
+            once = collective_time(self.shape.hops, axis.link.latency, 1, busiest, axis.link.bandwidth)
             time = time + once * count * self.visits_of_one
         return Crossing(self.scope.path, self.node.level, self.node.axis, total, links, time)
 

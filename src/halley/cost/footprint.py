@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from halley.cost.counting import Counter, Loop, OpenHold, Scope
+from halley.cost.counting import Counter, OpenHold, Scope
 from halley.cost.movement import Body, as_loop
 from halley.formulas.numbers import Number, maximum
 from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel, Pipeline, Sequence, Spatial, Temporal
@@ -45,40 +43,16 @@ def hold_bytes(counter: Counter, node: Hold, scope: Scope, body: Body) -> Number
 
 
 def _box(counter: Counter, name: str, node: Hold, scope: Scope, within: frozenset[tuple[str, str]], body: Body) -> Number:
-    """Bounding box of what member 0 touches of the tensor in the Hold, in bytes."""
+    """Bytes of the tensor that instance 0 keeps in the Hold: its part of the region, once per distinct box of deeper splits."""
     tensor = counter.workload.tensors[name]
-    narrowed = _touched(counter, name, node, scope, within, body)
+    part = body.part(node, counter.chip.depth(node.memory), name)
+    if part is None:
+        return 0
+    loops = scope.loops + part.loops if part.loops else scope.loops
     result: Number = tensor.word
     for dim in tensor.dims:
-        extent: Number = 0
-        for loops in narrowed:
-            own = tuple(loop for loop in loops if loop.dim == dim)
-            outer = tuple(loop for loop in own if loop in scope.loops)
-            if len(own) == len(outer) or all(loop.axis is None for loop in own[len(outer) :]):
-                extent = maximum(extent, counter.kept(dim, outer, within))
-            else:
-                held = tuple(replace(loop, first_only=True) if loop in outer else loop for loop in own)
-                extent = maximum(extent, counter.reach(dim, held))
-        result = result * extent
+        result = result * counter.kept(dim, loops, within)
     return result
-
-
-def _touched(
-    counter: Counter, name: str, node: Hold, scope: Scope, within: frozenset[tuple[str, str]], body: Body
-) -> list[tuple[Loop, ...]]:
-    """The loops down to each touch of the tensor; the Hold's own region where it is filled or moved by a collective."""
-    if name in scope.holds and body.reads(node.body, name) and body.writer(node.body, name) is None:
-        return [scope.loops]
-    result: list[tuple[Loop, ...]] = []
-    for touch in body.touches(node.body):
-        if isinstance(touch.node, Collective):
-            if name in touch.node.tensors:
-                result.append(scope.loops + tuple(x for x in touch.loops if x.axis is None or x.axis in within))
-        else:
-            op = counter.workload.op(touch.node.op)
-            if name in op.inputs or name in op.outputs:
-                result.append(scope.loops + tuple(x for x in touch.loops if x.axis is None or x.axis in within))
-    return result or [scope.loops]
 
 
 def _add(a: Number, b: Number) -> Number:

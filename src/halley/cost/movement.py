@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from halley.cost.counting import Axes, Counter, Loop, OpenHold, Scope
+import numpy as np
+
+from halley.cost.counting import Axes, AxisName, Counter, Loop, OpenHold, Scope
 from halley.cost.events import Access, Event, Passage
 from halley.formulas.numbers import Number, ceil_div
 from halley.formulas.timing import busy_time, transfer_time
-from halley.ir.mapping import Collective, CollectiveKind, Compute, Node, Pipeline, Spatial, Temporal, children
+from halley.ir.mapping import Collective, CollectiveKind, Compute, Hold, Node, Parallel, Pipeline, Spatial, Temporal, children
 from halley.ir.workload import Op
 
 SHARDING = (CollectiveKind.REDUCE_SCATTER, CollectiveKind.SCATTER, CollectiveKind.ALL_TO_ALL)
 
 
+Share = tuple[AxisName, int, int]
+"""(axis, members, id of the node) of a child of `Parallel` or `Pipeline`, which has an axis' members to itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class Touch:
-    """An op or collective in a Hold's body that touches tensors, with the loops between."""
+    """An op or collective in a Hold's body that touches tensors, with the loops between and the shares of axes."""
 
     node: Compute | Collective
+    loops: tuple[Loop, ...] = ()
+    shares: tuple[Share, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Which part of its region a distributed Hold keeps in each instance: loops that narrow it, members that take part."""
+
     loops: tuple[Loop, ...]
+    shares: Mapping[AxisName, int]
 
 
 class Body:
@@ -39,12 +54,17 @@ class Body:
     def _find(self, node: Node) -> Iterator[Touch]:
         match node:
             case Compute() | Collective():
-                yield Touch(node, ())
-            case Temporal() | Spatial() | Pipeline():
+                yield Touch(node)
+            case Temporal() | Spatial():
                 loop = as_loop(node)
-                for child in children(node):
+                for touch in self.touches(node.body):
+                    yield replace(touch, loops=(loop, *touch.loops))
+            case Parallel() | Pipeline():
+                loops = (as_loop(node),) if isinstance(node, Pipeline) else ()
+                for child, members in zip(node.children, node.shares, strict=True):
+                    share = ((node.level, node.axis), members, id(child))
                     for touch in self.touches(child):
-                        yield Touch(touch.node, (loop, *touch.loops))
+                        yield replace(touch, loops=(*loops, *touch.loops), shares=(share, *touch.shares))
             case _:
                 for child in children(node):
                     yield from self.touches(child)
@@ -56,8 +76,48 @@ class Body:
     def writer(self, node: Node, tensor: str) -> tuple[Op, Touch] | None:
         return next((found for found in self.ops(node) if tensor in found[0].outputs), None)
 
-    def reads(self, node: Node, tensor: str) -> bool:
-        return any(tensor in op.inputs for op, _ in self.ops(node))
+    def touching(self, node: Node, tensor: str) -> tuple[Touch, ...]:
+        """The touches of one tensor."""
+
+        def touched(touch: Touch) -> bool:
+            if isinstance(touch.node, Collective):
+                return tensor in touch.node.tensors
+            op = self._counter.workload.op(touch.node.op)
+            return tensor in (*op.inputs, *op.outputs, op.scaled_by)
+
+        return tuple(touch for touch in self.touches(node) if touched(touch))
+
+    def part(self, hold: Hold, depth: int, tensor: str) -> Part | None:
+        """What each instance of a Hold keeps of a tensor: the splits of its own level or further out that all touches inside have in
+        common narrow the region; None where nothing touches it."""
+        touches = self.touching(hold.body, tensor)
+        if not touches:
+            return None
+        own, dims = self._counter.upto(depth), self._counter.workload.tensors[tensor].dims
+        loops: list[Loop] = []
+        blocked: set[str] = set()
+        for index, loop in enumerate(touches[0].loops):
+            if loop.axis in own and loop.dim not in blocked and all(_shared_split(touches[0], index, t) for t in touches[1:]):
+                loops.append(loop)
+            elif loop.dim in dims:
+                blocked.add(loop.dim)
+            else:  # which members are at work shows in the first iteration
+                loops.append(replace(loop, axis=None, first_only=True))
+        shares = {axis: n for axis, n, child in touches[0].shares if all((axis, n, child) in t.shares for t in touches)}
+        return Part(tuple(loops) if any(loop.axis for loop in loops) else (), {a: n for a, n in shares.items() if a in own})
+
+
+def _shared_split(first: Touch, index: int, other: Touch) -> bool:
+    """Whether another touch lies inside the same split, with the same loops over its dim outside it."""
+    split = first.loops[index]
+    mine = [loop for loop in first.loops[: index + 1] if loop.dim == split.dim]
+    place = next((i for i, loop in enumerate(other.loops) if loop.axis == split.axis and loop.dim == split.dim), -1)
+    theirs = [loop for loop in other.loops[: place + 1] if loop.dim == split.dim]
+    return len(mine) == len(theirs) and all(a.axis == b.axis and _equal(a.tile, b.tile) for a, b in zip(mine, theirs, strict=True))
+
+
+def _equal(a: Number, b: Number) -> bool:
+    return a is b or bool(np.array_equal(a, b))
 
 
 def as_loop(node: Temporal | Spatial | Pipeline) -> Loop:
@@ -73,14 +133,15 @@ class Transfer:
     latency: float = 0.0
 
 
-def fill(counter: Counter, scope: Scope, hold: OpenHold, tensor: str) -> Transfer:
-    """Whole-region fill from the parent on every entry."""
-    parent = hold.parent
-    if parent is None:
+def fill(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, body: Body) -> Transfer:
+    """Fill from the parent on every entry, in each instance with the part that it keeps."""
+    parent, part = hold.parent, body.part(hold.node, hold.depth, tensor)
+    if parent is None or part is None:
         return Transfer()
-    ends = _Ends(counter, scope, hold, parent, tensor)
-    events = ends.events("fill", scope.loops, counter.upto(hold.depth), counter.asking(parent.depth, hold.depth), 1, ())
-    return Transfer(events, ends.one_tile_time(scope.loops, reading_parent=True), ends.latency)
+    loops = scope.loops + part.loops if part.loops else scope.loops
+    ends = _Ends(counter, replace(scope, shares={**scope.shares, **part.shares}), hold, parent, tensor)
+    events = ends.events("fill", loops, counter.upto(hold.depth), counter.asking(parent.depth, hold.depth), 1, ())
+    return Transfer(events, ends.one_tile_time(loops, reading_parent=True), ends.latency)
 
 
 def refill(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, op: Op) -> Transfer:
@@ -114,8 +175,9 @@ def drain(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, op: Op, b
     reduced = counter.workload.reduced(op)
     adding = frozenset(loop.axis for loop in scope.loops if loop.axis in counter.adding and loop.dim in reduced and loop.axis)
     parent_each = counter.upto(parent.depth)
+    child_each = parent_each | (adding & counter.upto(hold.depth))  # a buffer that the parts share has one copy of each box
     placed = (*scope.loops, *_placement_at_exit(counter, scope, hold, tensor, body))
-    events = ends.events("drain", placed, parent_each | adding, parent_each, 1, ())
+    events = ends.events("drain", placed, child_each, parent_each, 1, ())
     return Transfer(events, ends.one_tile_time(placed, reading_parent=False), ends.latency)
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 import numpy as np
 
 from halley.errors import Fault, IllegalMapping
 from halley.execute.counters import Move
 from halley.execute.functions import Array, merge
-from halley.execute.members import AxisKey, Box, Instance, Member, Scope, box_text, hull, idle, region, shares, size, slices
+from halley.execute.members import AxisKey, Box, Instance, Member, Scope, box_text, idle, region, size, slices
 from halley.execute.store import Buffer, OpenHold, Placements, Store
 from halley.ir.mapping import (
     Collective,
@@ -50,62 +50,86 @@ def read(store: Store, body: Node) -> set[str]:
     return found
 
 
-def touched(store: Store, node: Node, tensor: str, scope: Scope) -> Iterator[tuple[Member, Box]]:
-    """The boxes of a tensor that each member touches inside a node: at its computes and its collectives.
+Step: TypeAlias = tuple[Temporal | Spatial | Parallel | Pipeline, int]
+"""A node on the way to a leaf, and which of its children comes next."""
 
-    All iterations of a loop in time together walk the whole range, so it need not be unrolled, unless a spread inside
-    deals out each tile anew.
-    """
+
+def ways(store: Store, node: Node, tensor: str) -> Iterator[tuple[Step, ...]]:
+    """The way to each compute and collective inside a node that touches the tensor: the loops, splits and shares passed."""
     match node:
-        case Temporal() if any(isinstance(inner, Spatial) and inner.dim == node.dim for _, inner in walk(node.body)):
-            for index in range(scope.steps(node.dim, node.tile)):
-                yield from touched(store, node.body, tensor, scope.iteration(node.dim, node.tile, index))
-        case Temporal() | Hold():
-            yield from touched(store, node.body, tensor, scope)
-        case Spatial():
-            yield from touched(store, node.body, tensor, scope.spread(node))
-        case Series() | Overlap():
-            for child in node.children:
-                yield from touched(store, child, tensor, scope)
-        case Parallel():
-            for child, inner in zip(node.children, shares(node, scope), strict=True):
-                yield from touched(store, child, tensor, inner)
-        case Pipeline():
-            for child, inner in zip(node.children, shares(node, scope), strict=True):
-                yield from touched(store, Temporal(node.dim, node.tile, child), tensor, inner)
         case Compute():
             op = store.workload.op(node.op)
             if tensor in (*op.inputs, *op.outputs, op.scaled_by):
-                for member, ranges in scope.ranges.items():
-                    if not idle(ranges):
-                        yield member, region(store.workload.tensors[tensor], ranges)
+                yield ()
         case Collective():
             if tensor in node.tensors:
-                for member, ranges in scope.ranges.items():
-                    yield member, region(store.workload.tensors[tensor], ranges)
+                yield ()
+        case Hold():
+            yield from ways(store, node.body, tensor)
+        case Temporal() | Spatial():
+            yield from (((node, 0), *way) for way in ways(store, node.body, tensor))
+        case Series() | Overlap():
+            for child in node.children:
+                yield from ways(store, child, tensor)
+        case Parallel() | Pipeline():
+            for index, child in enumerate(node.children):
+                yield from (((node, index), *way) for way in ways(store, child, tensor))
         case _:
             assert_never(node)
 
 
+def _alike(way: Sequence[Step], number: int, other: Sequence[Step]) -> bool:
+    """Whether the other way leads through an equal split, after equal loops over its dim."""
+    split = way[number][0]
+
+    def cuts(steps: Sequence[Step]) -> list[tuple[int, str]]:
+        return [(n.tile, f"{n.level}.{n.axis}" if isinstance(n, Spatial) else "") for n, _ in steps
+                if not isinstance(n, Parallel) and n.dim == split.dim]  # type: ignore[union-attr]
+
+    places = [i for i, (n, _) in enumerate(other) if isinstance(n, Spatial) and isinstance(split, Spatial)
+              and (n.level, n.axis, n.dim) == (split.level, split.axis, split.dim)]
+    return bool(places) and cuts(way[: number + 1]) == cuts(other[: places[0] + 1])
+
+
+def _kept(store: Store, node: Hold, tensor: str, scope: Scope, depth: int) -> Iterator[tuple[Member, Box]]:
+    """What each member has a share of in the Hold: its region, narrowed by the splits over axes of the Hold's own level
+    or further out that all touches inside have in common; nothing for members that are idle there."""
+    found = list(ways(store, node.body, tensor))
+    if not found:
+        return
+    item, width = store.workload.tensors[tensor], scope.siblings.width(depth)
+    first, others = found[0], found[1:]
+    for member, own in scope.ranges.items():
+        ranges, walked, shares, present = dict(own), set[str](), dict(scope.shares), True
+        for number, (step, index) in enumerate(first):
+            if not isinstance(step, Temporal):
+                position = scope.siblings.position((step.level, step.axis))
+                start, count = shares.get((step.level, step.axis), (0, scope.siblings.sizes[position]))
+            if isinstance(step, Parallel | Pipeline):
+                begin = start + sum(step.shares[:index])
+                shares[step.level, step.axis] = (begin, step.shares[index])
+                if position < width and all((step, index) in way for way in others):
+                    present &= begin <= member[position] < begin + step.shares[index]
+            if isinstance(step, Parallel):
+                continue
+            low, high = ranges[step.dim]
+            if isinstance(step, Spatial) and position < width and step.dim not in walked and all(_alike(first, number, w) for w in others):
+                low = min(low + (member[position] - start) * step.tile, high)
+            elif step.dim in item.dims:
+                walked.add(step.dim)
+                continue
+            ranges[step.dim] = (low, min(low + step.tile, high))
+        if present and not idle(ranges):
+            yield member, region(item, ranges)
+
+
 def _boxes(store: Store, node: Hold, tensor: str, scope: Scope, depth: int) -> dict[Instance, tuple[Box, ...]]:
-    """The boxes that each instance of the Hold's memory keeps: the hull of what is touched, of each part apart where a
-    split of a deeper level lies around the Hold."""
-    width, siblings = scope.siblings.width(depth), scope.siblings
-    splits = [inner for _, inner in walk(node.body) if isinstance(inner, Spatial | Parallel | Pipeline)]
-    if any(siblings.position((inner.level, inner.axis)) < width for inner in splits):
-        pairs = touched(store, node.body, tensor, scope)
-    else:  # nothing inside tells the instance's own members apart, so that together they touch what each leaf names
-        leaves = [inner for _, inner in walk(node.body) if isinstance(inner, Compute | Collective)]
-        pairs = (pair for leaf in leaves for pair in touched(store, leaf, tensor, scope))
-    apart = [position for position in map(siblings.position, scope.split) if position >= width]
-    hulls: dict[tuple[Instance, tuple[int, ...]], Box] = {}
-    for member, box in pairs:
-        part = (member[:width], tuple(member[position] for position in apart))
-        hulls[part] = hull(hulls.get(part), box)
+    """The distinct boxes that each instance of the Hold's memory keeps: one, unless splits of a deeper level lie around the Hold."""
+    width = scope.siblings.width(depth)
     boxes: dict[Instance, tuple[Box, ...]] = {}
-    for (instance, _), box in sorted(hulls.items()):
-        if box not in boxes.get(instance, ()):
-            boxes[instance] = (*boxes.get(instance, ()), box)
+    for member, box in sorted(_kept(store, node, tensor, scope, depth)):
+        if box not in boxes.get(member[:width], ()):
+            boxes[member[:width]] = (*boxes.get(member[:width], ()), box)
     return boxes
 
 

@@ -111,10 +111,7 @@ class Store:
         return self.producers[tensor].scaled_by if tensor in self.producers else ""
 
     def reduced(self, op: Op) -> tuple[str, ...]:
-        """Dims that an op accumulates over; a scatter adds up all its rows."""
-        if op.kind is OpKind.SCATTER:
-            kept = {dim for name in op.outputs for dim in self.workload.tensors[name].dims}
-            return tuple(dim for dim in op.dims if dim not in kept)
+        """Dims that an op accumulates over."""
         return self.workload.reduced(op)
 
     def full(self, tensor: str) -> int:

@@ -354,7 +354,7 @@ def _group(line: _Line) -> tuple[str, ...]:
 
 
 def _collective(line: _Line, kind: CollectiveKind) -> tuple[_Arity, Make]:
-    tensors = []
+    tensors: list[str] = []
     while not line.sees("over") or not tensors:
         if line.sees("over"):
             raise _SyntaxFault("the name of a tensor", "'over'", f"write {kind} TENSOR ... over LEVEL.AXIS with ALGORITHM")

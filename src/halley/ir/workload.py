@@ -154,7 +154,7 @@ class Workload:
 
     def reduced(self, op: Op) -> tuple[str, ...]:
         """Dims that the op accumulates over: in its iteration space, in none of its outputs."""
-        if op.kind not in (OpKind.CONTRACT, OpKind.REDUCE):
+        if op.kind not in (OpKind.CONTRACT, OpKind.REDUCE, OpKind.SCATTER):
             return ()
         kept = {dim for name in op.outputs for dim in self.tensors[name].dims}
         return tuple(dim for dim in op.dims if dim not in kept)

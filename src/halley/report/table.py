@@ -9,13 +9,15 @@ Cell = str
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """``rows`` of text under ``head``; columns in ``right`` hold numbers, flush right; rows in ``strong`` stand out."""
+    """``rows`` of text under ``head``. Columns in ``right`` hold numbers; rows in ``strong`` stand out; columns in ``spare`` may be
+    left out where there is no room for them."""
 
     title: str
     head: tuple[Cell, ...]
     rows: tuple[tuple[Cell, ...], ...]
     right: frozenset[int] = field(default_factory=frozenset)
     strong: frozenset[int] = field(default_factory=frozenset)
+    spare: frozenset[int] = field(default_factory=frozenset)
 
     def __post_init__(self) -> None:
         for row in self.rows:

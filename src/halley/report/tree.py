@@ -58,7 +58,7 @@ def binding(cost: NodeCost) -> Resource:
     """The resource that sets the node's time; () if the work inside takes longer than any resource is busy."""
     if not cost.busy:
         return ()
-    resource, busy = max(cost.busy.items(), key=lambda item: float(item[1]))
+    resource, busy = max(cost.busy.items(), key=lambda item: (float(item[1]), item[0][0] == "engine"))
     return resource if float(busy) >= float(cost.work) else ()
 
 

@@ -128,7 +128,7 @@ class _Maker:
                 outer = (*(d for d in (*role.rows, *role.columns, *role.reduced) if d != last), last)
                 for via_shared in (True, False):
                     made = gemm_skeletons(
-                        self.workload, self.template, op, "", lambda t: inside, self._sizes(inside), outer, op.inputs,
+                        self.workload, self.template, op, "", lambda t, inside=inside: inside, self._sizes(inside), outer, op.inputs,
                         False, axes, None, via_shared, collectives,
                     )  # fmt: skip
                     kind = "" if via_shared else ", output past the shared buffer"
@@ -173,7 +173,7 @@ class _Maker:
             skeletons: list[Skeleton] = []
             for algorithm in self._algorithms(reduces):
                 stage = RowStage(self.workload, self.template, ops, long, frozenset(), algorithm, axes if reduces else ())
-                skeletons += chunked_skeletons(stage, lambda t: inside, self._sizes(inside), "v", self.row, (), None)
+                skeletons += chunked_skeletons(stage, lambda t, inside=inside: inside, self._sizes(inside), "v", self.row, (), None)
             yield self._frame("rows", split, (), (Stage("rows", tuple(op.name for op in ops), tuple(skeletons)),), (), reduces)
 
     def _row_slot(self, ranges: Ranges) -> Slot:

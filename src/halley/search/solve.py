@@ -53,6 +53,16 @@ class Choice:
         return self.frame.wrap(self.tiles, [skeleton.build(self.tiles) for skeleton in self.skeletons])
 
 
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A frame with its shared tiles: a lower bound, and one for each skeleton of each stage."""
+
+    bound: Values
+    frame: Frame
+    shared: dict[str, int]
+    floors: tuple[Values, ...]
+
+
 @dataclass(slots=True)
 class GroupSearch:
     """Search of one group. ``around`` puts the group's tree under the workload's outer Holds."""
@@ -76,41 +86,38 @@ class GroupSearch:
     def run(self) -> Frontier:
         """The proven frontier. On `Interrupted`, ``found`` has the best so far and ``open_bounds`` what was left."""
         candidates = [item for frame in self.frames for item in self._shared_choices(frame)]
-        candidates.sort(key=lambda item: tuple(item[0]))
-        for index, (bound, frame, shared) in enumerate(candidates):
-            if self.found.hopeless(bound[None, :])[0]:
+        candidates.sort(key=lambda item: tuple(item.bound))
+        for index, candidate in enumerate(candidates):
+            if self.found.hopeless(candidate.bound[None, :])[0]:
                 continue
             try:
                 self.tally.tick()
-                self._solve(frame, shared)
+                self._solve(candidate)
             except (Interrupted, KeyboardInterrupt):
-                self.open_bounds = [b for b, _, _ in candidates[index:] if not self.found.hopeless(b[None, :])[0]]
+                left = (item.bound for item in candidates[index:])
+                self.open_bounds = [bound for bound in left if not self.found.hopeless(bound[None, :])[0]]
                 raise
         return self.found
 
     # --- one frame with its shared tiles open -----------------------------------------------------------------------
 
-    def _shared_choices(self, frame: Frame) -> list[tuple[Values, Frame, dict[str, int]]]:
-        """(lower bound, frame, shared tiles) for each combination of shared tile sizes that may fit."""
+    def _shared_choices(self, frame: Frame) -> list[_Candidate]:
+        """A candidate for each combination of shared tile sizes that may fit."""
         self.tally.tick()
         grids = _grid(frame.shared, 0, len(frame.shared))
-        total: Values | None = None
-        for index, stage in enumerate(frame.stages):
-            best: Values | None = None
-            for skeleton in stage.skeletons:
-                bound = self._bound(frame, index, skeleton, grids, len(frame.shared), ())
-                best = bound if best is None else np.minimum(best, bound)
-            if best is None:
-                return []
-            total = best if total is None else total + best
-        if total is None:
-            return []
         combos = list(product(*(slot.sizes for slot in frame.shared)))
-        rows = np.broadcast_to(total, (len(combos), total.shape[1])) if len(total) == 1 else total
+        floors: list[Values] = []  # per stage: skeletons x combos x objectives
+        for index, stage in enumerate(frame.stages):
+            rows = [self._bound(frame, index, skeleton, grids, len(frame.shared)) for skeleton in stage.skeletons]
+            if not rows:
+                return []
+            floors.append(np.array([np.broadcast_to(row, (len(combos), row.shape[1])) for row in rows]))
+        total = sum((floor.min(axis=0) for floor in floors), np.zeros((len(combos), len(self.objectives))))
+        names = [slot.name for slot in frame.shared]
         return [
-            (row, frame, dict(zip((slot.name for slot in frame.shared), combo, strict=True)))
-            for row, combo in zip(rows, combos, strict=True)
-            if np.isfinite(row).all()
+            _Candidate(total[at], frame, dict(zip(names, combo, strict=True)), tuple(floor[:, at] for floor in floors))
+            for at, combo in enumerate(combos)
+            if np.isfinite(total[at]).all()
         ]
 
     def _bound(
@@ -120,7 +127,6 @@ class GroupSearch:
         skeleton: Skeleton,
         fixed: Mapping[str, Number],
         fixed_axes: int,
-        open_slots: Sequence[Slot],
     ) -> Values:
         """Lower bounds of one stage, one row per point of the fixed axes, its other slots relaxed; inf where nothing fits."""
         named = set(fixed)
@@ -141,13 +147,14 @@ class GroupSearch:
 
     # --- one frame with its shared tiles fixed ----------------------------------------------------------------------
 
-    def _solve(self, frame: Frame, shared: dict[str, int]) -> None:
+    def _solve(self, candidate: _Candidate) -> None:
         """Best of every stage, then their combinations."""
-        rest: list[Values] = [self._stage_floor(frame, index, shared) for index in range(len(frame.stages))]
+        frame, shared = candidate.frame, candidate.shared
+        rest: list[Values] = [floor.min(axis=0) for floor in candidate.floors]
         fronts: list[Frontier] = []
         for index, stage in enumerate(frame.stages):
             others = sum((rest[i] for i in range(len(rest)) if i != index), np.zeros(len(self.objectives)))
-            front = self._solve_stage(frame, index, stage, shared, others)
+            front = self._solve_stage(frame, index, stage, shared, candidate.floors[index], others)
             if not front.payloads:
                 return
             rest[index] = front.points.min(axis=0)
@@ -169,25 +176,24 @@ class GroupSearch:
             if fits(self.chip, estimate):
                 self.found.add(self._objective(estimate.time, estimate.energy), choice)
 
-    def _stage_floor(self, frame: Frame, index: int, shared: Mapping[str, int]) -> Values:
-        bounds = [self._bound(frame, index, s, shared, 0, ())[0] for s in frame.stages[index].skeletons]
-        return np.min(np.array(bounds), axis=0)
-
-    def _solve_stage(self, frame: Frame, index: int, stage: Stage, shared: Mapping[str, int], others: Values) -> Frontier:
+    def _solve_stage(
+        self, frame: Frame, index: int, stage: Stage, shared: Mapping[str, int], floors: Values, others: Values
+    ) -> Frontier:
         """Frontier of one stage with the shared tiles given; what cannot improve the group's frontier even with the least of the
-        other stages is left out."""
+        other stages is left out. ``floors`` bounds each skeleton."""
         front = Frontier(len(self.objectives))
-        work = []
-        for skeleton in stage.skeletons:
+        for position in np.lexsort(floors.T[::-1]):
+            skeleton = stage.skeletons[int(position)]
+            if self._hopeless(front, floors[position][None, :], others)[0]:
+                continue
             head, tail = _halves(skeleton.slots)
-            grid = _grid(head, 0, len(head))
-            bounds = self._bound(frame, index, skeleton, {**shared, **grid}, len(head), tail)
+            if head:
+                bounds = self._bound(frame, index, skeleton, {**shared, **_grid(head, 0, len(head))}, len(head))
+            else:
+                bounds = floors[position][None, :]
             combos = np.array(list(product(*(slot.sizes for slot in head))), dtype=np.float64).reshape(len(bounds), len(head))
             alive = ~self._hopeless(front, bounds, others)
-            work.append((bounds[alive], combos[alive], skeleton, head, tail))
-        work.sort(key=lambda item: tuple(item[0].min(axis=0)) if len(item[0]) else (np.inf,))
-        for bounds, combos, skeleton, head, tail in work:
-            self._descend(frame, index, skeleton, shared, bounds, combos, head, tail, front, others)
+            self._descend(frame, index, skeleton, shared, bounds[alive], combos[alive], head, tail, front, others)
         return front
 
     def _hopeless(self, front: Frontier, bounds: Values, others: Values) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -243,7 +249,7 @@ class GroupSearch:
         stubs[index] = node
         tree = self.around(frame.wrap(tiles, stubs))
         path = next(path for path, found in walk(tree) if found is node)
-        estimate = evaluate(self.workload, self.chip, tree, relaxed)
+        estimate = evaluate(self.workload, self.chip, tree, relaxed, only=path)
         time = estimate.nodes[path].time
         energy: Number = time * self.chip.static_power
         for event in estimate.events:

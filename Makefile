@@ -1,0 +1,52 @@
+# Needs make and Python >= 3.11. Everything else goes into .venv, which is made on first use and again when pyproject.toml changes.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
+# one thread per process: the tests run side by side, the benchmarks measure one core
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow lint bench docs-table clean
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+demo: $(VENV)/.core  ## a fused GEMM-Softmax, its plan, its certificate and its baselines
+	@$(ONE_THREAD) $(BIN)/halley demo
+
+test: lint  ## ruff, mypy and the tests, without the slow ones
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2
+
+test-slow: $(VENV)/.dev  ## only the slow tests (minutes)
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m slow
+
+lint: $(VENV)/.dev  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.dev  ## the benchmarks; writes benchmarks/latest.json
+	$(ONE_THREAD) $(BIN)/python -m benchmarks.run
+
+docs-table: $(VENV)/.dev  ## searches and writes docs/comparison.md; takes up again where it was stopped
+	$(ONE_THREAD) $(BIN)/python -m benchmarks.comparison
+
+clean:  ## removes what was built here
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find src tests benchmarks examples validation -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python: expected 3.11 or newer; got $$($(PYTHON) --version 2>&1); do make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+	  { rm -rf $(VENV); echo "venv: expected the modules venv and ensurepip; got none; install your system's python3-venv package" >&2; exit 1; }
+
+$(VENV)/.core: pyproject.toml | $(VENV)/bin/python
+	@echo "installing halley into $(VENV)"
+	@$(PIP) install -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
+	@echo "installing halley and its development tools into $(VENV)"
+	@$(PIP) install -e '.[dev]'
+	@touch $@ $(VENV)/.core

@@ -1,0 +1,35 @@
+"""``halley chips``: the chips that ship with Halley, and what is in them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from halley.cli import options
+from halley.cli.options import JsonOption
+from halley.io.chip_save import chip_document
+from halley.io.load import load_chip
+from halley.library import chip_names
+from halley.report.hardware import chip_list, chip_tables
+from halley.report.terminal import show
+
+
+def chips(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A chip's name, or a path to a chip file.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """List the chips, or show one with the source of each number.
+
+    Example: halley chips edge
+    """
+    shown = [load_chip(item) for item in ((name,) if name else chip_names())]
+    if json:
+        documents = [chip_document(chip) for chip in shown]
+        options.print_json(documents[0] if name else documents)
+    elif name:
+        console = options.output()
+        console.print(f"{shown[0].name}: {shown[0].description}", markup=False)
+        show(console, chip_tables(shown[0]))
+    else:
+        show(options.output(), [chip_list(shown)])

@@ -1,0 +1,89 @@
+"""Errors of the command line: what each becomes on stderr, and its exit code.
+
+0 solved, 1 bad input, 2 infeasible, 3 limit reached before the asked gap, 70 a fault of Halley's, 130 interrupted before any answer.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from halley.errors import HalleyError, InternalError
+
+USAGE = 1
+LIMIT = 3
+BROKEN = 70
+INTERRUPTED = 130
+
+
+class LimitReached(HalleyError):
+    """The limit came before any mapping, or before the gap that was asked for."""
+
+    exit_code = LIMIT
+
+
+class Cancelled(HalleyError):
+    """Ctrl-C before any answer."""
+
+    exit_code = INTERRUPTED
+
+
+class HalleyGroup(TyperGroup):
+    """The command group; every way to fail leaves clean lines on stderr and its exit code."""
+
+    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+        """Run the command and leave the process with its exit code."""
+        code = self._code(*args, **extra)
+        if standalone_mode:
+            sys.exit(code)
+        return code
+
+    def _code(self, *args: Any, **extra: Any) -> int:
+        try:
+            code = super().main(*args, standalone_mode=False, **extra)
+            return code if isinstance(code, int) else 0
+        except HalleyError as error:
+            return _tell(error)
+        except (KeyboardInterrupt, typer.Abort):
+            print("halley: interrupted", file=sys.stderr)
+            return INTERRUPTED
+        except BrokenPipeError:
+            # the reader has gone (`| head`); keep the interpreter from complaining about it at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        except Exception as error:
+            if callable(getattr(error, "format_message", None)):  # a usage error of the option parser
+                return _usage(error)
+            return _unexpected(error)
+
+
+def _tell(error: HalleyError) -> int:
+    for fault in error.faults:
+        print(f"halley: {fault}", file=sys.stderr)
+    if isinstance(error, InternalError):
+        _debug(error)
+    return error.exit_code
+
+
+def _usage(error: Any) -> int:
+    context = getattr(error, "ctx", None)
+    hint = f"; try '{context.command_path} --help'" if context is not None else ""
+    print(f"halley: {error.format_message()}{hint}", file=sys.stderr)
+    return USAGE
+
+
+def _unexpected(error: Exception) -> int:
+    text = " ".join(str(error).split())[:200]
+    print(f"halley: a fault of Halley's own, {type(error).__name__}: {text}; please report it, with what HALLEY_DEBUG=1 prints", file=sys.stderr)
+    _debug(error)
+    return BROKEN
+
+
+def _debug(error: Exception) -> None:
+    if os.environ.get("HALLEY_DEBUG"):
+        traceback.print_exception(error, file=sys.stderr)

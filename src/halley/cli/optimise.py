@@ -1,0 +1,112 @@
+"""``halley optimise``: the best mapping with its proof."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from halley.cli import options
+from halley.cli.errors import LIMIT
+from halley.cli.options import ChipOption, ForceOption, JsonOption, ObjectiveOption, TimeLimitOption
+from halley.cli.parameters import workload_from
+from halley.cli.solve import enough, solve
+from halley.errors import BadInput, Fault
+from halley.io.load import load_chip, load_problem
+from halley.io.result import result_document, save_result
+from halley.report.facts import plan_text, problem_text, result_tables, verdict
+from halley.report.terminal import show
+from halley.search.problem import Objective, Problem
+from halley.search.result import Result
+from halley.workloads import build
+
+DEFAULT_FILE = "result.json"
+
+
+def optimise(
+    context: typer.Context,
+    workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help="Kind of workload, its parameters as options; or a problem file (.yaml).")],
+    chip: ChipOption = None,
+    objective: ObjectiveOption = None,
+    front: Annotated[bool, typer.Option("--front", help="Also give the time-energy front.")] = False,
+    time_limit: TimeLimitOption = None,
+    gap: Annotated[str | None, typer.Option("--gap", help="Gap to the bound that is good enough after the limit, e.g. 0.01.", metavar="NUMBER")] = None,
+    baselines: Annotated[bool, typer.Option(help="Search the baselines too.")] = True,
+    out: Annotated[str | None, typer.Option("-o", "--output", help="Where to write the result.", metavar="FILE")] = None,
+    force: ForceOption = False,
+    save: Annotated[bool, typer.Option(help=f"Write the result, to {DEFAULT_FILE} unless -o says otherwise.")] = True,
+    json: JsonOption = False,
+) -> None:
+    """Find the best mapping of a workload on a chip, and prove it.
+
+    Example: halley optimise gemm-softmax --m 512 --n 1024 --k 64 --chip edge
+
+    --variant WORD keeps to one algorithm; without it all are tried. Exit codes: 0 solved, 1 bad input, 2 infeasible, 3 the limit
+    came before the asked gap, 130 interrupted before any answer.
+    """
+    remarks = options.remarks()
+    asked = options.seconds(time_limit)
+    if Path(workload).suffix in (".yaml", ".yml"):
+        problem, good = _from_file(workload, context.args, chip, objective, asked, front, baselines)
+        good = options.gap(gap, good)
+    else:
+        work = workload_from(workload, context.args, options.own_options(context))
+        fixed = any(word.partition("=")[0] == "--variant" for word in context.args)
+        machine = load_chip(options.needed_chip(chip))
+        problem = Problem(work, machine, options.objective(objective), asked, baselines, front, fixed)
+        good = options.gap(gap)
+    if save and out is not None and Path(out).exists() and not force:
+        # before the search, not after it
+        raise BadInput(Fault(out, "a new file", "a file that exists", "choose another name, or give --force to replace it"))
+    result = solve(problem, remarks)
+    if json:
+        options.print_json(result_document(result))
+    else:
+        report(options.output(), result)
+    if save:
+        _save(result, out, force, remarks)
+    if not enough(result, good):
+        remarks.print(Text(f"halley: {verdict(result.best.certificate, result.best.status)}"))
+        raise typer.Exit(LIMIT)
+
+
+def _from_file(
+    path: str, words: Sequence[str], chip: str | None, objective: str | None, limit: float | None, front: bool, baselines: bool
+) -> tuple[Problem, float]:
+    """The problem of a file and its gap; options given beside it count more."""
+    if words:
+        raise BadInput(Fault(path, "the workload's parameters in the file", f"{words[0]!r} beside it", "remove it, or name a kind of workload"))
+    file = load_problem(path)
+    work = build(file.workload, file.parameters)
+    problem = Problem(
+        work,
+        load_chip(chip) if chip is not None else file.chip,
+        options.objective(objective, Objective(file.objective)),
+        limit if limit is not None else file.limits.get("time_limit"),
+        baselines,
+        front,
+        "variant" in file.parameters,
+    )
+    return problem, file.gap
+
+
+def report(console: Console, result: Result) -> None:
+    """The whole result."""
+    problem = result.problem
+    console.print(Text(problem_text(problem.workload, problem.chip, problem.objective), style="bold"))
+    console.print(Text(plan_text(result.best)))
+    console.print(Text(verdict(result.best.certificate, result.best.status)))
+    show(console, result_tables(result))
+
+
+def _save(result: Result, out: str | None, force: bool, remarks: Console) -> None:
+    path = Path(out or DEFAULT_FILE)
+    if out is None and path.exists() and not force:
+        remarks.print(Text(f"not saved: {path} exists; -o FILE chooses another name, --force replaces it, --no-save says nothing"))
+        return
+    save_result(result, path, force)
+    remarks.print(Text(f"written to {path}; see 'halley show {path}' and 'halley check {path}'"))

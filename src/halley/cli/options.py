@@ -1,0 +1,82 @@
+"""Options that several commands share, and the reading of their values."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from halley.errors import BadInput, Fault, did_you_mean
+from halley.io.entries import WALL_TIME
+from halley.io.save import dumps
+from halley.search.problem import Objective
+from halley.units import parse
+
+FREE_FORM: dict[str, Any] = {"allow_extra_args": True, "ignore_unknown_options": True}
+"""For commands that take the parameters of a workload, which differ from kind to kind."""
+
+WorkloadArgument = Annotated[str, typer.Argument(metavar="WORKLOAD", help="Kind of workload; its parameters follow as options.")]
+ChipOption = Annotated[str | None, typer.Option("--chip", help="Name of a shipped chip, or a path to a chip file.", metavar="CHIP")]
+ObjectiveOption = Annotated[str | None, typer.Option("--objective", help="What to make small: time, energy or edp.", metavar="WORD")]
+TimeLimitOption = Annotated[str | None, typer.Option("--time-limit", help="Longest time of a search, e.g. 60s.", metavar="TIME")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON to stdout, all else to stderr.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace a file that exists.")]
+ResultArgument = Annotated[str, typer.Argument(metavar="FILE", help="A result file that 'halley optimise' wrote.")]
+
+
+def objective(text: str | None, default: Objective = Objective.TIME) -> Objective:
+    """Raises BadInput: no objective of that name."""
+    if text is None:
+        return default
+    words = [item.value for item in Objective]
+    if text not in words:
+        raise BadInput(Fault("--objective", "time, energy or edp", repr(text), did_you_mean(text, words)))
+    return Objective(text)
+
+
+def seconds(text: str | None, default: float | None = None) -> float | None:
+    """A time limit [s]. Raises UnitError: no time."""
+    return default if text is None else parse(text, WALL_TIME, where="--time-limit")
+
+
+def gap(text: str | None, default: float = 0.0) -> float:
+    """A relative gap. Raises BadInput: no number from 0 to below 1."""
+    if text is None:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < 1:
+        raise BadInput(Fault("--gap", "a number from 0 to below 1", repr(text), "write 0.01 for one per cent"))
+    return value
+
+
+def needed_chip(name: str | None) -> str:
+    """Raises BadInput: no chip was named."""
+    if name is None:
+        raise BadInput(Fault("--chip", "a chip", "nothing", "add for example '--chip edge'; 'halley chips' lists them"))
+    return name
+
+
+def output() -> Console:
+    """The console for answers."""
+    return Console(file=sys.stdout, highlight=False, soft_wrap=False)
+
+
+def remarks() -> Console:
+    """The console for everything else."""
+    return Console(file=sys.stderr, highlight=False)
+
+
+def print_json(content: object) -> None:
+    """One JSON document to stdout."""
+    sys.stdout.write(dumps(content))
+
+
+def own_options(context: typer.Context) -> tuple[str, ...]:
+    """The options of the command itself."""
+    return tuple(name for item in context.command.params for name in item.opts if name.startswith("--"))

@@ -1,0 +1,113 @@
+"""Chips as tables, each number with its source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from halley.ir.hardware import Chip, Link
+from halley.report.table import Table
+from halley.units import (
+    format_bytes,
+    format_energy,
+    format_energy_per_byte,
+    format_frequency,
+    format_power,
+    format_rate,
+    format_time,
+)
+
+Fact = tuple[str, str]
+"""Dotted path of a number in the chip's file, and the number with its unit."""
+
+
+def chip_list(chips: Sequence[Chip]) -> Table:
+    """One chip a row."""
+    rows = tuple((chip.name, _peak(chip), " > ".join(_level(chip, index) for index in range(len(chip.levels))), chip.description) for chip in chips)
+    return Table("Chips", ("name", "MACs/s", "levels", "description"), rows, frozenset({1}), spare=frozenset({3}))
+
+
+def chip_tables(chip: Chip) -> tuple[Table, ...]:
+    """Every number of the chip with its source; the sources are numbered and told below."""
+    facts = tuple(chip_facts(chip))
+    texts = list(dict.fromkeys(chip.sources[path] for path, _ in facts if path in chip.sources))
+    numbers = {text: f"[{index}]" for index, text in enumerate(texts, 1)}
+    rows = tuple((path, value, numbers.get(chip.sources.get(path, ""), "")) for path, value in facts)
+    return (
+        Table("Numbers", ("key", "value", "source"), rows, frozenset({1})),
+        Table("Sources", ("", ""), tuple((number, text) for text, number in numbers.items())),
+    )
+
+
+def chip_facts(chip: Chip) -> Iterator[Fact]:
+    """Every number of the chip, by its dotted path in a chip file."""
+    yield "static_power", format_power(chip.static_power)
+    for level in chip.levels:
+        for memory in level.memories:
+            at = f"levels.{level.name}.memories.{memory.name}"
+            yield f"{at}.capacity", format_bytes(memory.capacity)
+            yield f"{at}.read_bandwidth", format_rate(memory.read_bandwidth)
+            yield f"{at}.write_bandwidth", format_rate(memory.write_bandwidth)
+            yield f"{at}.latency", format_time(memory.latency)
+            yield f"{at}.read_energy", format_energy_per_byte(memory.read_energy)
+            yield f"{at}.write_energy", format_energy_per_byte(memory.write_energy)
+        if level.network is None:
+            continue
+        at = f"levels.{level.name}.network"
+        for axis in level.network.axes:
+            yield f"{at}.axes.{axis.name}.size", str(axis.size)
+            yield f"{at}.axes.{axis.name}.topology", axis.topology.value
+            yield from _link(f"{at}.axes.{axis.name}.link", axis.link)
+        if level.network.port is not None:
+            yield from _link(f"{at}.port", level.network.port)
+        yield f"{at}.multicast", str(level.network.multicast).lower()
+        yield f"{at}.reduction", str(level.network.reduction).lower()
+    yield from _engines(chip)
+
+
+def _link(at: str, link: Link) -> Iterator[Fact]:
+    yield f"{at}.bandwidth", format_rate(link.bandwidth)
+    yield f"{at}.latency", format_time(link.latency)
+    yield f"{at}.energy", format_energy_per_byte(link.energy)
+
+
+def _engines(chip: Chip) -> Iterator[Fact]:
+    if chip.matrix is not None:
+        at = "engines.matrix"
+        yield f"{at}.rows", str(chip.matrix.rows)
+        yield f"{at}.cols", str(chip.matrix.cols)
+        yield f"{at}.clock", format_frequency(chip.matrix.clock)
+        yield f"{at}.dataflow", chip.matrix.dataflow.value
+        yield f"{at}.prefetch", str(chip.matrix.prefetch).lower()
+        yield from ((f"{at}.rate.{dtype}", f"{rate:g}") for dtype, rate in chip.matrix.rate.items())
+        yield from ((f"{at}.energy.{dtype}", format_energy(energy)) for dtype, energy in chip.matrix.energy.items())
+    if chip.vector is not None:
+        at = "engines.vector"
+        yield f"{at}.lanes", str(chip.vector.lanes)
+        yield f"{at}.clock", format_frequency(chip.vector.clock)
+        yield from ((f"{at}.rate.{function}", f"{rate:g}") for function, rate in chip.vector.rate.items())
+        yield from ((f"{at}.energy.{function}", format_energy(energy)) for function, energy in chip.vector.energy.items())
+
+
+def facts_at(chip: Chip, prefixes: Iterable[str]) -> tuple[tuple[str, str, str], ...]:
+    """(path, number, source) of the numbers below the given paths, each once."""
+    wanted = tuple(dict.fromkeys(prefixes))
+    return tuple(
+        (path, value, chip.sources.get(path, "not stated"))
+        for path, value in chip_facts(chip)
+        if any(path == prefix or path.startswith(f"{prefix}.") for prefix in wanted)
+    )
+
+
+def _peak(chip: Chip) -> str:
+    if chip.matrix is None:
+        return "-"
+    members = 1
+    for level in chip.levels:
+        members *= level.count
+    return f"{members * chip.matrix.rows * chip.matrix.cols * chip.matrix.clock / 1e12:.4g} T"
+
+
+def _level(chip: Chip, index: int) -> str:
+    level = chip.levels[index]
+    size = " x ".join(str(axis.size) for axis in level.network.axes) if level.network else ""
+    return f"{level.name} ({size})" if size else level.name

@@ -1,0 +1,83 @@
+"""Tables for notebooks. All text is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+
+from halley.cost.estimate import Estimate
+from halley.report.facts import energy_table, plan_text, problem_text, result_tables, solution_tables, verdict
+from halley.io.result import resource_name
+from halley.report.table import Table, percent
+from halley.search.result import Result, Solution
+from halley.units import format_bytes, format_energy, format_time
+
+
+def table_html(table: Table) -> str:
+    """One table.
+
+    >>> table_html(Table("t", ("a",), (("<b>",),)))
+    '<table><caption>t</caption><thead><tr><th>a</th></tr></thead><tbody><tr><td>&lt;b&gt;</td></tr></tbody></table>'
+    """
+    head = "".join(f"<th>{escape(cell)}</th>" for cell in table.head)
+    body = "".join(_row(table, index) for index in range(len(table.rows)))
+    return f"<table><caption>{escape(table.title)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _row(table: Table, index: int) -> str:
+    cells = []
+    for position, cell in enumerate(table.rows[index]):
+        style = ' style="text-align:right"' if position in table.right else ""
+        # the indentation of a tree is its meaning
+        text = escape(cell)
+        spaces = len(text) - len(text.lstrip(" "))
+        text = "&nbsp;" * spaces + text.lstrip(" ").replace("\n", "<br>")
+        cells.append(f"<td{style}>{f'<b>{text}</b>' if index in table.strong else text}</td>")
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def result_html(result: Result) -> str:
+    """A result: what was asked, the verdict, and all its tables."""
+    problem = result.problem
+    head = f"<p><b>{escape(problem_text(problem.workload, problem.chip, problem.objective))}</b><br>{_about(result.best)}</p>"
+    return head + _tables(result_tables(result))
+
+
+def solution_html(solution: Solution) -> str:
+    """A plan on its own."""
+    return f"<p>{_about(solution)}</p>" + estimate_html(solution.estimate)
+
+
+def estimate_html(estimate: Estimate) -> str:
+    """An estimate without its plan: time, energy and its parts, busy resources, memories."""
+    time = float(estimate.time)
+    busy = sorted(((resource_name(name), float(value)) for name, value in estimate.busy.items()), key=lambda item: -item[1])
+    return _tables(
+        (
+            Table("Estimate", ("quantity", "value"), (("time", format_time(time)), ("energy", format_energy(float(estimate.energy))))),
+            Table("Busy", ("resource", "time", "share"), tuple((n, format_time(v), percent(v, time)) for n, v in busy), frozenset({1, 2})),
+            energy_table(estimate),
+            Table("Footprint", ("memory", "bytes"), tuple((m, format_bytes(float(v))) for m, v in estimate.footprint.items()), frozenset({1})),
+        )
+    )
+
+
+def _about(solution: Solution) -> str:
+    return f"{escape(plan_text(solution))}<br>{escape(verdict(solution.certificate, solution.status))}"
+
+
+def _tables(tables: Iterable[Table]) -> str:
+    return "".join(table_html(table) for table in tables)
+
+
+def _solution_repr(solution: Solution) -> str:
+    return solution_html(solution)
+
+
+def attach() -> None:
+    """Let notebooks show `Result`, `Solution` and `Estimate` as tables.
+
+    A registration: cost and search know nothing of reports. `Estimate` of a batch (arrays) keeps its plain form.
+    """
+    for kind, function in ((Result, result_html), (Solution, solution_html), (Estimate, estimate_html)):
+        kind._repr_html_ = function  # type: ignore[attr-defined]

@@ -1,0 +1,37 @@
+"""Tables to the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich import box
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from halley.report.table import Table
+
+
+def show(console: Console, tables: Iterable[Table]) -> None:
+    """Print the tables, each under its title. Text is never read as markup."""
+    for table in tables:
+        console.print()
+        console.print(Text(table.title, style="bold"))
+        every = range(len(table.head))
+        made = rich_table(table, every)
+        if console.measure(made).maximum > console.width and table.spare:
+            made = rich_table(table, [column for column in every if column not in table.spare])
+        console.print(made)
+
+
+def rich_table(table: Table, columns: Iterable[int]) -> RichTable:
+    """The table for rich: numbers are never wrapped, words are."""
+    shown = tuple(columns)
+    headed = any(table.head)
+    made = RichTable(box=box.SIMPLE_HEAD if headed else None, show_header=headed, padding=(0, 1, 0, 0), show_edge=False)
+    for column in shown:
+        right = column in table.right
+        made.add_column(Text(table.head[column], style="dim"), justify="right" if right else "left", no_wrap=right, overflow="fold")
+    for index, row in enumerate(table.rows):
+        made.add_row(*(Text(row[column]) for column in shown), style="bold" if index in table.strong else None)
+    return made

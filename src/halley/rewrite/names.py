@@ -1,0 +1,158 @@
+"""The first check of a tree: everything that it names exists, every number makes sense, every op stands there once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import Any, assert_never
+
+from halley.errors import Fault, did_you_mean
+from halley.ir.hardware import Chip
+from halley.ir.mapping import (
+    Collective,
+    Compute,
+    Hold,
+    Node,
+    Overlap,
+    Parallel,
+    Pipeline,
+    Sequence,
+    Spatial,
+    Temporal,
+    walk,
+)
+from halley.ir.workload import OpKind, Workload
+
+
+def name_faults(tree: Node, workload: Workload, chip: Chip) -> Iterator[Fault]:
+    """Faults that need no more than a look at each node."""
+    seen = Counter(node.op for _, node in walk(tree) if isinstance(node, Compute))
+    for _, node in walk(tree):
+        yield from _node_faults(node, workload, chip)
+    ops = {op.name for op in workload.ops}
+    for name, count in seen.items():
+        if count > 1 and name in ops:
+            yield Fault(f"compute {name}", "one compute per op", f"{count}", "keep one")
+    for name in (op.name for op in workload.ops):
+        if name not in seen:
+            yield Fault(f"compute {name}", "every op of the workload once", "none", f"add 'compute {name}'")
+
+
+def _node_faults(node: Node, workload: Workload, chip: Chip) -> Iterator[Fault]:
+    match node:
+        case Temporal():
+            yield from _loop(f"for {node.dim} by {node.tile}", node.dim, node.tile, workload)
+        case Spatial():
+            where = f"spread {node.dim} by {node.tile}"
+            yield from _loop(where, node.dim, node.tile, workload)
+            yield from _place(where, node.level, node.axis, chip)
+        case Hold():
+            yield from _hold(node, workload, chip)
+        case Collective():
+            where = f"{node.kind} {' '.join(node.tensors)}"
+            yield from _place(where, node.level, node.axis, chip)
+            yield from _known(where, "tensor", node.tensors, workload.tensors)
+            yield from _known(where, "dim", [node.dim] if node.dim else [], workload.dims)
+            yield from _distinct(where, node.tensors)
+        case Compute():
+            yield from _known(f"compute {node.op}", "op", [node.op], [op.name for op in workload.ops])
+        case Sequence() | Overlap():
+            if not node.children:
+                yield Fault(type(node).__name__.lower(), "at least one child", "none", "remove it")
+            if isinstance(node, Overlap):
+                yield from _dependent("overlap", node, workload)
+        case Parallel():
+            where = f"parallel over {node.level}.{node.axis}"
+            yield from _place(where, node.level, node.axis, chip)
+            yield from _dependent(where, node, workload)
+        case Pipeline():
+            where = f"pipeline {node.dim} by {node.tile}"
+            yield from _loop(where, node.dim, node.tile, workload)
+            yield from _place(where, node.level, node.axis, chip)
+        case _:
+            assert_never(node)
+
+
+def _known(where: str, what: str, names: Iterable[str], known: Iterable[str]) -> Iterator[Fault]:
+    options = list(known)
+    for name in names:
+        if name not in options:
+            yield Fault(where, f"a {what} that exists", repr(name), did_you_mean(name, options))
+
+
+def _distinct(where: str, names: tuple[str, ...]) -> Iterator[Fault]:
+    if not names:
+        yield Fault(where, "at least one tensor", "none", "name one, or remove the node")
+    for name, count in Counter(names).items():
+        if count > 1:
+            yield Fault(where, "each tensor once", f"{name} {count} times", "name it once")
+
+
+def _loop(where: str, dim: str, tile: Any, workload: Workload) -> Iterator[Fault]:
+    yield from _known(where, "dim", [dim], workload.dims)
+    if not _is_whole(tile):
+        yield Fault(where, "a tile that is a whole number of at least 1", repr(tile))
+
+
+def _is_whole(value: Any) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, bool) and not getattr(value, "shape", ()) and int(value) >= 1
+
+
+def _place(where: str, level: str, axis: str, chip: Chip) -> Iterator[Fault]:
+    levels = {item.name: item for item in chip.levels}
+    if level not in levels:
+        yield Fault(where, f"a level of {chip.name}", repr(level), did_you_mean(level, levels))
+        return
+    network = levels[level].network
+    axes = [item.name for item in network.axes] if network else []
+    if axis not in axes:
+        remedy = did_you_mean(axis, axes) if axes else "the level has no axes"
+        yield Fault(where, f"an axis of {level}", repr(axis), remedy)
+
+
+def _hold(node: Hold, workload: Workload, chip: Chip) -> Iterator[Fault]:
+    where = f"hold {node.memory}"
+    yield from _known(where, "memory", [node.memory], [memory.name for memory in chip.memories])
+    yield from _known(where, "tensor", node.names, workload.tensors)
+    yield from _distinct(where, node.names)
+    if node.buffers not in (1, 2):
+        yield Fault(where, "1 or 2 buffers", repr(node.buffers), "2 buffers prefetch; more would hide no more")
+    for group in node.tensors:
+        for before, after in pairwise(group):
+            yield from _in_place(f"{where}: {'|'.join(group)}", before, after, workload)
+
+
+def _in_place(where: str, before: str, after: str, workload: Workload) -> Iterator[Fault]:
+    """``after`` may overwrite ``before`` only if each of its elements is made from the one in its place."""
+    tensors, op = workload.tensors, workload.producer(after)
+    if before not in tensors or after not in tensors:
+        return
+    if op is None or op.kind is not OpKind.MAP or before not in op.inputs or tensors[before].dims != tensors[after].dims:
+        got = f"the result of {op.name}, a {op.kind} of {' '.join(op.inputs)}" if op else "an input of the workload"
+        yield Fault(where, f"{after} to be a map of {before} over the same dims", got, f"give {after} a buffer of its own")
+
+
+def _dependent(where: str, node: Overlap | Parallel, workload: Workload) -> Iterator[Fault]:
+    """Children at work at once neither read nor combine what another makes."""
+    makes, uses = zip(*(_makes_and_uses(child, workload) for child in node.children), strict=True) if node.children else ((), ())
+    for index, made in enumerate(makes):
+        for other, used in enumerate(uses):
+            shared = sorted(made & used)
+            if index != other and shared:
+                got = f"child {other + 1} uses {shared[0]} of child {index + 1}"
+                yield Fault(where, "independent children", got, "use sequence or pipeline")
+
+
+def _makes_and_uses(tree: Node, workload: Workload) -> tuple[set[str], set[str]]:
+    ops = {op.name: op for op in workload.ops}
+    makes: set[str] = set()
+    uses: set[str] = set()
+    for _, node in walk(tree):
+        if isinstance(node, Compute) and node.op in ops:
+            op = ops[node.op]
+            makes.update(op.outputs)
+            uses.update(op.inputs, (op.scaled_by,) if op.scaled_by else ())
+        elif isinstance(node, Collective):
+            uses.update(node.tensors)
+    return makes, uses

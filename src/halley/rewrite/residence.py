@@ -1,0 +1,197 @@
+"""Where tensors are while a tree runs: the open Holds, and what each has of each tensor on which members."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from halley.errors import Fault
+from halley.ir.algorithms import ALGORITHMS
+from halley.ir.mapping import Collective, CollectiveKind, Hold
+from halley.ir.network import algorithms
+from halley.ir.placement import Partial, Placement, Replicate, Shard, Single
+from halley.ir.workload import Op, OpKind, Workload
+from halley.rewrite.layout import AxisKey, Chain, Cut, Interval, restrict
+from halley.rewrite.scopes import Path, Scope
+
+ADDING = ("", "sum", "mean")
+"""Monoids whose parts a network can add on the way up."""
+STATES = ("softmax", "welford")
+"""Monoids with a state whose parts cannot be put back later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A collective that a tree lacks: ``before`` the node there (or at the end of its body, for a drain), after ``setter``."""
+
+    node: Collective
+    setter: Path
+    before: Path
+    at_end: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A broken rule, and the collective that would mend it, if one would."""
+
+    fault: Fault
+    missing: Missing | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the members have of a tensor in one Hold.
+
+    ``chains``: per dim the cuttings that all apply. ``partial``: the monoid per axis whose members have parts. ``active``: the
+    members that have it, on axes where not all do; ``single``: axes where a collective left it on the first. ``filled``: each
+    member has just what it reads. ``loops``: the repeating loops around the ``setter``, the node that last changed it.
+    ``relative``: the running maximum that it is relative to, and which version of it.
+    """
+
+    setter: Path
+    loops: frozenset[Path]
+    chains: Mapping[str, tuple[Chain, ...]] = field(default_factory=dict)
+    partial: Mapping[AxisKey, str] = field(default_factory=dict)
+    active: Mapping[AxisKey, Interval] = field(default_factory=dict)
+    single: frozenset[AxisKey] = frozenset()
+    filled: bool = False
+    relative: tuple[str, int] | None = None
+
+    def placement(self, key: AxisKey) -> Placement:
+        if key in self.partial:
+            return Partial(self.partial[key])
+        if key in self.single:
+            return Single()
+        for dim, chains in self.chains.items():
+            if any(cut.axis == key for chain in chains for cut in chain):
+                return Shard(dim)
+        return Replicate()
+
+    def seen_from(self, axes: frozenset[AxisKey], setter: Path, scope: Scope) -> Held:
+        """The same after it moved, through the node ``setter``, to a memory that lies inside these axes only."""
+        return replace(
+            self,
+            setter=setter,
+            loops=repeating(scope),
+            chains={dim: tuple(restrict(chain, axes) for chain in chains) for dim, chains in self.chains.items()},
+            partial={key: monoid for key, monoid in self.partial.items() if key in axes},
+            active={key: members for key, members in self.active.items() if key in axes},
+            single=self.single & axes,
+        )
+
+
+@dataclass(slots=True)
+class Residence:
+    """An open Hold. ``axes``: those of its memory's level and of the levels further out. ``lost``: tensors that another of
+    their group has overwritten, with its name."""
+
+    node: Hold
+    path: Path
+    scope: Scope
+    depth: int
+    axes: frozenset[AxisKey]
+    held: dict[str, Held] = field(default_factory=dict)
+    lost: dict[str, str] = field(default_factory=dict)
+
+    def put(self, name: str, held: Held) -> None:
+        """The tensor is there now, in the place of the others of its group."""
+        self.held[name] = held
+        self.lost.pop(name, None)
+        group = next(group for group in self.node.tensors if name in group)
+        for other in group:
+            if other != name and other in self.held:
+                del self.held[other]
+                self.lost[other] = name
+
+
+def repeating(scope: Scope) -> frozenset[Path]:
+    """The loops around a node that run more than once."""
+    return frozenset(loop.path for loop in scope.loops if loop.repeats)
+
+
+def reduced_dims(workload: Workload, op: Op) -> tuple[str, ...]:
+    """Dims that an op accumulates over; a scatter adds up all its rows."""
+    if op.kind is OpKind.SCATTER:
+        kept = {dim for name in op.outputs for dim in workload.tensors[name].dims}
+        return tuple(dim for dim in op.dims if dim not in kept)
+    return workload.reduced(op)
+
+
+def is_stateful(op: Op) -> bool:
+    """The op carries a state whose parts cannot simply be put back later."""
+    return bool(op.scaled_by) or op.monoid in STATES
+
+
+def network_adds(scope: Scope, key: AxisKey, op: Op) -> bool:
+    """The level's network adds the op's parts on the way up."""
+    network = scope.chip.level(key[0]).network
+    monoid = op.monoid if op.kind is OpKind.REDUCE else "sum"
+    return network is not None and network.reduction and monoid in ADDING and not is_stateful(op)
+
+
+def written(workload: Workload, scope: Scope, op: Op, name: str, axes: frozenset[AxisKey], setter: Path) -> Held:
+    """What an op leaves in a memory inside ``axes``."""
+    dims, reduced = workload.tensors[name].dims, reduced_dims(workload, op)
+    partial: dict[AxisKey, str] = {}
+    active = {key: members for key, members in scope.shares.items() if key in axes}
+    for key, split in scope.split.items():
+        if key not in axes or scope.size(key) == 1:
+            continue
+        first, _ = scope.share(key)
+        if split.dim in reduced:
+            partial[key] = op.monoid or "sum"
+        elif split.dim not in dims and split.least < scope.size(key):
+            active[key] = (first, first + split.least)
+    chains = {dim: (restrict(scope.chain(dim), axes),) for dim in dims}
+    return Held(setter, repeating(scope), chains, partial, active)
+
+
+def combined(node: Collective, held: Held, scope: Scope, path: Path) -> Held:
+    """What a collective leaves."""
+    key = (node.level, node.axis)
+    first, stop = scope.share(key)
+    partial = {axis: monoid for axis, monoid in held.partial.items() if axis != key}
+    gathered = {dim: tuple(restrict(c, _axes(c) - {key}) for c in chains) for dim, chains in held.chains.items()}
+    after = replace(held, setter=path, loops=repeating(scope), partial=partial)
+    everywhere = {**held.active, key: (first, stop)}
+    one = {**held.active, key: (first, first + 1)}
+    match node.kind:
+        case CollectiveKind.ALL_REDUCE | CollectiveKind.ALL_GATHER | CollectiveKind.BROADCAST:
+            return replace(after, chains=gathered, active=everywhere, single=held.single - {key})
+        case CollectiveKind.REDUCE | CollectiveKind.GATHER:
+            return replace(after, chains=gathered, active=one, single=held.single | {key})
+        case CollectiveKind.REDUCE_SCATTER | CollectiveKind.SCATTER | CollectiveKind.ALL_TO_ALL:
+            shards = even_chain(scope, key, node.dim)
+            chains = {**gathered, node.dim: (*gathered.get(node.dim, ()), shards)}
+            return replace(after, chains=chains, active=everywhere, single=held.single - {key}, filled=False)
+        case _:  # a shift adds the neighbour's block to a member's own
+            return after
+
+
+def even_chain(scope: Scope, key: AxisKey, dim: str) -> Chain:
+    """The cutting of a dim into even shards, one per member of the axis."""
+    return (*scope.chain(dim), Cut(0, key, scope.share(key)[0], scope.size(key)))
+
+
+def _axes(chain: Chain) -> set[AxisKey]:
+    return {cut.axis for cut in chain if cut.axis is not None}
+
+
+def collective_text(node: Collective) -> str:
+    to = f" to {node.dim}" if node.dim else ""
+    return f"{node.kind} {' '.join(node.tensors)} over {node.level}.{node.axis}{to} with {node.algorithm}"
+
+
+def proposal(kind: CollectiveKind, tensors: tuple[str, ...], key: AxisKey, dim: str, scope: Scope) -> Collective | None:
+    """The collective with the first algorithm that serves it; None if none does."""
+    fitting = algorithms(kind, scope.topology(key), scope.size(key))
+    return Collective(kind, tensors, *key, fitting[0], dim) if fitting else None
+
+
+def unfit(node: Collective, scope: Scope) -> tuple[str, str] | None:
+    """(expected, got) where the node's algorithm does not exist or does not serve it."""
+    key = (node.level, node.axis)
+    algorithm = ALGORITHMS.get(node.algorithm)
+    if algorithm is None:
+        return "a known algorithm", repr(node.algorithm)
+    return algorithm.misfit(node.kind, scope.topology(key), scope.size(key))

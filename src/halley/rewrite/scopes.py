@@ -1,0 +1,148 @@
+"""What each node of a tree sees: the cuts of every dim, the loops around it, the axes that are split or divided into shares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from halley.errors import Fault
+from halley.ir.hardware import Chip, Topology
+from halley.ir.mapping import Node, Parallel, Pipeline, Spatial, Temporal, children
+from halley.rewrite.layout import AxisKey, Chain, Cut, Interval, extents_after
+
+Path: TypeAlias = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A loop in time. ``path`` is where it stands; ``repeats``: it has more than one iteration."""
+
+    path: Path
+    dim: str
+    repeats: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """An axis that is split over a dim: ``least`` to ``most`` of its members have work."""
+
+    dim: str
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """``extents``: the sizes that a member's range of each dim can have. ``shares``: (first, stop) members of an axis that a
+    `Parallel` or `Pipeline` leaves."""
+
+    chip: Chip
+    extents: Mapping[str, frozenset[int]]
+    chains: Mapping[str, Chain] = field(default_factory=dict)
+    split: Mapping[AxisKey, Split] = field(default_factory=dict)
+    shares: Mapping[AxisKey, Interval] = field(default_factory=dict)
+    loops: tuple[Loop, ...] = ()
+
+    def chain(self, dim: str) -> Chain:
+        return self.chains.get(dim, ())
+
+    def share(self, key: AxisKey) -> Interval:
+        """The members [first, stop) of the axis that are there."""
+        return self.shares.get(key, (0, self.chip.axis(*key).size))
+
+    def size(self, key: AxisKey) -> int:
+        first, stop = self.share(key)
+        return stop - first
+
+    def topology(self, key: AxisKey) -> Topology:
+        """Part of a ring lacks the link that closes it."""
+        axis = self.chip.axis(*key)
+        return Topology.LINE if axis.topology is Topology.RING and self.size(key) < axis.size else axis.topology
+
+    def active(self, key: AxisKey) -> Interval:
+        """The members of the axis that can have work here."""
+        first, stop = self.share(key)
+        return (first, first + self.split[key].most) if key in self.split else (first, stop)
+
+    def loop(self, path: Path, dim: str, tile: int) -> Scope:
+        """Inside a loop in time."""
+        repeats = max(self.extents[dim]) > tile
+        loops = (*self.loops, Loop(path, dim, repeats))
+        return replace(self, loops=loops) if not repeats else replace(self._cut(dim, Cut(tile)), loops=loops)
+
+    def spread(self, node: Spatial) -> Scope:
+        """Inside a split. One that has a single member to give to cuts nothing."""
+        key, dim = (node.level, node.axis), node.dim
+        parts = [-(-extent // node.tile) for extent in self.extents[dim]]
+        inside = replace(self, split={**self.split, key: Split(dim, min(parts), max(parts))})
+        if self.size(key) == 1:
+            return inside
+        return inside._cut(dim, Cut(min(node.tile, max(self.extents[dim])), key, self.share(key)[0]))
+
+    def divide(self, key: AxisKey, shares: tuple[int, ...], index: int) -> Scope:
+        """Inside child ``index`` of a `Parallel` or `Pipeline`."""
+        first = self.share(key)[0] + sum(shares[:index])
+        return replace(self, shares={**self.shares, key: (first, first + shares[index])})
+
+    def _cut(self, dim: str, cut: Cut) -> Scope:
+        chains = {**self.chains, dim: (*self.chain(dim), cut)}
+        return replace(self, chains=chains, extents={**self.extents, dim: extents_after(self.extents[dim], cut)})
+
+
+def scopes(tree: Node, chip: Chip, dims: Mapping[str, int], faults: list[Fault]) -> dict[Path, Scope]:
+    """The scope of every node, and into ``faults`` each split that does not fit its axis. Names in the tree must be known."""
+    found: dict[Path, Scope] = {}
+    todo: list[tuple[Path, Node, Scope]] = [((), tree, Scope(chip, {dim: frozenset({extent}) for dim, extent in dims.items()}))]
+    while todo:
+        path, node, scope = todo.pop()
+        found[path] = scope
+        inner = list(_inside(node, path, scope, faults))
+        todo.extend(reversed([((*path, i), child, inner[i]) for i, child in enumerate(children(node))]))
+    return found
+
+
+def _inside(node: Node, path: Path, scope: Scope, faults: list[Fault]) -> Iterator[Scope]:
+    """The scope of each child."""
+    match node:
+        case Temporal():
+            yield scope.loop(path, node.dim, node.tile)
+        case Spatial():
+            fault = _misfit(node, scope)
+            if fault:
+                faults.append(fault)
+            yield scope if fault else scope.spread(node)
+        case Parallel() | Pipeline():
+            fault = _bad_shares(node, scope)
+            if fault:
+                faults.append(fault)
+            for index in range(len(node.children)):
+                inner = scope if fault else scope.divide((node.level, node.axis), node.shares, index)
+                yield inner.loop(path, node.dim, node.tile) if isinstance(node, Pipeline) else inner
+        case _:
+            yield from (scope for _ in children(node))
+
+
+def _misfit(node: Spatial, scope: Scope) -> Fault | None:
+    key = (node.level, node.axis)
+    where = f"spread {node.dim} by {node.tile} over {node.level}.{node.axis}"
+    if key in scope.split:
+        other = scope.split[key].dim
+        return Fault(where, f"an axis that is not split yet (it splits {other})", "a second split", "use another axis")
+    extent, size = max(scope.extents[node.dim]), scope.size(key)
+    parts = -(-extent // node.tile)
+    if parts > size:
+        return Fault(where, f"at most {size} parts", str(parts), f"use a tile of at least {-(-extent // size)}")
+    return None
+
+
+def _bad_shares(node: Parallel | Pipeline, scope: Scope) -> Fault | None:
+    key = (node.level, node.axis)
+    where = f"{'parallel' if isinstance(node, Parallel) else 'pipeline'} over {node.level}.{node.axis}"
+    if key in scope.split:
+        return Fault(where, "an axis that is not split yet", f"a split of {scope.split[key].dim}", "use another axis")
+    size, shares = scope.size(key), node.shares
+    if len(shares) != len(node.children) or min(shares, default=0) < 1 or sum(shares) > size:
+        expected = f"{len(node.children)} shares of at least 1 that sum to at most {size}"
+        return Fault(where, expected, " ".join(map(str, shares)) or "none", "change the shares")
+    return None
