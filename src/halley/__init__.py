@@ -1,1 +1,108 @@
-"""Halley predicts and optimises how workloads run on accelerators, and proves it."""
+"""Halley predicts and optimises how workloads run on accelerators, and proves it.
+
+    import halley
+
+    work = halley.build("gemm-softmax", {"m": 512, "n": 1024, "k": 64})
+    result = halley.optimise(halley.Problem(work, halley.load_chip("edge")))
+    print(halley.to_text(result.best.plan), result.best.estimate.time)
+
+The names below are the public ones; each is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from halley.cost.estimate import Estimate
+    from halley.cost.evaluate import evaluate
+    from halley.errors import BadInput, HalleyError, IllegalMapping, Infeasible, InternalError, UnitError
+    from halley.execute.interpreter import Execution, random_inputs, run
+    from halley.io.load import load_chip, load_problem
+    from halley.io.result import load_result, save_result
+    from halley.ir.hardware import Chip
+    from halley.ir.text import parse, to_text
+    from halley.ir.workload import Op, OpKind, Tensor, Workload
+    from halley.library import chip_names
+    from halley.report.html import result_html
+    from halley.rewrite.legality import check
+    from halley.search.optimise import optimise
+    from halley.search.problem import Objective, Problem
+    from halley.search.result import Certificate, Point, Result, Solution, Status
+    from halley.workloads import build, shapes, variants
+
+_HOME = {
+    "halley.cost.estimate": ("Estimate",),
+    "halley.cost.evaluate": ("evaluate",),
+    "halley.errors": ("BadInput", "HalleyError", "IllegalMapping", "Infeasible", "InternalError", "UnitError"),
+    "halley.execute.interpreter": ("Execution", "random_inputs", "run"),
+    "halley.io.load": ("load_chip", "load_problem"),
+    "halley.io.result": ("load_result", "save_result"),
+    "halley.ir.hardware": ("Chip",),
+    "halley.ir.text": ("parse", "to_text"),
+    "halley.ir.workload": ("Op", "OpKind", "Tensor", "Workload"),
+    "halley.library": ("chip_names",),
+    "halley.report.html": ("result_html",),
+    "halley.rewrite.legality": ("check",),
+    "halley.search.optimise": ("optimise",),
+    "halley.search.problem": ("Objective", "Problem"),
+    "halley.search.result": ("Certificate", "Point", "Result", "Solution", "Status"),
+    "halley.workloads": ("build", "shapes", "variants"),
+}
+"""Public names by the module that defines them."""
+
+_MODULE = {name: module for module, names in _HOME.items() for name in names}
+
+__all__ = [
+    "BadInput",
+    "Certificate",
+    "Chip",
+    "Estimate",
+    "Execution",
+    "HalleyError",
+    "IllegalMapping",
+    "Infeasible",
+    "InternalError",
+    "Objective",
+    "Op",
+    "OpKind",
+    "Point",
+    "Problem",
+    "Result",
+    "Solution",
+    "Status",
+    "Tensor",
+    "UnitError",
+    "Workload",
+    "build",
+    "check",
+    "chip_names",
+    "evaluate",
+    "load_chip",
+    "load_problem",
+    "load_result",
+    "optimise",
+    "parse",
+    "random_inputs",
+    "result_html",
+    "run",
+    "save_result",
+    "shapes",
+    "to_text",
+    "variants",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("halley.io.result").halley_version()
+    if name not in _MODULE:
+        raise AttributeError(f"module 'halley' has no attribute {name!r}")
+    value = getattr(import_module(_MODULE[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "__version__"})

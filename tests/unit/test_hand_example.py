@@ -86,7 +86,7 @@ def column(table: str, key: str, value: str) -> dict[object, float]:
 
 
 def test_the_page_has_every_table() -> None:
-    assert len(TABLES) == 10
+    assert len(TABLES) == 9
     assert all(rows for rows in TABLES.values())
 
 

@@ -226,4 +226,4 @@ def _lower(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name.lower() for name in names)
 
 
-__all__ = ["DTYPE", "OP", "WORD", "clock", "from_timeloop", "machine", "workload"]
+__all__ = ["CHIPS", "DTYPE", "HERE", "OP", "WORD", "clock", "from_timeloop", "machine", "workload"]

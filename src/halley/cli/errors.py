@@ -73,7 +73,7 @@ def _tell(error: HalleyError) -> int:
 def _usage(error: Any) -> int:
     context = getattr(error, "ctx", None)
     hint = f"; try '{context.command_path} --help'" if context is not None else ""
-    print(f"halley: {error.format_message()}{hint}", file=sys.stderr)
+    print(f"halley: {error.format_message().rstrip('.')}{hint}", file=sys.stderr)
     return USAGE
 
 

@@ -63,12 +63,14 @@ def optimise(
         # before the search, not after it
         raise BadInput(Fault(out, "a new file", "a file that exists", "choose another name, or give --force to replace it"))
     result = solve(problem, remarks)
+    # saved first: a reader that leaves early (`| head`) does not lose the answer
+    saved = _save(result, out, force) if save else ""
     if json:
         options.print_json(result_document(result))
     else:
         report(options.output(), result)
-    if save:
-        _save(result, out, force, remarks)
+    if saved:
+        remarks.print(Text(saved))
     if not enough(result, good):
         remarks.print(Text(f"halley: {verdict(result.best.certificate, result.best.status)}"))
         raise typer.Exit(LIMIT)
@@ -103,10 +105,10 @@ def report(console: Console, result: Result) -> None:
     show(console, result_tables(result))
 
 
-def _save(result: Result, out: str | None, force: bool, remarks: Console) -> None:
+def _save(result: Result, out: str | None, force: bool) -> str:
+    """Write the result; what to say about it."""
     path = Path(out or DEFAULT_FILE)
     if out is None and path.exists() and not force:
-        remarks.print(Text(f"not saved: {path} exists; -o FILE chooses another name, --force replaces it, --no-save says nothing"))
-        return
+        return f"not saved: {path} exists; -o FILE chooses another name, --force replaces it, --no-save is silent"
     save_result(result, path, force)
-    remarks.print(Text(f"written to {path}; see 'halley show {path}' and 'halley check {path}'"))
+    return f"written to {path}; see 'halley show {path}' and 'halley check {path}'"

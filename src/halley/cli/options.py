@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from halley.errors import BadInput, Fault, did_you_mean
-from halley.io.entries import WALL_TIME
 from halley.io.save import dumps
 from halley.search.problem import Objective
-from halley.units import parse
+from halley.units import SECONDS, parse
+
+WALL_TIME = replace(SECONDS, example="60 s", per_cycle={})
+"""The time of a search; no clock counts it."""
 
 FREE_FORM: dict[str, Any] = {"allow_extra_args": True, "ignore_unknown_options": True}
 """For commands that take the parameters of a workload, which differ from kind to kind."""
@@ -62,9 +65,16 @@ def needed_chip(name: str | None) -> str:
     return name
 
 
+class Output(Console):
+    """A console whose reader may leave early: that is no fault, and no exit code of bad input."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def output() -> Console:
     """The console for answers."""
-    return Console(file=sys.stdout, highlight=False, soft_wrap=False)
+    return Output(file=sys.stdout, highlight=False)
 
 
 def remarks() -> Console:

@@ -129,12 +129,16 @@ def _operand(counter: Counter, scope: Scope, name: str, leaf: Leaf) -> Iterator[
     hold = scope.holds[name]
     tensor = counter.workload.tensors[name]
 
-    def count(depth: int, critical: bool) -> Number:
+    def boxes(each: Axes, depth: int, critical: bool) -> Number:
         first = counter.upto(depth) if critical else frozenset()
-        each = counter.asking(depth, counter.leaf_depth)
         return counter.boxes(tensor.dims, scope, scope.loops, each, first, leaf) * tensor.word
 
-    yield Access(scope.path, hold.memory, name, "operand", True, count(hold.depth, False), count(hold.depth, True))
+    def count(depth: int, critical: bool) -> Number:
+        return boxes(counter.upto(depth), depth, critical)
+
+    asking = counter.asking(hold.depth, counter.leaf_depth)
+    total, critical = (boxes(asking, hold.depth, only_first) for only_first in (False, True))
+    yield Access(scope.path, hold.memory, name, "operand", True, total, critical)
     yield from _passages(counter, scope, hold.depth, True, count)
 
 
@@ -221,10 +225,12 @@ def rescale(
         hold, word = scope.holds[tensor], words[role]
 
         def moved(depth: int, critical: bool) -> Number:
-            each = doing & counter.asking(depth, counter.leaf_depth) if role == "rows" else doing
+            each = doing & counter.upto(depth) if role == "rows" else doing
             return count(role, each, depth if critical else None) * word
 
-        yield Access(scope.path, hold.memory, tensor, "rescale", is_read, moved(hold.depth, False), moved(hold.depth, True))
+        each = doing & counter.asking(hold.depth, asker) if role == "rows" else doing
+        total, critical = (count(role, each, first) * word for first in (None, hold.depth))
+        yield Access(scope.path, hold.memory, tensor, "rescale", is_read, total, critical)
         yield from _passages(counter, scope, hold.depth, is_read, moved, asker)
 
     yield from access("elements", name, True)

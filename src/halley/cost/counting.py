@@ -60,10 +60,10 @@ class Scope:
     shares: Mapping[AxisName, int] = field(default_factory=dict)
 
     def inside(self, index: int) -> Scope:
-        return replace(self, path=(*self.path, index))
+        return Scope((*self.path, index), self.loops, self.holds, self.shares)
 
     def with_loop(self, loop: Loop) -> Scope:
-        return replace(self, loops=(*self.loops, loop))
+        return Scope(self.path, (*self.loops, loop), self.holds, self.shares)
 
 
 class Counter:

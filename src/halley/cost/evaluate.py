@@ -12,7 +12,7 @@ from halley.cost.compute import compute
 from halley.cost.counting import AxisName, Counter, Loop, OpenHold, Scope
 from halley.cost.estimate import Estimate, NodeCost, Resource
 from halley.cost.events import Access, Crossing, Event, Passage, Path, Work
-from halley.cost.exchange import Shared, exchange
+from halley.cost.exchange import SINGLE, Shared, exchange
 from halley.cost.footprint import footprint
 from halley.cost.movement import SHARDING, Body, Transfer, drain, fill, refill
 from halley.formulas.energy import action_energy, static_energy
@@ -53,19 +53,21 @@ def evaluate(workload: Workload, chip: Chip, tree: Node, relaxed: tuple[int, ...
 
     Tiles may be arrays that broadcast together: the result then has an entry per mapping. Array axes in ``relaxed``
     contribute the least of each sum along them: time, energy and footprint then bound all choices on these axes from below.
-    ``only`` keeps the record of one node alone, which saves time in batches.
+    With ``only``, the path of a node, the result is that node's share of the whole: its time as a phase, its own events and their energy
+    (the footprint stays the whole tree's). The search asks for stages so.
     """
     fold = _Fold(workload, chip, tree, relaxed, only)
     root = fold.visit(tree, Scope())
-    time = fold.phase(root, Scope())
-    energy_by = _energy(chip, fold.events, time)
+    asked = fold.nodes[only or ()]
+    events = [event for event in fold.events if event.path[: len(asked.path)] == asked.path] if only else fold.events
+    energy_by = _energy(chip, events, asked.time)
     return Estimate(
-        time=time,
+        time=asked.time,
         energy=total(energy_by.values()),
         energy_by=energy_by,
-        busy=root.busy,
+        busy=root.busy if only is None else asked.busy,
         footprint=footprint(fold.counter, tree, Scope(), fold.body),
-        events=tuple(fold.events),
+        events=tuple(events),
         nodes=fold.nodes,
     )
 
@@ -221,9 +223,9 @@ class _Fold:
             if node.kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.BROADCAST):
                 self.shared[tensor, axis] = None
             elif node.kind in SHARDING:
-                size = self.counter.axis_size(axis, scope)
-                extent = self.counter.first_tile(node.dim, scope.loops)
-                self.shared[tensor, axis] = (node.dim, -(-extent // size))
+                self.shared[tensor, axis] = (node.dim, None)
+            elif node.kind is not CollectiveKind.SHIFT:
+                self.shared[tensor, axis] = SINGLE
         rescaling = total(event.time for event in events if isinstance(event, Work))
         moving = total(event.time for event in events if isinstance(event, Crossing))
         return _Cost(rescaling + moving, self._record(events))

@@ -14,8 +14,11 @@ from halley.ir.mapping import Collective, CollectiveKind
 from halley.ir.network import Profile, chunk_sizes, profile
 from halley.ir.workload import MONOIDS, OpKind
 
-Shared = tuple[str, Number]
-"""The dim that members share out along an axis, and the tile that each takes."""
+Shared = tuple[str, Number | None]
+"""The dim that members share out along an axis, and the tile that each takes: an even share where it is None."""
+
+SINGLE: Shared = ("", None)
+"""Member 0 has all."""
 
 WHOLE = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE, CollectiveKind.BROADCAST)
 """Kinds whose payload is one flat vector per member, cut into chunks."""
@@ -104,18 +107,23 @@ class _Moved:
         node, size = self.node, self.size
         if node.kind in WHOLE:
             return list(chunk_sizes(_prod(box), size))
-        if node.kind is CollectiveKind.SHIFT:
-            return [_prod(box)] * size
-        if node.kind in (CollectiveKind.REDUCE_SCATTER, CollectiveKind.SCATTER) or self.shared is None:
-            extent = box[self.dims.index(node.dim)]
-            return [shard * self._rest(box, node.dim) for shard in _shards(extent, ceil_div(extent, size), size)]
-        source, tile = self.shared
-        held = _shards(box[self.dims.index(source)], tile, size)
+        if node.kind in (CollectiveKind.REDUCE_SCATTER, CollectiveKind.SCATTER):
+            return [shard * self._rest(box, node.dim) for shard in self._shards(box, (node.dim, None))]
+        if self.shared is None or self.shared == SINGLE:  # a shift of what all have, or member 0 alone
+            return [_prod(box)] * (size if self.shared is None else 1) + [0] * (0 if self.shared is None else size - 1)
+        source = self.shared[0]
+        held = self._shards(box, self.shared)
         if node.kind is CollectiveKind.ALL_TO_ALL:
-            extent = box[self.dims.index(node.dim)]
-            wanted = _shards(extent, ceil_div(extent, size), size)
+            wanted = self._shards(box, (node.dim, None))
+            if source == node.dim:
+                return [_common(held, i, wanted, j) * self._rest(box, source) for i in range(size) for j in range(size)]
             return [h * w * self._rest(box, source, node.dim) for h in held for w in wanted]
         return [shard * self._rest(box, source) for shard in held]
+
+    def _shards(self, box: Sequence[Number], shared: Shared) -> list[Number]:
+        dim, tile = shared
+        extent = box[self.dims.index(dim)]
+        return _shards(extent, ceil_div(extent, self.size) if tile is None else tile, self.size)
 
     def _rest(self, box: Sequence[Number], *without: str) -> Number:
         return _prod(extent for dim, extent in zip(self.dims, box, strict=True) if dim not in without)
@@ -190,6 +198,24 @@ def _shards(extent: Number, tile: Number, size: int) -> list[Number]:
     [5, 5, 3, 0]
     """
     return [maximum(minimum(extent - index * tile, tile), 0) for index in range(size)]
+
+
+def _common(held: Sequence[Number], i: int, wanted: Sequence[Number], j: int) -> Number:
+    """Points that share i of one cut and share j of another have in common.
+
+    >>> [_common([5, 1], 0, [3, 3], j) for j in (0, 1)]
+    [3, 2]
+    """
+    start = maximum(_sum(held[:i]), _sum(wanted[:j]))
+    stop = minimum(_sum(held[: i + 1]), _sum(wanted[: j + 1]))
+    return maximum(stop - start, 0)
+
+
+def _sum(terms: Sequence[Number]) -> Number:
+    result: Number = 0
+    for term in terms:
+        result = result + term
+    return result
 
 
 def _prod(factors: Sequence[Number] | Iterator[Number]) -> Number:

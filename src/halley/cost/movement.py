@@ -173,7 +173,9 @@ def drain(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, op: Op, b
         return Transfer()
     ends = _Ends(counter, scope, hold, parent, tensor)
     reduced = counter.workload.reduced(op)
+    joined = {(t.node.level, t.node.axis) for t in body.touching(hold.node.body, tensor) if isinstance(t.node, Collective)}
     adding = frozenset(loop.axis for loop in scope.loops if loop.axis in counter.adding and loop.dim in reduced and loop.axis)
+    adding -= joined
     parent_each = counter.upto(parent.depth)
     child_each = parent_each | (adding & counter.upto(hold.depth))  # a buffer that the parts share has one copy of each box
     placed = (*scope.loops, *_placement_at_exit(counter, scope, hold, tensor, body))
@@ -227,7 +229,7 @@ class _Ends:
         for depth in range(p.depth + 1, c.depth + 1):
             level = counter.chip.levels[depth]
             if level.network and level.network.port:
-                each = (counter.asking(depth, c.depth) if is_fill else counter.upto(depth)) & child_each | parent_each
+                each = counter.upto(depth) & child_each
                 result.append(Passage(path, level.name, is_fill, count(each, depth, False), count(each, depth, True)))
         return tuple(result)
 

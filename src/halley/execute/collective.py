@@ -79,6 +79,7 @@ def collective(store: Store, journal: Journal, node: Collective, scope: Scope) -
             if store.scaled_by(name):
                 _settle(store, node, name, holds[name], scope, line)
         payloads = [_payload(store, node, holds, instance, line.box) for instance in line.instances]
+        _check_blocks(store, node, holds, line, payloads)
         chunks = _chunks(store, node, line, payloads)
         for step in table:
             _step(store, node, holds, step, payloads, chunks)
@@ -246,6 +247,30 @@ def _blocks(node: Collective, payloads: Sequence[Payload]) -> list[Array]:
                 Fault(_text(node), "tensors that are sharded alike", f"{name} sharded in another way", "use one collective each")
             )
     return blocks
+
+
+def _check_blocks(store: Store, node: Collective, holds: Mapping[str, OpenHold], line: Line, payloads: Sequence[Payload]) -> None:
+    """What is there before a kind that moves what members hold: tiles of one dim in their order, all of it, or all on the first."""
+    for name in node.tensors:
+        found = holds[name].placements[name].get((node.level, node.axis), Replicate())
+        held = [(payload.count[name] > 0).reshape([stop - start for start, stop in line.box]) for payload in payloads]
+        match found:
+            case Partial():
+                return
+            case Shard(dim):
+                axis = store.workload.tensors[name].dims.index(dim)
+                extent = line.box[axis][1] - line.box[axis][0]
+                tile = int(np.moveaxis(held[0], axis, 0).reshape(extent, -1).any(axis=1).sum())
+                shape = [-1 if index == axis else 1 for index in range(len(line.box))]
+                number = (np.arange(extent) // max(tile, 1)).reshape(shape)
+                expected = [np.broadcast_to(number == index, part.shape) for index, part in enumerate(held)]
+            case Single():
+                expected = [np.full(part.shape, index == 0) for index, part in enumerate(held)]
+            case _:
+                expected = [np.full(part.shape, True) for part in held]
+        if any((a != b).any() for a, b in zip(expected, held, strict=True)):
+            remedy = "put no loop between the hold and the split that shares it out, and the collective right outside that split"
+            raise IllegalMapping(Fault(_text(node), f"{name} {found}, the i-th tile on member i", "other parts", remedy))
 
 
 def _step(

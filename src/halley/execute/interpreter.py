@@ -221,11 +221,12 @@ def _unfinished(workload: Workload, tree: Node) -> list[Fault]:
 
 def _dependent(workload: Workload, node: Overlap | Parallel) -> list[Fault]:
     ops = [[workload.op(inner.op) for _, inner in walk(child) if isinstance(inner, Compute)] for child in node.children]
+    moved = [{name for _, inner in walk(child) if isinstance(inner, Collective) for name in inner.tensors} for child in node.children]
     faults = []
     for index, writers in enumerate(ops):
-        made = {name for op in writers for name in op.outputs}
+        made = {name for op in writers for name in op.outputs} | moved[index]
         for other, readers in enumerate(ops):
-            shared = sorted(made.intersection(name for op in readers for name in op.inputs))
+            shared = sorted(made.intersection([*(name for op in readers for name in op.inputs), *moved[other]]))
             if other != index and shared:
                 where = "overlap" if isinstance(node, Overlap) else f"parallel over {node.level}.{node.axis}"
                 faults.append(

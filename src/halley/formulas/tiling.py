@@ -60,7 +60,7 @@ def visits(extent: Number, splits: Sequence[Split]) -> Number:
 
     .. math:: V = W(e) \\text{ with leaf } [e > 0]
 
-    Source: `over_tiles`.
+    Symbols: e [points] the extent. Source: `over_tiles`.
 
     >>> visits(13, [Split(5, True)])
     3
@@ -73,7 +73,7 @@ def covered(extent: Number, splits: Sequence[Split]) -> Number:
 
     .. math:: C = W(e) \\text{ with leaf } e
 
-    Source: `over_tiles`.
+    Symbols: e [points] the extent. Source: `over_tiles`.
 
     >>> covered(13, [Split(5, True), Split(2, False)])
     6
@@ -88,7 +88,7 @@ def folds(extent: Number, splits: Sequence[Split], width: Number) -> Number:
 
     .. math:: F = W(e) \\text{ with leaf } \\lceil e / w \\rceil
 
-    Source: `over_tiles`.
+    Symbols: e [points] the extent, w [points] the width. Source: `over_tiles`.
 
     >>> folds(13, [Split(5, True)], 4)   # 5 -> 2, 5 -> 2, 3 -> 1
     5
@@ -101,7 +101,7 @@ def first_tile(extent: Number, splits: Sequence[Split]) -> Number:
 
     .. math:: e_1 = \\min(e, t_1, t_2, \\ldots)
 
-    Source: docs/model.md.
+    Symbols: e [points] the extent, t_i [points] tiles, outermost first. Source: docs/model.md.
 
     >>> first_tile(13, [Split(5, True), Split(8, True)])
     5
@@ -114,7 +114,9 @@ def first_tile(extent: Number, splits: Sequence[Split]) -> Number:
 def sizes(extent: Number, splits: Sequence[Split]) -> list[tuple[Number, Number]]:
     """(size, how many) of the innermost tiles selected; sizes of zero are kept for arrays, dropped for numbers.
 
-    Source: `over_tiles`, its terms kept apart.
+    .. math:: W(e) = \\sum_i c_i \\text{ leaf}(s_i)
+
+    Symbols: e, s_i [points] extent and sizes, c_i [1] how many. Source: `over_tiles`, its terms kept apart.
 
     >>> sizes(13, [Split(5, True), Split(2, True)])
     [(2, 4), (1, 2), (2, 1), (1, 1)]
@@ -137,7 +139,7 @@ def reach(extent: Number, splits: Sequence[Split]) -> Number:
 
     .. math:: H(e; t, \\ldots) = t \\lfloor (e-1)/t \\rfloor + H(e - t \\lfloor (e-1)/t \\rfloor; \\ldots)
 
-    Source: docs/model.md, footprint of a distributed Hold.
+    Symbols: e [points] the extent, t [points] the tile. Source: docs/model.md, footprint of a distributed Hold.
 
     >>> reach(13, [Split(5, True), Split(2, False)])
     12

@@ -65,6 +65,10 @@ def pipeline_time(stages: Sequence[Number], tiles: Number) -> Number:
 def longest(times: Iterable[Number]) -> Number:
     """The largest of the times, 0 for none.
 
+    .. math:: t = \\max_i t_i
+
+    Symbols: t_i [s] times of what runs at once. Source: definition.
+
     >>> longest([3, 5, 4])
     5
     """
@@ -76,6 +80,10 @@ def longest(times: Iterable[Number]) -> Number:
 
 def total(times: Iterable[Number]) -> Number:
     """The sum, on numbers and arrays.
+
+    .. math:: t = \\sum_i t_i
+
+    Symbols: t_i [s] times, or [J] energies, of what follows each other or adds up. Source: definition.
 
     >>> total([3, 5])
     8

@@ -141,16 +141,21 @@ class Chip:
         return tuple(memory for level in self.levels for memory in level.memories)
 
     def memory(self, name: str) -> Memory:
-        for memory in self.memories:
-            if memory.name == name:
-                return memory
+        for level in self.levels:
+            for memory in level.memories:
+                if memory.name == name:
+                    return memory
         remedy = did_you_mean(name, (m.name for m in self.memories))
         raise BadInput(Fault(f"chip {self.name}", "the name of a memory", repr(name), remedy))
 
     def depth(self, memory: str) -> int:
         """Index of the level that holds the memory; 0 is outermost."""
-        self.memory(memory)
-        return next(i for i, level in enumerate(self.levels) if any(m.name == memory for m in level.memories))
+        for index, level in enumerate(self.levels):
+            for item in level.memories:
+                if item.name == memory:
+                    return index
+        self.memory(memory)  # raises, naming the known ones
+        return -1
 
     def level(self, name: str) -> Level:
         for level in self.levels:

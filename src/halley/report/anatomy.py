@@ -6,10 +6,9 @@ from collections import Counter as Tally
 
 from halley.cost.estimate import Estimate
 from halley.cost.events import Crossing, Work
+from halley.io.result import resource_name
 from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel, Pipeline, Sequence, Spatial, Temporal
 from halley.report.tree import Path, binding
-
-from halley.io.result import resource_name
 
 RAMPS = "first fills and last drains"
 SERIAL = "fills and drains of single buffers"

@@ -29,13 +29,24 @@ def chip_list(chips: Sequence[Chip]) -> Table:
 def chip_tables(chip: Chip) -> tuple[Table, ...]:
     """Every number of the chip with its source; the sources are numbered and told below."""
     facts = tuple(chip_facts(chip))
-    texts = list(dict.fromkeys(chip.sources[path] for path, _ in facts if path in chip.sources))
-    numbers = {text: f"[{index}]" for index, text in enumerate(texts, 1)}
-    rows = tuple((path, value, numbers.get(chip.sources.get(path, ""), "")) for path, value in facts)
+    return _sourced("Numbers", chip, facts)
+
+
+def _sourced(title: str, chip: Chip, facts: Sequence[Fact]) -> tuple[Table, ...]:
+    """The numbers, each with the number of its source, and the sources below."""
+    sources = {path: source(chip, path) for path, _ in facts}
+    numbers = {text: f"[{index}]" for index, text in enumerate(dict.fromkeys(sources.values()), 1)}
+    rows = tuple((path, value, numbers[sources[path]]) for path, value in facts)
     return (
-        Table("Numbers", ("key", "value", "source"), rows, frozenset({1})),
+        Table(title, ("key", "value", "source"), rows, frozenset({1})),
         Table("Sources", ("", ""), tuple((number, text) for text, number in numbers.items())),
     )
+
+
+def source(chip: Chip, path: str) -> str:
+    """Where the number comes from. An engine's clock is the chip's where it has none of its own."""
+    inherited = chip.sources.get("clock") if path.endswith(".clock") else None
+    return chip.sources.get(path) or inherited or "not stated"
 
 
 def chip_facts(chip: Chip) -> Iterator[Fact]:
@@ -88,14 +99,11 @@ def _engines(chip: Chip) -> Iterator[Fact]:
         yield from ((f"{at}.energy.{function}", format_energy(energy)) for function, energy in chip.vector.energy.items())
 
 
-def facts_at(chip: Chip, prefixes: Iterable[str]) -> tuple[tuple[str, str, str], ...]:
-    """(path, number, source) of the numbers below the given paths, each once."""
+def tables_at(chip: Chip, prefixes: Iterable[str]) -> tuple[Table, ...]:
+    """The numbers at or below the given paths with their sources; none where there are no such numbers."""
     wanted = tuple(dict.fromkeys(prefixes))
-    return tuple(
-        (path, value, chip.sources.get(path, "not stated"))
-        for path, value in chip_facts(chip)
-        if any(path == prefix or path.startswith(f"{prefix}.") for prefix in wanted)
-    )
+    facts = [fact for fact in chip_facts(chip) if any(fact[0] == path or fact[0].startswith(f"{path}.") for path in wanted)]
+    return _sourced("Hardware numbers", chip, facts) if facts else ()
 
 
 def _peak(chip: Chip) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from html import escape
 
 from halley.cost.estimate import Estimate
-from halley.report.facts import energy_table, plan_text, problem_text, result_tables, solution_tables, verdict
 from halley.io.result import resource_name
+from halley.report.facts import energy_table, plan_text, problem_text, result_tables, verdict
 from halley.report.table import Table, percent
 from halley.search.result import Result, Solution
 from halley.units import format_bytes, format_energy, format_time
@@ -68,10 +68,6 @@ def _about(solution: Solution) -> str:
 
 def _tables(tables: Iterable[Table]) -> str:
     return "".join(table_html(table) for table in tables)
-
-
-def _solution_repr(solution: Solution) -> str:
-    return solution_html(solution)
 
 
 def attach() -> None:

@@ -19,7 +19,8 @@ def show(console: Console, tables: Iterable[Table]) -> None:
         console.print(Text(table.title, style="bold"))
         every = range(len(table.head))
         made = rich_table(table, every)
-        if console.measure(made).maximum > console.width and table.spare:
+        unbounded = console.options.update(width=10_000)
+        if table.spare and console.measure(made, options=unbounded).maximum > console.width:
             made = rich_table(table, [column for column in every if column not in table.spare])
         console.print(made)
 

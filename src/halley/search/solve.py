@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from halley.cost.estimate import Estimate
-from halley.cost.evaluate import evaluate, event_energy
+from halley.cost.evaluate import evaluate
 from halley.formulas.numbers import Number
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Compute, Node, walk
@@ -250,11 +250,7 @@ class GroupSearch:
         tree = self.around(frame.wrap(tiles, stubs))
         path = next(path for path, found in walk(tree) if found is node)
         estimate = evaluate(self.workload, self.chip, tree, relaxed, only=path)
-        time = estimate.nodes[path].time
-        energy: Number = time * self.chip.static_power
-        for event in estimate.events:
-            if event.path[: len(path)] == path:
-                energy = energy + event_energy(self.chip, event)[1]
+        time, energy = estimate.time, estimate.energy
         shapes = [np.shape(value) for value in (*tiles.values(), time, energy)]
         full = np.broadcast_shapes(*shapes)
         shape = tuple(1 if axis in relaxed else size for axis, size in enumerate(full))

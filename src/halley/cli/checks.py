@@ -1,0 +1,167 @@
+"""The checks of a result file, each on its own; none believes the file.
+
+A check yields `Check`s. ``passed`` is None where there was not time enough to tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from rich.console import Console
+
+from halley.cli.errors import LimitReached
+from halley.cli.estimate import capacity_faults
+from halley.cli.plain import plain
+from halley.cli.reduced import reduced
+from halley.cli.solve import solve
+from halley.cost.estimate import Estimate
+from halley.cost.evaluate import evaluate
+from halley.errors import HalleyError
+from halley.execute.counters import Counters
+from halley.execute.interpreter import random_inputs, run
+from halley.io.result import UNITS, Record, estimate_document
+from halley.io.result_models import SolutionModel
+from halley.ir.mapping import Node
+from halley.ir.workload import Workload
+from halley.report.facts import objective_text
+from halley.rewrite import legality
+from halley.search.optimise import objective_value
+from halley.search.result import Status
+
+TOLERANCE = 1e-9
+"""Largest relative difference between two ways to the same number."""
+ROUNDING = 1e-6
+"""Largest relative difference between two orders of summing the same terms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the report."""
+
+    plan: str
+    what: str
+    passed: bool | None
+    detail: str
+
+
+def solution_checks(record: Record, model: SolutionModel) -> Iterator[Check]:
+    """Checks of one plan: legal, fits, costs what the file says, certificate in order, runs and computes the right thing."""
+    name, chip = model.name, record.problem.chip
+    workload = record.workload(model)
+    try:
+        plan = record.plan(model)
+    except HalleyError as error:
+        yield Check(name, "plan reads", False, str(error.faults[0]))
+        return
+    faults = legality.faults(plan, workload, chip)
+    yield Check(name, "plan is legal", not faults, str(faults[0]) if faults else "every rule of the mapping language holds")
+    if faults:
+        return  # the other checks mean something for legal plans only
+    cost = evaluate(workload, chip, plan)
+    overfull = capacity_faults(chip, cost, name)
+    yield Check(name, "plan fits", not overfull, str(overfull[0]) if overfull else "no memory holds more than its capacity")
+    different = differences(model.estimate.model_dump(), estimate_document(cost))
+    detail = "; ".join(different[:3]) if different else f"costed again, all figures equal to {TOLERANCE:g}"
+    yield Check(name, "figures", not different, detail)
+    yield certificate_check(record, model, cost)
+    yield from execution_checks(record, name, workload, plan)
+
+
+def differences(saved: Mapping[str, object], found: Mapping[str, object], path: str = "") -> list[str]:
+    """Where two records differ by more than the tolerance."""
+    told = []
+    for key in sorted({*saved, *found}):
+        a, b, at = saved.get(key, 0.0), found.get(key, 0.0), f"{path}{key}"
+        if isinstance(a, Mapping) or isinstance(b, Mapping):
+            told += differences(a if isinstance(a, Mapping) else {}, b if isinstance(b, Mapping) else {}, f"{at}.")
+        elif isinstance(a, (int, float)) and isinstance(b, (int, float)) and not close(a, b):
+            told.append(f"{at}: {a!r} in the file, {b!r} costed again")
+    return told
+
+
+def close(a: float, b: float, tolerance: float = TOLERANCE) -> bool:
+    """Equal to a relative tolerance."""
+    return abs(a - b) <= tolerance * max(abs(a), abs(b))
+
+
+def certificate_check(record: Record, model: SolutionModel, cost: Estimate) -> Check:
+    """Value as costed, not below the bound, and equal to it where the file says optimal."""
+    certificate, goal = model.certificate, record.problem.objective
+    value = objective_value(goal, float(cost.time), float(cost.energy))
+    bound, claimed = certificate.bound, certificate.value
+    wrong = ""
+    if certificate.objective != goal.value or bound.unit != UNITS[goal.value] or claimed.unit != UNITS[goal.value]:
+        wrong = "objective or unit is not the problem's"
+    elif not close(claimed.value, value):
+        wrong = f"value {claimed.value!r} in the file, {value!r} costed again"
+    elif bound.value > value * (1 + TOLERANCE):
+        wrong = f"the bound {bound.value!r} is above the value {value!r}: not a bound"
+    elif model.status == "optimal" and not close(bound.value, value):
+        wrong = f"said to be optimal, yet the bound {bound.value!r} is below the value {value!r}"
+    gap = f"value {objective_text(goal.value, value)}, bound {objective_text(goal.value, bound.value)}"
+    return Check(model.name, "certificate", not wrong, wrong or gap)
+
+
+def execution_checks(record: Record, name: str, workload: Workload, plan: Node) -> Iterator[Check]:
+    """The plan at a reduced size on random arrays: outputs against plain NumPy, bytes and operations against the formulas."""
+    chip = record.problem.chip
+    small, tree = reduced(workload, plan)
+    size = " ".join(f"{dim}={extent}" for dim, extent in small.dims.items())
+    arrays = random_inputs(small, seed=0)
+    try:
+        execution = run(small, chip, tree, arrays)
+    except HalleyError as error:
+        yield Check(name, "execution", False, f"at {size}: {error.faults[0]}")
+        return
+    wanted = plain(small, arrays)
+    wrong = [
+        output
+        for output, value in wanted.items()
+        if not np.allclose(execution.outputs[output], value, rtol=ROUNDING, atol=ROUNDING * float(np.abs(value).max()))
+    ]
+    detail = f"{', '.join(wrong)} differs from plain NumPy at {size}" if wrong else f"outputs equal plain NumPy at {size}"
+    yield Check(name, "execution", not wrong, detail)
+    different = miscounted(execution.counters, evaluate(small, chip, tree))
+    counted = f"bytes, operations and footprint equal the formulas at {size}"
+    yield Check(name, "counts", not different, "; ".join(different[:3]) if different else counted)
+
+
+def miscounted(counters: Counters, cost: Estimate) -> list[str]:
+    """Counts of the interpreter that the formulas do not give, and the other way round."""
+    pairs: tuple[tuple[str, Mapping[object, float], Mapping[object, object]], ...] = (
+        ("read", dict(counters.reads), dict(cost.reads())),
+        ("written", dict(counters.writes), dict(cost.writes())),
+        ("over a link", dict(counters.links), dict(cost.links())),
+        ("through a port", dict(counters.ports), dict(cost.ports())),
+        ("operations", dict(counters.work), dict(cost.work())),
+        ("live", dict(counters.footprint), dict(cost.footprint)),
+    )
+    told = []
+    for what, counted, given in pairs:
+        for key in sorted({*counted, *given}, key=str):
+            a, b = float(counted.get(key, 0)), float(given.get(key, 0))  # type: ignore[arg-type]
+            if not close(a, b):
+                place = " ".join(map(str, key)) if isinstance(key, tuple) else str(key)
+                told.append(f"{what}, {place}: {a:,.0f} counted, {b:,.0f} by the formulas")
+    return told
+
+
+def search_check(record: Record, limit: float, console: Console) -> Check:
+    """Search again, for the best plan alone: nothing better exists, and the bound is confirmed if there is time."""
+    best, goal = record.content.best, record.problem.objective
+    name, what = best.name, "search again"
+    try:
+        again = solve(replace(record.problem, baselines=False, front=False, time_limit=limit), console, "proving again")
+    except LimitReached:
+        return Check(name, what, None, f"no mapping found within {limit:g} s; raise --time-limit")
+    certificate, claimed = again.best.certificate, best.certificate
+    found = objective_text(goal.value, certificate.value)
+    if certificate.bound > claimed.value.value * (1 + TOLERANCE):
+        return Check(name, what, False, f"no mapping is better than {objective_text(goal.value, certificate.bound)}, yet the file has one")
+    if claimed.bound.value > certificate.value * (1 + TOLERANCE):
+        return Check(name, what, False, f"a mapping with {found} exists, below the file's bound")
+    if again.best.status is Status.OPTIMAL:
+        return Check(name, what, True, f"the optimum is {found}, proven anew in {certificate.seconds:.1f} s")
+    return Check(name, what, None, f"not proven anew within {limit:g} s, nothing below the bound found; raise --time-limit")

@@ -1,0 +1,47 @@
+"""A mapping at a reduced size: the same tree over smaller extents, for the interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from halley.ir.mapping import Hold, Node, Overlap, Parallel, Pipeline, Sequence, Spatial, Temporal
+from halley.ir.workload import Workload
+
+EXTENT = 8
+"""Extents are halved until they are no larger."""
+
+
+def reduced(workload: Workload, tree: Node, extent: int = EXTENT) -> tuple[Workload, Node]:
+    """The workload and its mapping with the extent and all tiles of each dim divided by one power of two, rounded up.
+
+    With e <= p t, also ceil(e / f) <= p ceil(t / f): no loop gets more parts than it had, so a split still fits its axis and the
+    mapping stays legal. Powers of two keep what divides evenly even.
+
+    before: ``for m by 128`` over 1024  ->  after: ``for m by 1`` over 8
+    """
+    factors = {dim: _factor(size, extent) for dim, size in workload.dims.items()}
+    small = replace(workload, dims={dim: -(-size // factors[dim]) for dim, size in workload.dims.items()})
+    return small, _scaled(tree, factors)
+
+
+def _factor(size: int, extent: int) -> int:
+    factor = 1
+    while -(-size // factor) > extent:
+        factor *= 2
+    return factor
+
+
+def _scaled(node: Node, factors: Mapping[str, int]) -> Node:
+    match node:
+        case Temporal() | Spatial():
+            return replace(node, tile=-(-node.tile // factors[node.dim]), body=_scaled(node.body, factors))
+        case Hold():
+            return replace(node, body=_scaled(node.body, factors))
+        case Pipeline():
+            children = tuple(_scaled(child, factors) for child in node.children)
+            return replace(node, tile=-(-node.tile // factors[node.dim]), children=children)
+        case Sequence() | Overlap() | Parallel():
+            return replace(node, children=tuple(_scaled(child, factors) for child in node.children))
+        case _:
+            return node

@@ -1,0 +1,184 @@
+"""The state of a walk through a tree in the order in which it would run, and the question that every reader asks it: does
+each member have what my ranges select? Where not, the answer names the collective that would help."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from halley.errors import Fault
+from halley.ir.hardware import Chip
+from halley.ir.mapping import Collective, CollectiveKind, Compute, Node, walk
+from halley.ir.network import algorithms
+from halley.ir.placement import Placement, Replicate, Shard, transition
+from halley.ir.workload import Op, Workload
+from halley.rewrite.layout import AxisKey, Interval, Need, covers, restrict
+from halley.rewrite.residence import Finding, Held, Missing, Residence, collective_text, even_chain
+from halley.rewrite.scopes import Path, Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who needs tensor ``name`` in the open Hold ``home``: ``where`` in messages, the node at ``path`` (``at_end`` of its
+    body), with the ranges of ``scope``."""
+
+    where: str
+    home: Residence
+    name: str
+    scope: Scope
+    path: Path
+    at_end: bool = False
+
+
+class Walk:
+    """``open``: the open Holds of each tensor, outermost first. ``versions``: how often each running maximum has changed.
+    ``computes``: where each op stands."""
+
+    def __init__(self, tree: Node, workload: Workload, chip: Chip, scopes: Mapping[Path, Scope]) -> None:
+        self.workload, self.chip, self.scopes = workload, chip, scopes
+        self.findings: list[Finding] = []
+        self.open: dict[str, tuple[Residence, ...]] = {}
+        self.producers = {name: op for op in workload.ops for name in op.outputs}
+        self.computes = {node.op: path for path, node in walk(tree) if isinstance(node, Compute)}
+        self.maxima = {op.scaled_by for op in workload.ops if op.scaled_by}
+        self.versions = dict.fromkeys(self.maxima, 0)
+
+    def fault(self, where: str, expected: str, got: str, remedy: str = "", missing: Missing | None = None) -> None:
+        self.findings.append(Finding(Fault(where, expected, got, remedy), missing))
+
+    def ops_in(self, node: Node, path: Path) -> Iterator[tuple[Op, Path]]:
+        for inner, leaf in walk(node):
+            if isinstance(leaf, Compute):
+                yield self.workload.op(leaf.op), (*path, *inner)
+
+    def innermost(self, name: str) -> Residence | None:
+        """The innermost open Hold of a tensor."""
+        around = self.open.get(name)
+        return around[-1] if around else None
+
+    def maximum(self, op: Op) -> str:
+        """The running maximum that what the op writes is relative to, or nothing."""
+        return op.scaled_by or next((name for name in op.running if name in self.maxima), "")
+
+    def sizes(self, axes: frozenset[AxisKey]) -> dict[AxisKey, int]:
+        return {key: self.chip.axis(*key).size for key in axes}
+
+    # ---- what a reader needs -----------------------------------------------------------------------
+
+    def present(self, where: str, home: Residence, name: str) -> Held | None:
+        """What the Hold has of the tensor; a fault and None if it has nothing."""
+        memory = home.node.memory
+        if name in home.lost:
+            got = f"{home.lost[name]}, which overwrote it in place"
+            self.fault(where, f"{name} in {memory}", got, f"give {home.lost[name]} a buffer of its own")
+        elif name not in home.held:
+            remedy = f"compute {name} earlier, or hold it further out"
+            self.fault(where, f"{name} in {memory}", "elements that are not there", remedy)
+        return home.held.get(name)
+
+    def covered(self, reader: Reader, held: Held, leaves: Sequence[tuple[Scope, bool]]) -> bool:
+        """Whether each member has what is read: by the reader's ranges, or, if it is a Hold, by the ``leaves`` inside it (the
+        scope of each, and whether all members take part in it, also idle ones)."""
+        home, sizes = reader.home, self.sizes(reader.home.axes)
+        for key in sorted(home.axes):
+            first, stop = held.active.get(key, (0, sizes[key]))
+            for scope, everyone in leaves:
+                low, high = scope.share(key) if everyone else scope.active(key)
+                if low < first or high > stop:
+                    self.wrong_placement(reader, held, key, self.needed(reader, key))
+                    return False
+        if held.filled:
+            return True
+        for dim, chains in held.chains.items():
+            around = reader.scope.chain(dim)
+            needs = [
+                Need(restrict(scope.chain(dim)[len(around) :], home.axes), _active(scope, home.axes, everyone))
+                for scope, everyone in leaves
+            ]
+            prefix = restrict(around, home.axes)
+            if not all(covers(chain, prefix, needs, self.workload.dims[dim], sizes) for chain in chains):
+                self.wrong_cut(reader, held, dim)
+                return False
+        return True
+
+    def needed(self, reader: Reader, key: AxisKey) -> Placement:
+        """How a reader wants a tensor along an axis: cut as its own split cuts it, or whole on every member."""
+        split, dims = reader.scope.split.get(key), self.workload.tensors[reader.name].dims
+        return Shard(split.dim) if split and split.dim in dims and reader.scope.size(key) > 1 else Replicate()
+
+    def wrong_cut(self, reader: Reader, held: Held, dim: str) -> None:
+        """Some member lacks indices of ``dim``: the axis to blame is one that cuts it in another way than the reader."""
+        keys = list(dict.fromkeys(cut.axis for chain in held.chains[dim] for cut in chain if cut.axis))
+        blamed = next((key for key in keys if self.needed(reader, key) != Shard(dim)), None)
+        if blamed is not None:
+            self.wrong_placement(reader, held, blamed, self.needed(reader, blamed))
+            return
+        expected = f"{reader.name} cut along {dim} over {' '.join(map(dot, keys))} as its reader cuts it"
+        self.fault(reader.where, expected, "another cut", f"loop over and spread {dim} alike where it is written and read")
+
+    def wrong_placement(self, reader: Reader, held: Held, key: AxisKey, needed: Placement) -> None:
+        """Name the tensor, the axis, the placement found and the one needed, and the collective that leads there."""
+        found, name = held.placement(key), reader.name
+        missing = self.missing(reader, held, key, needed)
+        expected = f"{name} {'Replicate, Shard or Single' if reader.at_end else needed} over {dot(key)}"
+        first, stop = held.active.get(key, reader.scope.share(key))
+        got = f"members {first} to {stop - 1} only" if found == Replicate() else str(found)
+        remedy = f"hold {name} in a memory outside {key[0]} between its writer and its reader"
+        if missing:
+            remedy = f"insert '{collective_text(missing.node)}' before {'the hold ends' if reader.at_end else 'it'}"
+        self.fault(reader.where, expected, got, remedy, missing)
+
+    def missing(self, reader: Reader, held: Held, key: AxisKey, needed: Placement) -> Missing | None:
+        """The collective that turns what is there into what is needed; None if there is none."""
+        producer = self.producers.get(reader.name)
+        if producer and producer.scaled_by:
+            home = self.innermost(producer.scaled_by)
+            state = home.held.get(producer.scaled_by) if home else None
+            if home and state and key in state.partial:
+                # parts can be added only once they are relative to the same maximum
+                first = Reader(reader.where, home, producer.scaled_by, reader.scope, reader.path, reader.at_end)
+                return self.missing(first, state, key, Replicate())
+        if isinstance(needed, Shard) and not self.even(reader, held, key, needed.dim):
+            needed = Replicate()
+        kind = transition(held.placement(key), needed)
+        if kind is None:
+            return None
+        names = producer.outputs if producer else (reader.name,)
+        node = self.proposal(kind, names, key, needed, self.scopes[held.setter])
+        return Missing(node, held.setter, reader.path, reader.at_end) if node else None
+
+    def proposal(
+        self, kind: CollectiveKind, names: tuple[str, ...], key: AxisKey, needed: Placement, scope: Scope
+    ) -> Collective | None:
+        """The collective with the first algorithm that serves it; None if none does."""
+        fitting = algorithms(kind, scope.topology(key), scope.size(key))
+        dim = needed.dim if isinstance(needed, Shard) else ""
+        return Collective(kind, names, *key, fitting[0], dim) if fitting else None
+
+    def even(self, reader: Reader, held: Held, key: AxisKey, dim: str) -> bool:
+        """Whether even shards of ``dim``, made between the writer and the reader, serve the reader."""
+        axes, chain = reader.home.axes, reader.scope.chain(dim)
+        between = self.scopes[meeting(held.setter, reader.path)]
+        need = Need((), _active(reader.scope, axes, everyone=False))
+        have = restrict(even_chain(between, key, dim), axes)
+        return covers(have, restrict(chain, axes), [need], self.workload.dims[dim], self.sizes(axes))
+
+
+def dot(key: AxisKey) -> str:
+    return ".".join(key)
+
+
+def meeting(one: Path, other: Path) -> Path:
+    """The path of the innermost node around both.
+
+    >>> meeting((0, 1, 2), (0, 1, 0, 3))
+    (0, 1)
+    """
+    length = 0
+    while length < min(len(one), len(other)) and one[length] == other[length]:
+        length += 1
+    return one[:length]
+
+
+def _active(scope: Scope, axes: frozenset[AxisKey], everyone: bool) -> dict[AxisKey, Interval]:
+    return {key: scope.share(key) if everyone else scope.active(key) for key in axes}

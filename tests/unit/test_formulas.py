@@ -1,0 +1,304 @@
+"""Every formula: documented, balanced in its units, the same on numbers and on arrays to the last bit.
+
+Formulas are found, not listed: a new one without an entry in `CASES` fails. The helpers in `halley.formulas.numbers` are no equations; they are
+checked against Python's exact fractions.
+"""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import inspect
+import math
+import pkgutil
+import random
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+import halley.formulas
+from halley.errors import UnitError
+from halley.formulas import collectives, energy, engines, numbers, tiling, timing
+from halley.formulas.tiling import Split
+from halley.units import Quantity
+
+Formula = Callable[..., Any]
+Unit = dict[str, int]
+
+ONE: Unit = {}
+BYTE: Unit = {"B": 1}
+SECOND: Unit = {"s": 1}
+BANDWIDTH: Unit = {"B": 1, "s": -1}
+JOULE: Unit = {"J": 1}
+JOULE_PER_BYTE: Unit = {"J": 1, "B": -1}
+WATT: Unit = {"J": 1, "s": -1}
+POINT: Unit = {"point": 1}
+PER_LANE: Unit = {"cycle": 1}
+
+
+@dataclass(frozen=True)
+class Case:
+    """How to feed a formula: the unit of each argument and of the result; ``call`` packs flat arguments where it wants sequences;
+    ``powers`` are the arguments that have to be powers of two."""
+
+    arguments: tuple[Unit, ...]
+    result: Unit
+    call: Callable[..., Any] | None = None
+    powers: tuple[int, ...] = ()
+
+
+def leaf_of(size: Any) -> Any:
+    return size * size
+
+
+def chain(outer: Any, inner: Any) -> list[Split]:
+    return [Split(outer, True), Split(inner, True)]
+
+
+def first_inside(outer: Any, inner: Any) -> list[Split]:
+    return [Split(outer, True), Split(inner, False)]
+
+
+def weighed_sizes(extent: Any, outer: Any, inner: Any) -> Any:
+    """Sizes and how many, as one number that tells lists apart; entries of no size or no count add nothing."""
+    found: Any = 0
+    for size, count in tiling.sizes(extent, chain(outer, inner)):
+        found = found + size * size * count
+    return found
+
+
+MESSAGE = (ONE, BYTE, SECOND, BANDWIDTH)
+
+CASES: dict[Formula, Case] = {
+    timing.busy_time: Case((BYTE, BANDWIDTH), SECOND),
+    timing.transfer_time: Case((SECOND, SECOND, SECOND), SECOND),
+    timing.phase_time: Case(
+        (ONE, SECOND, SECOND, SECOND, SECOND, SECOND), SECOND, lambda n, u, v, w, a, b: timing.phase_time(n, u, v, w, [a, b])
+    ),
+    timing.pipeline_time: Case((SECOND, SECOND, SECOND, ONE), SECOND, lambda a, b, c, n: timing.pipeline_time([a, b, c], n)),
+    timing.longest: Case((SECOND, SECOND, SECOND), SECOND, lambda *t: timing.longest(t)),
+    timing.total: Case((JOULE, JOULE, JOULE), JOULE, lambda *t: timing.total(t)),
+    energy.action_energy: Case((BYTE, JOULE_PER_BYTE), JOULE),
+    energy.static_energy: Case((WATT, SECOND), JOULE),
+    engines.systolic_cycles: Case((ONE,) * 6, ONE),
+    engines.vector_cycles: Case((ONE, PER_LANE), PER_LANE),
+    tiling.over_tiles: Case(
+        (POINT, POINT, POINT), {"point": 2}, lambda e, t, u: tiling.over_tiles(e, first_inside(t, u), leaf_of)
+    ),
+    tiling.visits: Case((POINT, POINT, POINT), ONE, lambda e, t, u: tiling.visits(e, chain(t, u))),
+    tiling.covered: Case((POINT, POINT, POINT), POINT, lambda e, t, u: tiling.covered(e, first_inside(t, u))),
+    tiling.folds: Case((POINT, POINT, POINT, POINT), ONE, lambda e, t, u, w: tiling.folds(e, chain(t, u), w)),
+    tiling.first_tile: Case((POINT, POINT, POINT), POINT, lambda e, t, u: tiling.first_tile(e, chain(t, u))),
+    tiling.sizes: Case((POINT, POINT, POINT), {"point": 2}, weighed_sizes),
+    # its "e - 1" is the last point's index: points are counted here, so they have no dimension
+    tiling.reach: Case((ONE, ONE, ONE), ONE, lambda e, t, u: tiling.reach(e, first_inside(t, u))),
+    collectives.collective_time: Case((ONE, SECOND, ONE, BYTE, BANDWIDTH), SECOND),
+    collectives.ring_all_gather_time: Case(MESSAGE, SECOND),
+    collectives.ring_all_reduce_time: Case(MESSAGE, SECOND),
+    collectives.bidirectional_ring_all_gather_time: Case(MESSAGE, SECOND),
+    collectives.direct_all_gather_time: Case(MESSAGE, SECOND),
+    collectives.direct_all_reduce_time: Case(MESSAGE, SECOND),
+    collectives.direct_all_to_all_line_time: Case(MESSAGE, SECOND),
+    collectives.chain_broadcast_time: Case(MESSAGE, SECOND),
+    collectives.pipelined_broadcast_time: Case((ONE, ONE, BYTE, SECOND, BANDWIDTH), SECOND),
+    collectives.doubling_all_gather_time: Case(MESSAGE, SECOND, powers=(0,)),
+    collectives.doubling_all_reduce_time: Case(MESSAGE, SECOND, powers=(0,)),
+    collectives.halving_all_reduce_time: Case(MESSAGE, SECOND, powers=(0,)),
+    collectives.gather_bound: Case((ONE, BYTE, BANDWIDTH), SECOND),
+    collectives.broadcast_bound: Case((BYTE, BANDWIDTH), SECOND),
+    collectives.all_reduce_bound: Case((ONE, BYTE, BANDWIDTH), SECOND),
+    collectives.cut_bound: Case((BYTE, BANDWIDTH), SECOND),
+    collectives.latency_bound: Case((ONE, SECOND), SECOND),
+    collectives.lower_bound: Case((SECOND, SECOND, SECOND), SECOND),
+}
+
+
+def found() -> list[Formula]:
+    """Every public function that a module of halley.formulas defines."""
+    modules = [importlib.import_module(f"halley.formulas.{item.name}") for item in pkgutil.iter_modules(halley.formulas.__path__)]
+    return [
+        member
+        for module in modules
+        for name, member in inspect.getmembers(module, inspect.isfunction)
+        if member.__module__ == module.__name__ and not name.startswith("_")
+    ]
+
+
+def name_of(formula: Formula) -> str:
+    return f"{formula.__module__.rpartition('.')[2]}.{formula.__name__}"
+
+
+FORMULAS = [formula for formula in found() if formula.__module__ != numbers.__name__]
+each_formula = pytest.mark.parametrize("formula", FORMULAS, ids=name_of)
+
+
+def call_of(formula: Formula) -> Callable[..., Any]:
+    return CASES[formula].call or formula
+
+
+def test_every_formula_has_a_case() -> None:
+    assert {name_of(formula) for formula in FORMULAS} == {name_of(formula) for formula in CASES}
+
+
+# --- documented -------------------------------------------------------------------------------------------------------
+
+
+@each_formula
+def test_docstring(formula: Formula) -> None:
+    text = inspect.getdoc(formula) or ""
+    assert ".. math::" in text, "an equation"
+    assert re.search(r"Symbols: .*\[[^\]]+\]", text, re.DOTALL), "symbols with their units in brackets"
+    assert "Source: " in text, "where the equation comes from"
+
+
+@each_formula
+def test_doctest_has_arguments_that_differ(formula: Formula) -> None:
+    """Swapped arguments change the answer, so an example with equal ones would not notice."""
+    examples = doctest.DocTestParser().get_examples(inspect.getdoc(formula) or "")
+    assert examples, "an example"
+    assert any(example.want.strip() for example in examples)
+    for example in examples:
+        for call in ast.walk(ast.parse(example.source)):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == formula.__name__:
+                given = [n.value for n in ast.walk(call) if isinstance(n, ast.Constant) and not isinstance(n.value, bool)]
+                assert len(set(given)) == len(given), example.source
+
+
+# --- balanced ---------------------------------------------------------------------------------------------------------
+
+
+def quantities(case: Case) -> list[Any]:
+    """Whole numbers that differ; without a dimension they stay plain numbers."""
+    values = [2 ** (index + 3) if index in case.powers else (12, 7, 5, 3, 11, 2)[index] for index in range(len(case.arguments))]
+    return [Quantity.of(value, **unit) if unit else value for value, unit in zip(values, case.arguments, strict=True)]
+
+
+def unit_of(value: Any) -> Unit:
+    return dict(value.exponents) if isinstance(value, Quantity) else {}
+
+
+@each_formula
+def test_units_balance(formula: Formula) -> None:
+    case = CASES[formula]
+    assert unit_of(call_of(formula)(*quantities(case))) == case.result
+
+
+@each_formula
+def test_a_wrong_unit_shows(formula: Formula) -> None:
+    """Give each argument in turn one dimension too many: the formula raises, or its result has another dimension."""
+    case = CASES[formula]
+    for position, unit in enumerate(case.arguments):
+        if not unit:
+            continue
+        given = quantities(case)
+        given[position] = Quantity.of(given[position].value, **unit, kelvin=1)
+        try:
+            result = call_of(formula)(*given)
+        except UnitError:
+            continue
+        assert unit_of(result) != case.result, f"argument {position + 1} could have any unit"
+
+
+def test_sums_of_unequal_dimensions_raise() -> None:
+    time, size = Quantity.of(3, s=1), Quantity.of(5, B=1)
+    for attempt in (
+        lambda: timing.transfer_time(time, size),
+        lambda: timing.phase_time(2, time, time, size, [time]),
+        lambda: timing.total([time, size]),
+        lambda: collectives.collective_time(2, size, 3, size, Quantity.of(7, B=1, s=-1)),
+        lambda: tiling.covered(Quantity.of(13, point=1), [Split(size, True), Split(size, False)]),
+    ):
+        with pytest.raises(UnitError):
+            attempt()
+
+
+# --- arrays -----------------------------------------------------------------------------------------------------------
+
+
+@each_formula
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "real"])
+def test_batch_equals_scalar_bit_for_bit(formula: Formula, whole: bool) -> None:
+    """One call with arrays gives what a call per entry gives; whole numbers are Python integers there."""
+    case = CASES[formula]
+    draw = random.Random(f"{formula.__name__} {whole}")
+    rows: list[list[Any]] = []
+    for _ in range(200):
+        row: list[Any] = []
+        for position, unit in enumerate(case.arguments):
+            if position in case.powers:
+                row.append(2 ** draw.randint(1, 10))
+            elif whole or unit in (ONE, POINT):
+                row.append(draw.randint(2, 10 ** draw.randint(1, 6)))
+            else:
+                row.append(draw.uniform(1e-3, 1e3))
+        rows.append(row)
+    columns = [np.array(column, dtype=np.float64) for column in zip(*rows, strict=True)]
+    batch = call_of(formula)(*columns)
+    assert isinstance(batch, np.ndarray)
+    scalars = [call_of(formula)(*row) for row in rows]
+    assert [float(value).hex() for value in scalars] == [float(value).hex() for value in batch]
+
+
+# --- right, where counting can tell -----------------------------------------------------------------------------------
+
+
+def tiles(start: int, stop: int, splits: Sequence[Split]) -> list[tuple[int, int]]:
+    """The innermost tiles that the splits select, as ranges: by walking, as a loop nest does."""
+    if not splits:
+        return [(start, stop)]
+    (tile, summed), inner = splits[0], splits[1:]
+    starts = range(start, stop, tile) if summed else [start]
+    return [found for first in starts for found in tiles(first, min(first + tile, stop), inner)]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_sums_over_tiles_by_walking(seed: int) -> None:
+    draw = random.Random(seed)
+    extent, width = draw.randint(1, 40), draw.randint(1, 6)
+    splits = [Split(draw.randint(1, 14), draw.random() < 0.7) for _ in range(draw.randint(0, 3))]
+    walked = [stop - start for start, stop in tiles(0, extent, splits)]
+    assert tiling.visits(extent, splits) == len(walked)
+    assert tiling.covered(extent, splits) == sum(walked)
+    assert tiling.folds(extent, splits, width) == sum(math.ceil(Fraction(size, width)) for size in walked)
+    assert tiling.first_tile(extent, splits) == walked[0] == max(walked)
+    assert tiling.reach(extent, splits) == max(stop for _, stop in tiles(0, extent, splits))
+    assert tiling.over_tiles(extent, splits, leaf_of) == sum(size**2 for size in walked)
+    assert sorted(size for size, count in tiling.sizes(extent, splits) for _ in range(count)) == sorted(walked)
+
+
+def test_pipeline_by_walking() -> None:
+    """Tile i enters stage s when the stage is free and the stage before is through with the tile."""
+    for stages, count in (((4, 2, 3), 5), ((1, 7), 3), ((2, 2, 2, 9), 4)):
+        free = [0] * len(stages)
+        for _ in range(count):
+            ready = 0
+            for index, time in enumerate(stages):
+                ready = free[index] = max(ready, free[index]) + time
+        assert timing.pipeline_time([time * count for time in stages], count) == free[-1]
+
+
+@pytest.mark.parametrize(("rows", "columns", "streamed"), [(2, 2, 3), (4, 3, 5), (1, 1, 1), (3, 5, 2)])
+def test_systolic_array_by_walking(rows: int, columns: int, streamed: int) -> None:
+    """One fold, clock by clock: input i reaches PE (r, c) at cycle i + r + c; the last leaves the far corner."""
+    last = max(i + r + c for i in range(streamed) for r in range(rows) for c in range(columns))
+    # cycles are counted from 0, and SCALE-Sim's constant of -1 is left out, as the docstring says
+    assert engines.systolic_cycles(1, streamed, 1, rows, columns, 0) == last + 1
+
+
+def test_whole_number_helpers() -> None:
+    draw = random.Random(7)
+    for _ in range(2000):
+        b = draw.randint(1, 10 ** draw.randint(1, 7))
+        a = b * draw.randint(0, 10 ** draw.randint(0, 8)) + draw.choice([0, 0, 1, b - 1])
+        exact = Fraction(a, b)
+        assert numbers.floor_div(a, b) == math.floor(exact) == int(numbers.floor_div(np.array([float(a)]), float(b))[0])
+        assert numbers.ceil_div(a, b) == math.ceil(exact) == int(numbers.ceil_div(np.array([float(a)]), float(b))[0])
+        assert numbers.minimum(a, b) == min(a, b) == numbers.minimum(np.array([a]), b)[0]
+        assert numbers.maximum(a, b) == max(a, b) == numbers.maximum(np.array([a]), b)[0]
+        assert numbers.positive(a) == (a > 0) == numbers.positive(np.array([a]))[0]

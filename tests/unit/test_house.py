@@ -1,0 +1,241 @@
+"""Rules of the house, read from the source: imports point one way, core stays light, nothing runs text as code."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "halley"
+
+ORDER: tuple[tuple[str, ...], ...] = (
+    ("errors",),
+    ("units",),
+    ("formulas",),
+    ("ir",),
+    ("library", "workloads", "rewrite", "execute"),
+    ("cost",),
+    ("search",),
+    ("io",),
+    ("report",),
+    ("cli",),
+)
+"""Packages from the lowest to the highest: a package imports from lower rows and from itself, never from its own row's others."""
+
+RANK = {package: rank for rank, row in enumerate(ORDER) for package in row}
+HEAVY = ("typer", "rich", "pydantic", "yaml", "click")
+FILE_LIMIT = 500
+DIRECTORIES = ("src", "tests", "benchmarks", "examples", "validation")
+
+
+def files(*directories: str) -> list[Path]:
+    return sorted(path for directory in directories for path in (ROOT / directory).rglob("*.py"))
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def short(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def package(module: str) -> str:
+    """``halley.cost.events`` -> ``cost``."""
+    return module.split(".")[1]
+
+
+def own(path: Path) -> str:
+    """The package that a file of the source belongs to; "" for ``halley/__init__.py``, which may import all."""
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return "" if parts == ("__init__",) else parts[0]
+
+
+def imported(node: ast.AST) -> Iterator[tuple[str, int]]:
+    """(module, line) of an import statement."""
+    match node:
+        case ast.Import(names=names):
+            yield from ((name.name, node.lineno) for name in names)
+        case ast.ImportFrom(module=str(module), level=0, names=names):
+            # `from halley import cost` names the package in what it imports
+            yield from ((f"halley.{name.name}", node.lineno) for name in names) if module == "halley" else ((module, node.lineno),)
+
+
+def for_types_only(path: Path) -> set[int]:
+    """Lines under ``if TYPE_CHECKING:``, which never run."""
+    guards = (n for n in ast.walk(tree(path)) if isinstance(n, ast.If) and ast.unparse(n.test).endswith("TYPE_CHECKING"))
+    return {inner.lineno for guard in guards for inner in ast.walk(guard) if isinstance(inner, ast.stmt)}
+
+
+def wrong_way(path: Path) -> list[str]:
+    """Imports of a higher package, or of another one in the same row."""
+    mine, found = own(path), []
+    for node in ast.walk(tree(path)):
+        for module, line in imported(node):
+            if not mine or not module.startswith("halley."):
+                continue
+            other = package(module)
+            if other != mine and RANK[other] >= RANK[mine]:
+                found.append(f"{short(path)}:{line}: {mine} imports {module}")
+    return found
+
+
+def test_imports_point_one_way() -> None:
+    assert [fault for path in files("src") for fault in wrong_way(path)] == []
+
+
+def test_every_package_has_its_place_in_the_order() -> None:
+    assert {own(path) for path in files("src")} - {""} == set(RANK)
+
+
+def test_a_wrong_import_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check itself can fail."""
+    text = "from halley.search.optimise import optimise\nfrom halley import io\nfrom halley.ir.mapping import Hold\n"
+    monkeypatch.setattr(sys.modules[__name__], "tree", lambda path: ast.parse(text))
+    faults = wrong_way(SOURCE / "cost" / "evaluate.py")
+    assert [fault.split(": ")[1] for fault in faults] == ["cost imports halley.search.optimise", "cost imports halley.io"]
+
+
+def test_no_cycles_between_modules() -> None:
+    """Modules of one package may import each other, but not in a circle."""
+    graph: dict[str, set[str]] = {}
+    for path in files("src"):
+        name = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
+        typed = for_types_only(path)
+        graph[name] = {m for node in ast.walk(tree(path)) for m, line in imported(node) if m.startswith("halley.") and line not in typed}
+    done: set[str] = set()
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        assert name not in path, " -> ".join((*path[path.index(name) :], name))
+        if name not in done:
+            for other in sorted(graph.get(name, ())):
+                visit(other, (*path, name))
+            done.add(name)
+
+    for name in sorted(graph):
+        visit(name, ())
+
+
+def test_no_import_inside_a_function() -> None:
+    """Imports are at the top, so that the order above is the whole truth. A command line loads its commands when one is called: cli is free to."""
+    found = []
+    for path in files("src"):
+        if own(path) == "cli":
+            continue
+        for function in ast.walk(tree(path)):
+            if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+                inside = (n for n in ast.walk(function) if isinstance(n, (ast.Import, ast.ImportFrom)))
+                found += [f"{short(path)}:{node.lineno}" for node in inside]
+    assert found == []
+
+
+FORBIDDEN_CALLS = ("eval", "exec", "compile", "__import__")
+FORBIDDEN_MODULES = ("pickle", "cPickle", "shelve", "marshal", "dill", "cloudpickle")
+
+
+def dangers(path: Path) -> list[str]:
+    """Where text or a file could run as code, or an error be swallowed whole."""
+    found = []
+    for node in ast.walk(tree(path)):
+        at = f"{short(path)}:{getattr(node, 'lineno', 0)}"
+        match node:
+            case ast.Call(func=ast.Name(id=name)) if name in FORBIDDEN_CALLS:
+                found.append(f"{at}: {name}()")
+            case ast.Import() | ast.ImportFrom():
+                found += [f"{at}: {m}" for m, _ in imported(node) if m.split(".")[0] in FORBIDDEN_MODULES]
+            case ast.ExceptHandler(type=None):
+                found.append(f"{at}: bare except")
+            case ast.keyword(arg="shell", value=ast.Constant(value=True)):
+                found.append(f"{at}: shell=True")
+            case ast.keyword(arg="allow_pickle", value=ast.Constant(value=True)):
+                found.append(f"{at}: allow_pickle")
+            case ast.Attribute(value=ast.Name(id="yaml"), attr="load" | "unsafe_load" | "full_load" | "load_all"):
+                found.append(f"{at}: yaml.{node.attr}")
+    return found
+
+
+def test_nothing_runs_text_as_code() -> None:
+    assert [danger for path in files("src", "benchmarks", "examples", "validation") for danger in dangers(path)] == []
+
+
+def test_dangers_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check itself can fail."""
+    text = "import pickle\ntry:\n    eval('1')\nexcept:\n    pass\nyaml.load(x)\nrun(x, shell=True)\n"
+    monkeypatch.setattr(sys.modules[__name__], "tree", lambda path: ast.parse(text))
+    assert len(dangers(SOURCE / "units.py")) == 5
+
+
+def test_user_input_is_not_checked_by_assert() -> None:
+    """``python -O`` drops asserts: whatever reads files and flags raises instead."""
+    found = [
+        f"{short(path)}:{node.lineno}"
+        for path in files("src")
+        if own(path) in ("io", "cli", "workloads", "library", "errors", "units")
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Assert)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("path", files(*DIRECTORIES), ids=short)
+def test_files_are_short_and_say_what_they_are(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text.count("\n") <= FILE_LIMIT, "one subject per file: split it by concept"
+    if text.strip():
+        assert ast.get_docstring(tree(path)), "a module docstring says the file's subject"
+
+
+def test_no_machine_paths() -> None:
+    """Nothing in the repository depends on where somebody happened to work."""
+    marks = [f"/{word}/" for word in ("home", "root", "work", "tmp", "Users")]
+    suffixes = {".py", ".md", ".yaml", ".yml", ".toml", ".json", ".svg", ".html"}
+    found = []
+    for top in (*DIRECTORIES, "docs", ".ci"):
+        for path in (ROOT / top).rglob("*"):
+            if path.is_file() and (path.suffix in suffixes or top == ".ci") and path != Path(__file__):
+                text = path.read_text(encoding="utf-8")
+                found += [f"{short(path)}: {mark}" for mark in marks if mark in text]
+    assert found == []
+
+
+def fresh_python(code: str) -> str:
+    """What a new interpreter prints."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment, timeout=60).stdout
+
+
+@pytest.mark.parametrize("module", ["halley", "halley.cost.evaluate", "halley.search.optimise", "halley.execute.interpreter"])
+def test_core_pulls_in_no_heavy_module(module: str) -> None:
+    """Costing and searching need NumPy alone; files, terminal and command line bring their own."""
+    loaded = json.loads(fresh_python(f"import sys, json, {module}; print(json.dumps(sorted(sys.modules)))"))
+    assert [name for name in HEAVY if name in loaded] == []
+
+
+def test_links_in_the_documents_lead_somewhere() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    found = []
+    for page in pages:
+        for target in links(page.read_text(encoding="utf-8")):
+            if not (page.parent / target).exists():
+                found.append(f"{short(page)}: {target}")
+    assert found == []
+
+
+def links(text: str) -> list[str]:
+    """Relative targets of the links in a page.
+
+    >>> links("see [a](b.md#part), ![c](d.svg) and [e](https://f)")
+    ['b.md', 'd.svg']
+    """
+    outside = "".join(part for index, part in enumerate(text.split("```")) if index % 2 == 0)
+    targets = [piece.split(")")[0].split("#")[0] for piece in outside.split("](")[1:]]
+    return [target for target in targets if target and "://" not in target and not target.startswith("mailto:")]
