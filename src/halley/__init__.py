@@ -11,6 +11,7 @@ The names below are the public ones; each is imported when it is first used.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +101,8 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULE:
         raise AttributeError(f"module 'halley' has no attribute {name!r}")
     value = getattr(import_module(_MODULE[name]), name)
+    if "IPython" in sys.modules:
+        import_module("halley.report.html").attach()  # notebooks show results as tables
     globals()[name] = value
     return value
 

@@ -23,7 +23,8 @@ from halley.ir.mapping import (
     Temporal,
     walk,
 )
-from halley.ir.text import DEPTH_LIMIT, LINE_LIMIT, NUMBER_LIMIT, SIZE_LIMIT, parse, to_text
+from halley.ir.text import DEPTH_LIMIT, LINE_LIMIT, SIZE_LIMIT, parse, to_text
+from halley.ir.words import NUMBER_LIMIT
 
 KEYWORDS = ("for", "by", "over", "to", "with", "shares", "hold", "x2", "sequence", "all-reduce", "compute", "a.b", "")
 names = st.one_of(st.sampled_from(["A", "mx", "S2", "layer0.q", "α", "x-y"]), st.sampled_from(KEYWORDS), st.text(max_size=4))
@@ -66,10 +67,13 @@ def test_parsing_undoes_printing(tree: Node) -> None:
     assert text.count("\n") == sum(1 for _ in walk(tree)) - 1
 
 
-@given(trees, st.sampled_from(["    ", "\t", " ", " \t"]), st.sampled_from(["\n", "\r\n", "\n\n", "  # a note\n", "\n  # note\n"]))
+ENDS = ("\n", "\r\n", "\n\n", "  # a note\n", "\n  # a note\n")
+
+
+@given(trees, st.sampled_from(["    ", "\t", " ", " \t"]), st.sampled_from(ENDS))
 @settings(deadline=None)
 def test_layout_does_not_matter(tree: Node, unit: str, end: str) -> None:
-    lines = [line for line in to_text(tree).split("\n")]
+    lines = to_text(tree).split("\n")
     depths = [(len(line) - len(line.lstrip(" "))) // 2 for line in lines]
     assert parse(end.join("\t" + unit * depth + line.lstrip(" ") for depth, line in zip(depths, lines, strict=True))) == tree
 

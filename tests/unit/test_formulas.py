@@ -1,7 +1,7 @@
 """Every formula: documented, balanced in its units, the same on numbers and on arrays to the last bit.
 
-Formulas are found, not listed: a new one without an entry in `CASES` fails. The helpers in `halley.formulas.numbers` are no equations; they are
-checked against Python's exact fractions.
+Formulas are found, not listed: a new one without an entry in `CASES` fails. The helpers in `halley.formulas.numbers` are no
+equations; they are checked against Python's exact fractions.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ CASES: dict[Formula, Case] = {
     ),
     tiling.visits: Case((POINT, POINT, POINT), ONE, lambda e, t, u: tiling.visits(e, chain(t, u))),
     tiling.covered: Case((POINT, POINT, POINT), POINT, lambda e, t, u: tiling.covered(e, first_inside(t, u))),
-    tiling.folds: Case((POINT, POINT, POINT, POINT), ONE, lambda e, t, u, w: tiling.folds(e, chain(t, u), w)),
+    tiling.folds: Case((POINT, POINT, POINT, POINT), ONE, lambda e, t, u, w: tiling.folds(e, first_inside(t, u), w)),
     tiling.first_tile: Case((POINT, POINT, POINT), POINT, lambda e, t, u: tiling.first_tile(e, chain(t, u))),
     tiling.sizes: Case((POINT, POINT, POINT), {"point": 2}, weighed_sizes),
     # its "e - 1" is the last point's index: points are counted here, so they have no dimension
@@ -154,7 +154,7 @@ def test_docstring(formula: Formula) -> None:
     text = inspect.getdoc(formula) or ""
     assert ".. math::" in text, "an equation"
     assert re.search(r"Symbols: .*\[[^\]]+\]", text, re.DOTALL), "symbols with their units in brackets"
-    assert "Source: " in text, "where the equation comes from"
+    assert re.search(r"Source:\s", text), "where the equation comes from"
 
 
 @each_formula
@@ -287,7 +287,7 @@ def test_pipeline_by_walking() -> None:
 def test_systolic_array_by_walking(rows: int, columns: int, streamed: int) -> None:
     """One fold, clock by clock: input i reaches PE (r, c) at cycle i + r + c; the last leaves the far corner."""
     last = max(i + r + c for i in range(streamed) for r in range(rows) for c in range(columns))
-    # cycles are counted from 0, and SCALE-Sim's constant of -1 is left out, as the docstring says
+    # the cycles are numbered from 0
     assert engines.systolic_cycles(1, streamed, 1, rows, columns, 0) == last + 1
 
 

@@ -1,12 +1,14 @@
 """The case of docs/hand-example.md: chip, mapping and numbers are read from the page; the code must give the same numbers.
 
-The page was worked out from docs/model.md with pencil and paper. Counts of bytes and operations are equal exactly; times and energies to 12 digits,
-as decimal fractions of SI units are rounded in binary.
+The page was worked out from docs/model.md with pencil and paper. Counts of bytes and operations are equal exactly; times and
+energies to 12 digits, as decimal fractions of SI units are rounded in binary.
 """
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,9 +22,11 @@ from halley.io.load import parse_chip
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Node, walk
 from halley.ir.text import parse, to_text
+from halley.rewrite.legality import check
 from halley.workloads import gemm
 
-PAGE = (Path(__file__).parents[2] / "docs" / "hand-example.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "hand-example.md").read_text(encoding="utf-8")
 WORKLOAD = gemm(4, 7, 5)
 Row = Mapping[str, str]
 
@@ -96,6 +100,22 @@ def test_bytes(estimate: Estimate) -> None:
     assert nonzero(estimate.links()) == links()
     assert nonzero(estimate.ports()) == column("port, bytes [B]", "port", "bytes [B]")
     assert nonzero(estimate.work()) == column("function, count", "function", "count")
+
+
+def test_the_examples_are_those_of_the_page() -> None:
+    assert (ROOT / "examples" / "pencil.yaml").read_text(encoding="utf-8") == block("yaml")
+    assert (ROOT / "examples" / "split-k.txt").read_text(encoding="utf-8") == block("text")
+    assert block("text") in (ROOT / "docs" / "how-to" / "cost-your-own-mapping.md").read_text(encoding="utf-8")
+
+
+def test_the_example_runs() -> None:
+    command = [sys.executable, str(ROOT / "examples" / "cost_a_mapping.py")]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert printed.startswith("time 190 ns, energy 6601.5 pJ")
+
+
+def test_the_mapping_is_legal(tree: Node, chip: Chip) -> None:
+    check(tree, WORKLOAD, chip)
 
 
 def test_footprint(estimate: Estimate, chip: Chip) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -67,7 +68,8 @@ def imported(node: ast.AST) -> Iterator[tuple[str, int]]:
             yield from ((name.name, node.lineno) for name in names)
         case ast.ImportFrom(module=str(module), level=0, names=names):
             # `from halley import cost` names the package in what it imports
-            yield from ((f"halley.{name.name}", node.lineno) for name in names) if module == "halley" else ((module, node.lineno),)
+            modules = [f"halley.{name.name}" for name in names] if module == "halley" else [module]
+            yield from ((name, node.lineno) for name in modules)
 
 
 def for_types_only(path: Path) -> set[int]:
@@ -111,7 +113,8 @@ def test_no_cycles_between_modules() -> None:
     for path in files("src"):
         name = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
         typed = for_types_only(path)
-        graph[name] = {m for node in ast.walk(tree(path)) for m, line in imported(node) if m.startswith("halley.") and line not in typed}
+        found = (item for node in ast.walk(tree(path)) for item in imported(node))
+        graph[name] = {module for module, line in found if module.startswith("halley.") and line not in typed}
     done: set[str] = set()
 
     def visit(name: str, path: tuple[str, ...]) -> None:
@@ -126,7 +129,7 @@ def test_no_cycles_between_modules() -> None:
 
 
 def test_no_import_inside_a_function() -> None:
-    """Imports are at the top, so that the order above is the whole truth. A command line loads its commands when one is called: cli is free to."""
+    """Imports are at the top, so that the order above is the whole truth. A command line may load a command when it is called."""
     found = []
     for path in files("src"):
         if own(path) == "cli":
@@ -210,7 +213,8 @@ def test_no_machine_paths() -> None:
 def fresh_python(code: str) -> str:
     """What a new interpreter prints."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment, timeout=60).stdout
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=environment, timeout=60).stdout
 
 
 @pytest.mark.parametrize("module", ["halley", "halley.cost.evaluate", "halley.search.optimise", "halley.execute.interpreter"])
@@ -218,6 +222,22 @@ def test_core_pulls_in_no_heavy_module(module: str) -> None:
     """Costing and searching need NumPy alone; files, terminal and command line bring their own."""
     loaded = json.loads(fresh_python(f"import sys, json, {module}; print(json.dumps(sorted(sys.modules)))"))
     assert [name for name in HEAVY if name in loaded] == []
+
+
+@pytest.mark.slow
+def test_what_the_first_page_shows_is_what_one_gets() -> None:
+    """The Python of README.md runs, and finds the mapping and the time that the picture has."""
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    picture, code = (page.split(f"```{language}\n")[1].split("```")[0] for language in ("text", "python"))
+    printed = fresh_python(code)
+    shown = re.findall(r"^ *\d+ ( *\S.*?) {2,}[\d.]+ [num]?s ", picture, re.MULTILINE)
+    words = ("hold", "for", "spread", "sequence", "compute", "all-reduce")
+    plan = [line for line in printed.splitlines() if line.strip().startswith(words)]
+    root = len(shown[0]) - len(shown[0].lstrip())
+    assert [line[root:] for line in shown] == plan
+    mappings, least = re.findall(r"optimal: of ([\d,]+) mappings, none takes less time than ([\d.]+ us)", picture)[0]
+    assert f"{mappings} mappings" in printed
+    assert f"\n{least}," in printed
 
 
 def test_links_in_the_documents_lead_somewhere() -> None:

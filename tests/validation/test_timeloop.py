@@ -25,6 +25,7 @@ from halley.io.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Node, Spatial, Temporal, walk
 from halley.ir.text import parse, to_text
+from halley.rewrite.legality import check
 
 CASES = list(case_folders(HERE / "cases"))
 NAMES = [folder.name for folder in CASES]
@@ -58,6 +59,7 @@ def test_the_tree_on_file_is_the_mapping(folder: Path) -> None:
     text = (HERE / f"{folder.name}.tree").read_text()
     tree = from_timeloop(read.blocks, read.architecture, read.problem)
     assert parse(text) == tree
+    check(tree, workload(read.problem), machine(read.architecture, read.blocks))
     assert to_text(tree) + "\n" == text
 
 

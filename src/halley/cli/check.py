@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 
 from halley.cli import options
-from halley.cli.checks import Check, search_check, solution_checks
+from halley.cli.checks import Check, front_check, search_check, solution_checks
 from halley.cli.options import JsonOption, ResultArgument, TimeLimitOption
 from halley.io.result import read_record
 
@@ -45,6 +45,8 @@ def check(
     for model in (record.content.best, *record.content.baselines):
         for item in solution_checks(record, model):
             tell(item)
+    if record.content.front:
+        tell(front_check(record))
     if search and all(item.passed is not False for item in done):
         tell(search_check(record, limit, remarks))
     failed = [item for item in done if item.passed is False]

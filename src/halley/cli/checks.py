@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -23,12 +24,14 @@ from halley.execute.counters import Counters
 from halley.execute.interpreter import random_inputs, run
 from halley.io.result import UNITS, Record, estimate_document
 from halley.io.result_models import SolutionModel
-from halley.ir.mapping import Node
+from halley.ir.mapping import Compute, Node, walk
+from halley.ir.text import parse
 from halley.ir.workload import Workload
 from halley.report.facts import objective_text
 from halley.rewrite import legality
 from halley.search.optimise import objective_value
 from halley.search.result import Status
+from halley.workloads import variants
 
 TOLERANCE = 1e-9
 """Largest relative difference between two ways to the same number."""
@@ -67,6 +70,31 @@ def solution_checks(record: Record, model: SolutionModel) -> Iterator[Check]:
     yield Check(name, "figures", not different, detail)
     yield certificate_check(record, model, cost)
     yield from execution_checks(record, name, workload, plan)
+
+
+def front_check(record: Record) -> Check:
+    """Every point of the front is a legal plan that fits and costs what the file says."""
+    chip, points = record.problem.chip, record.content.front
+    wrong: list[str] = []
+    for number, point in enumerate(points, 1):
+        where = f"point {number}"
+        try:
+            plan = parse(point.plan, f"{record.name}: {where}")
+        except HalleyError as error:
+            wrong.append(str(error.faults[0]))
+            continue
+        ops = {node.op for _, node in walk(plan) if isinstance(node, Compute)}
+        family = [work for work in variants(record.problem.workload) if {op.name for op in work.ops} == ops]
+        workload = family[0] if family else record.problem.workload  # of no variant: legality says what is amiss
+        if faults := legality.faults(plan, workload, chip):
+            wrong.append(f"{where}: {faults[0]}")
+            continue
+        cost = evaluate(workload, chip, plan)
+        wrong += [str(fault) for fault in capacity_faults(chip, cost, where)]
+        found = {"time_s": float(cost.time), "energy_J": float(cost.energy)}
+        wrong += differences({"time_s": point.time_s, "energy_J": point.energy_J}, found, f"{where}: ")
+    detail = wrong[0] if wrong else f"{len(points)} points, legal, fitting, figures equal to {TOLERANCE:g}"
+    return Check("front", "figures", not wrong, detail)
 
 
 def differences(saved: Mapping[str, object], found: Mapping[str, object], path: str = "") -> list[str]:
@@ -130,18 +158,18 @@ def execution_checks(record: Record, name: str, workload: Workload, plan: Node) 
 
 def miscounted(counters: Counters, cost: Estimate) -> list[str]:
     """Counts of the interpreter that the formulas do not give, and the other way round."""
-    pairs: tuple[tuple[str, Mapping[object, float], Mapping[object, object]], ...] = (
-        ("read", dict(counters.reads), dict(cost.reads())),
-        ("written", dict(counters.writes), dict(cost.writes())),
-        ("over a link", dict(counters.links), dict(cost.links())),
-        ("through a port", dict(counters.ports), dict(cost.ports())),
-        ("operations", dict(counters.work), dict(cost.work())),
-        ("live", dict(counters.footprint), dict(cost.footprint)),
+    pairs: tuple[tuple[str, Mapping[Any, Any], Mapping[Any, Any]], ...] = (
+        ("read", counters.reads, cost.reads()),
+        ("written", counters.writes, cost.writes()),
+        ("over a link", counters.links, cost.links()),
+        ("through a port", counters.ports, cost.ports()),
+        ("operations", counters.work, cost.work()),
+        ("live", counters.footprint, cost.footprint),
     )
     told = []
     for what, counted, given in pairs:
         for key in sorted({*counted, *given}, key=str):
-            a, b = float(counted.get(key, 0)), float(given.get(key, 0))  # type: ignore[arg-type]
+            a, b = float(counted.get(key, 0)), float(given.get(key, 0))
             if not close(a, b):
                 place = " ".join(map(str, key)) if isinstance(key, tuple) else str(key)
                 told.append(f"{what}, {place}: {a:,.0f} counted, {b:,.0f} by the formulas")
@@ -159,7 +187,8 @@ def search_check(record: Record, limit: float, console: Console) -> Check:
     certificate, claimed = again.best.certificate, best.certificate
     found = objective_text(goal.value, certificate.value)
     if certificate.bound > claimed.value.value * (1 + TOLERANCE):
-        return Check(name, what, False, f"no mapping is better than {objective_text(goal.value, certificate.bound)}, yet the file has one")
+        least = objective_text(goal.value, certificate.bound)
+        return Check(name, what, False, f"no mapping is better than {least}, yet the file has one")
     if claimed.bound.value > certificate.value * (1 + TOLERANCE):
         return Check(name, what, False, f"a mapping with {found} exists, below the file's bound")
     if again.best.status is Status.OPTIMAL:

@@ -13,7 +13,7 @@ from halley.cli.parameters import workload_from
 from halley.cli.solve import enough, solve
 from halley.io.load import load_chip
 from halley.io.result import result_document
-from halley.report.facts import comparison_table, problem_text
+from halley.report.facts import comparison, problem_text
 from halley.report.terminal import show
 from halley.search.problem import Problem
 
@@ -21,7 +21,9 @@ from halley.search.problem import Problem
 def compare(
     context: typer.Context,
     workload: WorkloadArgument,
-    chip: Annotated[list[str] | None, typer.Option("--chip", help="A chip; give it again for each further one.", metavar="CHIP")] = None,
+    chip: Annotated[
+        list[str] | None, typer.Option("--chip", help="A chip; give it again for each further one.", metavar="CHIP")
+    ] = None,
     objective: ObjectiveOption = None,
     time_limit: TimeLimitOption = None,
     json: JsonOption = False,
@@ -45,7 +47,7 @@ def compare(
         console = options.output()
         for result in results:
             console.print(problem_text(work, result.problem.chip, goal), style="bold", markup=False)
-            show(console, [comparison_table([(s.name, result.problem.chip, s) for s in (*result.baselines, result.best)])])
+            show(console, [comparison(result)])
             console.print()
     if not all(enough(result, 0.0) for result in results):
         raise typer.Exit(LIMIT)

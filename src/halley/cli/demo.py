@@ -31,8 +31,10 @@ CHIPS = ("edge", "cloud")
 
 def demo(
     tokens: Annotated[int, typer.Option("--tokens", help="Length of the sequence.", metavar="NUMBER")] = 512,
-    model: Annotated[list[str] | None, typer.Option("--model", help=f"A model; by default {' and '.join(MODELS)}.", metavar="NAME")] = None,
-    chip: Annotated[list[str] | None, typer.Option("--chip", help=f"A chip; by default {' and '.join(CHIPS)}.", metavar="CHIP")] = None,
+    model: Annotated[
+        list[str] | None, typer.Option("--model", help="A model; by default bert-large and llama3-8b.", metavar="NAME")
+    ] = None,
+    chip: Annotated[list[str] | None, typer.Option("--chip", help="A chip; by default edge and cloud.", metavar="CHIP")] = None,
     time_limit: TimeLimitOption = "60s",
     json: JsonOption = False,
 ) -> None:

@@ -1,6 +1,7 @@
 """Errors of the command line: what each becomes on stderr, and its exit code.
 
-0 solved, 1 bad input, 2 infeasible, 3 limit reached before the asked gap, 70 a fault of Halley's, 130 interrupted before any answer.
+0 solved, 1 bad input, 2 infeasible, 3 limit reached before the asked gap, 70 a fault of Halley's own, 130 interrupted before any
+answer.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from typing import Any
 
 import typer
@@ -36,16 +38,25 @@ class Cancelled(HalleyError):
 class HalleyGroup(TyperGroup):
     """The command group; every way to fail leaves clean lines on stderr and its exit code."""
 
-    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
         """Run the command and leave the process with its exit code."""
-        code = self._code(*args, **extra)
+        extra.update(complete_var=complete_var, windows_expand_args=windows_expand_args)
+        code = self._code(args, prog_name, extra)
         if standalone_mode:
             sys.exit(code)
         return code
 
-    def _code(self, *args: Any, **extra: Any) -> int:
+    def _code(self, args: Sequence[str] | None, prog_name: str | None, extra: dict[str, Any]) -> int:
         try:
-            code = super().main(*args, standalone_mode=False, **extra)
+            code = super().main(args, prog_name, standalone_mode=False, **extra)
             return code if isinstance(code, int) else 0
         except HalleyError as error:
             return _tell(error)
@@ -79,7 +90,8 @@ def _usage(error: Any) -> int:
 
 def _unexpected(error: Exception) -> int:
     text = " ".join(str(error).split())[:200]
-    print(f"halley: a fault of Halley's own, {type(error).__name__}: {text}; please report it, with what HALLEY_DEBUG=1 prints", file=sys.stderr)
+    report = "please report it, with what HALLEY_DEBUG=1 prints"
+    print(f"halley: a fault of Halley's own, {type(error).__name__}: {text}; {report}", file=sys.stderr)
     _debug(error)
     return BROKEN
 

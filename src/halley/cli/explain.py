@@ -16,7 +16,9 @@ from halley.report.tree import find, lines
 
 def explain(
     file: ResultArgument,
-    node: Annotated[str, typer.Argument(metavar="NODE", help="Line number of the printed tree, or a path such as 0.0.1 ('.' is the root).")],
+    node: Annotated[
+        str, typer.Argument(metavar="NODE", help="Line number of the printed tree, or a path such as 0.0.1 ('.' is the root).")
+    ],
     json: JsonOption = False,
 ) -> None:
     """Explain a node of the best plan: formulas, the numbers put in, the sources of the hardware's.
@@ -28,7 +30,9 @@ def explain(
     line = find(lines(best.plan, best.estimate), node, "NODE")
     tables = explanation(result.problem.chip, best.estimate, line)
     if json:
-        options.print_json({table.title.lower(): [dict(zip(_keys(table.head), row, strict=True)) for row in table.rows] for table in tables})
+        options.print_json(
+            {table.title.lower(): [dict(zip(_keys(table.head), row, strict=True)) for row in table.rows] for table in tables}
+        )
     else:
         show(options.output(), tables)
 

@@ -29,12 +29,12 @@ DEFAULT_FILE = "result.json"
 
 def optimise(
     context: typer.Context,
-    workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help="Kind of workload, its parameters as options; or a problem file (.yaml).")],
+    workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help="Kind of workload, or a problem file (.yaml).")],
     chip: ChipOption = None,
     objective: ObjectiveOption = None,
     front: Annotated[bool, typer.Option("--front", help="Also give the time-energy front.")] = False,
     time_limit: TimeLimitOption = None,
-    gap: Annotated[str | None, typer.Option("--gap", help="Gap to the bound that is good enough after the limit, e.g. 0.01.", metavar="NUMBER")] = None,
+    gap: Annotated[str | None, typer.Option("--gap", help="Gap that is good enough, e.g. 0.01.", metavar="NUMBER")] = None,
     baselines: Annotated[bool, typer.Option(help="Search the baselines too.")] = True,
     out: Annotated[str | None, typer.Option("-o", "--output", help="Where to write the result.", metavar="FILE")] = None,
     force: ForceOption = False,
@@ -45,8 +45,9 @@ def optimise(
 
     Example: halley optimise gemm-softmax --m 512 --n 1024 --k 64 --chip edge
 
-    --variant WORD keeps to one algorithm; without it all are tried. Exit codes: 0 solved, 1 bad input, 2 infeasible, 3 the limit
-    came before the asked gap, 130 interrupted before any answer.
+    The workload's parameters follow it as options; 'halley workloads KIND' lists them. --variant WORD keeps to one algorithm.
+
+    Exit codes: 0 solved, 1 bad input, 2 infeasible, 3 limit before the asked gap, 130 interrupted before any answer.
     """
     remarks = options.remarks()
     asked = options.seconds(time_limit)
@@ -63,12 +64,18 @@ def optimise(
         # before the search, not after it
         raise BadInput(Fault(out, "a new file", "a file that exists", "choose another name, or give --force to replace it"))
     result = solve(problem, remarks)
-    # saved first: a reader that leaves early (`| head`) does not lose the answer
-    saved = _save(result, out, force) if save else ""
+    # saved first, so that a reader who leaves early (`| head`) does not lose the answer; and shown even if it cannot be saved
+    saved, unsaved = "", None
+    try:
+        saved = _save(result, out, force) if save else ""
+    except BadInput as error:
+        unsaved = error
     if json:
         options.print_json(result_document(result))
     else:
         report(options.output(), result)
+    if unsaved is not None:
+        raise unsaved
     if saved:
         remarks.print(Text(saved))
     if not enough(result, good):
@@ -81,7 +88,8 @@ def _from_file(
 ) -> tuple[Problem, float]:
     """The problem of a file and its gap; options given beside it count more."""
     if words:
-        raise BadInput(Fault(path, "the workload's parameters in the file", f"{words[0]!r} beside it", "remove it, or name a kind of workload"))
+        got, remedy = f"{words[0]!r} beside it", "remove it, or name a kind of workload"
+        raise BadInput(Fault(path, "the workload's parameters in the file", got, remedy))
     file = load_problem(path)
     work = build(file.workload, file.parameters)
     problem = Problem(

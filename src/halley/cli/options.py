@@ -22,8 +22,12 @@ FREE_FORM: dict[str, Any] = {"allow_extra_args": True, "ignore_unknown_options":
 """For commands that take the parameters of a workload, which differ from kind to kind."""
 
 WorkloadArgument = Annotated[str, typer.Argument(metavar="WORKLOAD", help="Kind of workload; its parameters follow as options.")]
-ChipOption = Annotated[str | None, typer.Option("--chip", help="Name of a shipped chip, or a path to a chip file.", metavar="CHIP")]
-ObjectiveOption = Annotated[str | None, typer.Option("--objective", help="What to make small: time, energy or edp.", metavar="WORD")]
+ChipOption = Annotated[
+    str | None, typer.Option("--chip", help="Name of a shipped chip, or a path to a chip file.", metavar="CHIP")
+]
+ObjectiveOption = Annotated[
+    str | None, typer.Option("--objective", help="What to make small: time, energy or edp.", metavar="WORD")
+]
 TimeLimitOption = Annotated[str | None, typer.Option("--time-limit", help="Longest time of a search, e.g. 60s.", metavar="TIME")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON to stdout, all else to stderr.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace a file that exists.")]
@@ -79,7 +83,7 @@ def output() -> Console:
 
 def remarks() -> Console:
     """The console for everything else."""
-    return Console(file=sys.stderr, highlight=False)
+    return Console(file=sys.stderr, highlight=False, soft_wrap=True)
 
 
 def print_json(content: object) -> None:

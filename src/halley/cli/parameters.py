@@ -33,7 +33,7 @@ def workload_from(kind: str, words: Sequence[str], options: Iterable[str] = ()) 
 def known_kind(kind: str) -> WorkloadKind:
     """The kind of that name. Raises BadInput: there is none."""
     if kind.startswith("-"):
-        raise BadInput(Fault("workload", "its kind before its parameters", repr(kind), "write for example 'halley optimise gemm --m 64 ...'"))
+        raise BadInput(Fault("workload", "its kind before its parameters", repr(kind), "write for example 'gemm --m 64 ...'"))
     if kind not in WORKLOADS:
         raise BadInput(Fault("workload", "a known kind", repr(kind), did_you_mean(kind, WORKLOADS)))
     return WORKLOADS[kind]

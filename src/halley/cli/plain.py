@@ -37,7 +37,9 @@ def _run(workload: Workload, op: Op, given: Sequence[Array]) -> Sequence[Array]:
             kept = tuple(dim for dim in op.dims if dim in out)
             return [_ordered(part, kept, out) for part in MONOID_DEFINITIONS[op.monoid].reduce(site, points, over)]
         case OpKind.SCAN:
-            return [SCANS[op.monoid]([_aligned(a, dims, out) for a, dims in zip(given, dims_in, strict=True)], out.index(op.along))]
+            return [
+                SCANS[op.monoid]([_aligned(a, dims, out) for a, dims in zip(given, dims_in, strict=True)], out.index(op.along))
+            ]
         case OpKind.FFT:
             values = given[0] + 1j * given[1] if len(given) > 1 else given[0]
             spectrum = np.fft.fft(values, axis=out.index(op.along))

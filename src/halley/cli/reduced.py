@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
 from halley.ir.mapping import Hold, Node, Overlap, Parallel, Pipeline, Sequence, Spatial, Temporal
 from halley.ir.workload import Workload
 
-EXTENT = 8
+EXTENT = 16
 """Extents are halved until they are no larger."""
+POINTS = 2**16
+"""Most points over all dims; with more, extents shrink further, so that the interpreter takes seconds."""
 
 
-def reduced(workload: Workload, tree: Node, extent: int = EXTENT) -> tuple[Workload, Node]:
+def reduced(workload: Workload, tree: Node) -> tuple[Workload, Node]:
     """The workload and its mapping with the extent and all tiles of each dim divided by one power of two, rounded up.
 
     With e <= p t, also ceil(e / f) <= p ceil(t / f): no loop gets more parts than it had, so a split still fits its axis and the
     mapping stays legal. Powers of two keep what divides evenly even.
 
-    before: ``for m by 128`` over 1024  ->  after: ``for m by 1`` over 8
+    before: ``for m by 128`` over 1024  ->  after: ``for m by 2`` over 16
     """
+    extent = EXTENT
+    while extent > 2 and math.prod(min(size, extent) for size in workload.dims.values()) > POINTS:
+        extent //= 2
     factors = {dim: _factor(size, extent) for dim, size in workload.dims.items()}
     small = replace(workload, dims={dim: -(-size // factors[dim]) for dim, size in workload.dims.items()})
     return small, _scaled(tree, factors)

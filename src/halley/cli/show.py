@@ -15,6 +15,6 @@ def show(file: ResultArgument, json: JsonOption = False) -> None:
     """
     result = load_result(file)
     if json:
-        options.print_json(read_record(file).content.model_dump(by_alias=True))  # with the file's own date
+        options.print_json(read_record(file).content.model_dump(by_alias=True, warnings=False))  # with the file's own date
     else:
         report(options.output(), result)

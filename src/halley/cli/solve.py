@@ -58,7 +58,7 @@ def solve(problem: Problem, console: Console, label: str = "searching") -> Resul
         # the search words both alike; what the user needs to hear, and the exit code, differ
         where = f"{problem.workload.name} on {problem.chip.name}"
         if interrupts:
-            raise Cancelled(Fault(where, "a first mapping", "Ctrl-C before there was one", "let it run a little longer")) from None
+            raise Cancelled(Fault(where, "a first mapping", "Ctrl-C before there was one", "let it run longer")) from None
         if problem.time_limit is not None and time.monotonic() - bar.started > problem.time_limit:
             raise LimitReached(Fault(where, "a first mapping before the time limit", "none", "raise --time-limit")) from None
         raise error

@@ -191,7 +191,7 @@ def fresh(
 
 def counter_first(loop: Loop) -> Loop:
     """The loop with its first tile alone."""
-    return replace(loop, first_only=True)
+    return Loop(loop.dim, loop.tile, loop.axis, True, loop.path)
 
 
 def _passages(

@@ -11,7 +11,7 @@ subtracted). Every cost is monotone in these sums, so the result bounds all choi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -52,18 +52,23 @@ class OpenHold:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scope:
-    """Loops and Holds around a node; ``shares`` overrides the size of axes that Parallel or Pipeline divided."""
+    """Loops and Holds around a node; ``shares`` overrides the size of axes that Parallel or Pipeline
+    divided, ``firsts`` says where the share begins."""
 
     path: tuple[int, ...] = ()
     loops: tuple[Loop, ...] = ()
     holds: Mapping[str, OpenHold] = field(default_factory=dict)
     shares: Mapping[AxisName, int] = field(default_factory=dict)
+    firsts: Mapping[AxisName, int] = field(default_factory=dict)
 
     def inside(self, index: int) -> Scope:
-        return Scope((*self.path, index), self.loops, self.holds, self.shares)
+        return Scope((*self.path, index), self.loops, self.holds, self.shares, self.firsts)
+
+    def with_holds(self, opened: Mapping[str, OpenHold]) -> Scope:
+        return Scope(self.path, self.loops, {**self.holds, **opened}, self.shares, self.firsts)
 
     def with_loop(self, loop: Loop) -> Scope:
-        return Scope(self.path, (*self.loops, loop), self.holds, self.shares)
+        return Scope(self.path, (*self.loops, loop), self.holds, self.shares, self.firsts)
 
 
 class Counter:
@@ -135,9 +140,9 @@ class Counter:
         splits = [Split(loop.tile, loop.axis is not None and loop.axis not in within) for loop in self._of(dim, loops)]
         return self._keep(dim, "kept", splits, covered)
 
-    def reach(self, dim: str, loops: tuple[Loop, ...]) -> Number:
-        """Largest box that member 0 touches in the dim, over all iterations of the loops' temporal splits."""
-        return self._sum(dim, loops, frozenset(), reach, "reach")
+    def reach(self, dim: str, loops: tuple[Loop, ...], depth: int) -> Number:
+        """Largest box that an instance at the depth touches in the dim over all iterations; never relaxed, for not all grows with it."""
+        return reach(self.workload.dims[dim], self._splits(dim, loops, self._every - self._upto[depth]))
 
     def sizes(self, dim: str, loops: tuple[Loop, ...], summed: Axes) -> list[tuple[Number, Number]]:
         """(size, how many) of the dim's tiles."""
@@ -190,9 +195,9 @@ class Counter:
             self._minus[axes, without] = axes - without
         return self._minus[axes, without]
 
-    def entries(self, scope: Scope) -> Number:
+    def entries(self, scope: Scope, upper: bool = False) -> Number:
         """How often the critical member enters a node."""
-        return self.boxes((), scope, scope.loops, frozenset())
+        return self.boxes((), scope, scope.loops, frozenset(), upper=upper)
 
     def _splits(self, dim: str, loops: tuple[Loop, ...], summed: Axes) -> list[Split]:
         return [
@@ -227,6 +232,10 @@ class Counter:
         """Whether the dim's tiles vary along a relaxed array axis."""
         tiles = (loop.tile for loop in loops if loop.dim == dim and isinstance(loop.tile, np.ndarray))
         return any(tile.ndim > axis and tile.shape[axis] > 1 for tile in tiles for axis in self.relaxed)
+
+    def least(self, value: Number) -> Number:
+        """The value, or its least along relaxed array axes."""
+        return self._relax(value, False)
 
     def _relax(self, value: Number, upper: bool) -> Number:
         if self.relaxed and isinstance(value, np.ndarray) and value.ndim:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from halley.cost.compute import compute
+from halley.cost.compute import compute, counter_first
 from halley.cost.counting import AxisName, Counter, Loop, OpenHold, Scope
 from halley.cost.estimate import Estimate, NodeCost, Resource
 from halley.cost.events import Access, Crossing, Event, Passage, Path, Work
@@ -36,6 +36,9 @@ from halley.ir.mapping import (
 from halley.ir.workload import Workload
 
 Busy = dict[Resource, Number]
+
+Shares = Mapping[int, tuple[Mapping[AxisName, int], Mapping[AxisName, int]]]
+"""Per child of a `Parallel` or `Pipeline`: how many members of the axis it has, and which is the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,14 @@ def evaluate(workload: Workload, chip: Chip, tree: Node, relaxed: tuple[int, ...
     )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Split:
+    """A tensor was computed inside a split of one of its dims: the loops down to it."""
+
+    dim: str
+    loops: tuple[Loop, ...]
+
+
 class _Fold:
     def __init__(self, workload: Workload, chip: Chip, tree: Node, relaxed: tuple[int, ...], only: Path | None) -> None:
         self.workload, self.chip, self.only = workload, chip, only
@@ -82,8 +93,9 @@ class _Fold:
         self.events: list[Event] = []
         self.nodes: dict[Path, NodeCost] = {}
         self.paths = {node.op: path for path, node in walk(tree) if isinstance(node, Compute)}
-        self.shared: dict[tuple[str, AxisName], Shared | None] = {}
-        self.moved_maxima: set[str] = set()
+        self.shared: dict[tuple[str, AxisName], Split | Shared | None] = {}
+        self.computed: set[str] = set()
+        self.stale: set[str] = set()  # accumulators whose running maximum has moved since they were last touched
 
     def visit(self, node: Node, scope: Scope) -> _Cost:
         cost = self._cost(node, scope)
@@ -129,20 +141,24 @@ class _Fold:
             case Pipeline():
                 inside = scope.with_loop(Loop(node.dim, node.tile, None, path=scope.path))
                 times, busy = self._phases(node.children, inside, self._shares(node))
-                return _Cost(pipeline_time(times, self.counter.entries(inside) / self.counter.entries(scope)), busy)
+                tiles = self.counter.entries(inside, upper=True) / self.counter.entries(scope)
+                return _Cost(pipeline_time(times, tiles), busy)
 
-    def _shares(self, node: Parallel | Pipeline) -> Mapping[int, Mapping[AxisName, int]]:
-        return {index: {(node.level, node.axis): share} for index, share in enumerate(node.shares)}
+    def _shares(self, node: Parallel | Pipeline) -> Shares:
+        name = (node.level, node.axis)
+        return {index: ({name: share}, {name: sum(node.shares[:index])}) for index, share in enumerate(node.shares)}
 
     def _phases(
-        self, children: tuple[Node, ...], scope: Scope, shares: Mapping[int, Mapping[AxisName, int]]
+        self, children: tuple[Node, ...], scope: Scope, shares: Shares
     ) -> tuple[list[Number], Busy]:
         """Each child as a phase of its own, and their busy times together: members that are disjoint work at once."""
         times: list[Number] = []
         busy: Busy = {}
-        disjoint = self.chip.levels.index(self.chip.level(next(iter(shares[0]))[0])) if shares else None
+        disjoint = self.chip.levels.index(self.chip.level(next(iter(shares[0][0]))[0])) if shares else None
         for index, child in enumerate(children):
-            inside = replace(scope.inside(index), shares={**scope.shares, **shares.get(index, {})})
+            own_share, first = shares.get(index, ({}, {}))
+            firsts = {axis: scope.firsts.get(axis, 0) + begin for axis, begin in first.items()}
+            inside = replace(scope.inside(index), shares={**scope.shares, **own_share}, firsts={**scope.firsts, **firsts})
             cost = self.visit(child, inside)
             times.append(self.phase(cost, inside))
             for resource, amount in cost.busy.items():
@@ -171,9 +187,9 @@ class _Fold:
             if written is None:
                 fills.append(fill(self.counter, scope, hold, name, self.body))
             else:
-                fills.append(refill(self.counter, scope, hold, name, written[0]))
+                fills.append(refill(self.counter, scope, hold, name, written[0], self.body))
                 drains.append(drain(self.counter, scope, hold, name, written[0], self.body))
-        inner = self.visit(node.body, replace(scope.inside(0), holds={**scope.holds, **opened}))
+        inner = self.visit(node.body, scope.inside(0).with_holds(opened))
         moved = [event for transfer in (*fills, *drains) for event in transfer.events]
         busy = _added(inner.busy, self._record(moved))
         up, down = (total(t.one_tile for t in transfers) for transfers in (fills, drains))
@@ -200,7 +216,8 @@ class _Fold:
             common = tuple(loop for loop in scope.loops if other[: len(loop.path)] == loop.path)
         events = compute(self.counter, scope, op, common)
         for name in op.outputs:
-            self.moved_maxima.discard(name)
+            self.stale.discard(name)
+            self.computed.add(name)
             self._place(name, scope)
         time = total(event.time for event in events if isinstance(event, Work))
         return _Cost(time, self._record(events))
@@ -210,15 +227,24 @@ class _Fold:
         dims = self.workload.tensors[name].dims
         for axis in self.counter.axis_depth:
             loop = next((x for x in scope.loops if x.axis == axis and x.dim in dims), None)
-            self.shared[name, axis] = (loop.dim, loop.tile) if loop else None
+            self.shared[name, axis] = Split(loop.dim, scope.loops[: scope.loops.index(loop) + 1]) if loop else None
+
+    def _shared(self, tensor: str, axis: AxisName, scope: Scope) -> Shared | None:
+        """How members share out a tensor at a place outside the split that did it."""
+        found = self.shared.get((tensor, axis))
+        if not isinstance(found, Split):
+            return found
+        loops = tuple(counter_first(loop) if loop in scope.loops else loop for loop in found.loops)
+        return (found.dim, self.counter.reach(found.dim, loops, self.counter.axis_depth[axis]))
 
     def _collective(self, node: Collective, scope: Scope) -> _Cost:
         axis = (node.level, node.axis)
+        if self.counter.axis_size(axis, scope) == 1:
+            return _Cost()
         name = node.tensors[0]
-        producer = self.workload.producer(name)
-        stale = bool(producer and producer.scaled_by in self.moved_maxima)
-        events = exchange(self.counter, scope, node, stale, self.shared.get((name, axis)))
-        self.moved_maxima.update(node.tensors)
+        events = exchange(self.counter, scope, node, name in self.stale, self._shared(name, axis, scope))
+        self.stale.difference_update(node.tensors)
+        self.stale.update(n for op in self.workload.ops if op.scaled_by in node.tensors for n in op.outputs if n in self.computed)
         for tensor in node.tensors:
             if node.kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.BROADCAST):
                 self.shared[tensor, axis] = None

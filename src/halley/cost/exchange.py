@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 
 from halley.cost.compute import rescale
-from halley.cost.counting import AxisName, Counter, Loop, Scope
+from halley.cost.counting import AxisName, Counter, Loop, OpenHold, Scope
 from halley.cost.events import Access, Crossing, Event, Work
 from halley.formulas.collectives import collective_time
 from halley.formulas.numbers import Number, ceil_div, maximum, minimum
+from halley.ir.hardware import Topology
 from halley.ir.mapping import Collective, CollectiveKind
 from halley.ir.network import Profile, chunk_sizes, profile
 from halley.ir.workload import MONOIDS, OpKind
@@ -36,13 +38,24 @@ def exchange(counter: Counter, scope: Scope, node: Collective, stale: bool, shar
         if stale and producer is not None and producer.scaled_by:
             one = counter.boxes((), scope, scope.loops, frozenset(), skip=tuple(counter.workload.dims))
             members = _members(counter, scope, name)
-            events += rescale(counter, scope, producer, tensor, producer.scaled_by, (members, one), counter.axis_depth[name])
-    shape = profile(node.kind, node.algorithm, axis.topology, size)
+            held = hold_at(scope, tensor, counter.axis_depth[name])
+            events += rescale(counter, replace(scope, holds={**scope.holds, tensor: held}), producer, tensor, producer.scaled_by, (members, one), counter.axis_depth[name])
+    # part of a ring lacks the link that closes it
+    topology = Topology.LINE if axis.topology is Topology.RING and size < axis.size else axis.topology
+    shape = profile(node.kind, node.algorithm, topology, size)
     moved = _Moved(counter, scope, node, name, size, shape, shared)
     events += moved.accesses()
     events.append(moved.crossing())
     events += moved.combining()
     return tuple(events)
+
+
+def hold_at(scope: Scope, tensor: str, depth: int) -> OpenHold:
+    """The innermost Hold of the tensor in a memory of that depth: what a collective works on."""
+    hold = scope.holds[tensor]
+    while hold.depth > depth and hold.parent is not None:
+        hold = hold.parent
+    return hold
 
 
 def _members(counter: Counter, scope: Scope, name: AxisName) -> Number:
@@ -103,7 +116,10 @@ class _Moved:
         return tuple(loop for loop in loops if loop.axis != self.name)
 
     def chunks(self, box: Sequence[Number]) -> list[Number]:
-        """Elements of each chunk for one payload box."""
+        """Elements of each chunk for one payload box; the least of each where tiles are relaxed, for chunks do not all grow with them."""
+        return [self.counter.least(chunk) for chunk in self._chunks(box)]
+
+    def _chunks(self, box: Sequence[Number]) -> list[Number]:
         node, size = self.node, self.size
         if node.kind in WHOLE:
             return list(chunk_sizes(_prod(box), size))
@@ -148,7 +164,7 @@ class _Moved:
         node, scope = self.node, self.scope
         for tensor in node.tensors:
             word = self.counter.workload.tensors[tensor].word
-            memory = scope.holds[tensor].memory
+            memory = hold_at(scope, tensor, self.counter.axis_depth[self.name]).memory
             for cause, counts, is_read in (
                 ("send", self.shape.sends, True),
                 ("combine", self.shape.combines, True),
@@ -167,6 +183,8 @@ class _Moved:
         for _, load in links:
             total = total + load
         axis = self.counter.chip.axis(self.node.level, self.node.axis)
+        first = self.scope.firsts.get(self.name, 0)
+        links = tuple(((source + first, target + first), load) for (source, target), load in links)
         time: Number = 0
         for box, count in self.own_boxes:
             busiest = self.shape.busiest_bytes([chunk * self.word for chunk in self.chunks(box)])

@@ -21,11 +21,11 @@ def footprint(counter: Counter, node: Node, scope: Scope, body: Body) -> Footpri
             return {**inner, node.memory: inner.get(node.memory, 0) + own}
         case Sequence():
             return _merge([footprint(counter, child, scope, body) for child in node.children], maximum)
-        case Overlap() | Parallel():
+        case Overlap():
             return _merge([footprint(counter, child, scope, body) for child in node.children], _add)
-        case Pipeline():
-            inside = scope.with_loop(as_loop(node))
-            return _merge([footprint(counter, child, inside, body) for child in node.children], _add)
+        case Parallel() | Pipeline():
+            inside = scope.with_loop(as_loop(node)) if isinstance(node, Pipeline) else scope
+            return _apart(counter, node, [footprint(counter, child, inside, body) for child in node.children])
         case Compute() | Collective():
             return {}
 
@@ -53,6 +53,13 @@ def _box(counter: Counter, name: str, node: Hold, scope: Scope, within: frozense
     for dim in tensor.dims:
         result = result * counter.kept(dim, loops, within)
     return result
+
+
+def _apart(counter: Counter, node: Parallel | Pipeline, parts: list[Footprint]) -> Footprint:
+    """Children on members of their own have instances of their own of what lies as deep as the axis, or deeper; the rest they share."""
+    own = counter.axis_depth[node.level, node.axis]
+    together, largest = _merge(parts, _add), _merge(parts, maximum)
+    return {memory: (largest if counter.chip.depth(memory) >= own else together)[memory] for memory in together}
 
 
 def _add(a: Number, b: Number) -> Number:

@@ -15,6 +15,7 @@ from halley.ir.mapping import Collective, CollectiveKind, Compute, Hold, Node, P
 from halley.ir.workload import Op
 
 SHARDING = (CollectiveKind.REDUCE_SCATTER, CollectiveKind.SCATTER, CollectiveKind.ALL_TO_ALL)
+ROOTED = (CollectiveKind.REDUCE, CollectiveKind.GATHER)
 
 
 Share = tuple[AxisName, int, int]
@@ -130,7 +131,7 @@ class Transfer:
 
     events: tuple[Event, ...] = ()
     one_tile: Number = 0
-    latency: float = 0.0
+    latency: Number = 0.0
 
 
 def fill(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, body: Body) -> Transfer:
@@ -144,18 +145,23 @@ def fill(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, body: Body
     return Transfer(events, ends.one_tile_time(loops, reading_parent=True), ends.latency)
 
 
-def refill(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, op: Op) -> Transfer:
+def refill(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, op: Op, body: Body) -> Transfer:
     """Partial sums that come back on every visit but the first, to member 0 of axes that split a reduced dim."""
     parent = hold.parent
     reduced = counter.workload.reduced(op)
     if parent is None or not any(loop.dim in reduced and loop.axis is None for loop in scope.loops):
         return Transfer()
+    part = body.part(hold.node, hold.depth, tensor)
+    scope = replace(scope, shares={**scope.shares, **part.shares}) if part else scope
     ends = _Ends(counter, scope, hold, parent, tensor)
     times = refills(counter, scope.loops, reduced)
     splitting: Axes = frozenset(loop.axis for loop in scope.loops if loop.axis and loop.dim in reduced)
     child = counter.upto(hold.depth) - splitting
     asking = counter.asking(parent.depth, hold.depth) - splitting
-    return Transfer(ends.events("fill", scope.loops, child, asking, times, reduced), 0, ends.latency)
+    # no latency on first visits: serial time multiplies by all entries
+    again = counter.boxes((), scope, scope.loops, frozenset(), skip=reduced) * times
+    latency = ends.latency * again / counter.entries(scope, upper=True)
+    return Transfer(ends.events("fill", scope.loops, child, asking, times, reduced), 0, latency)
 
 
 def refills(counter: Counter, loops: tuple[Loop, ...], reduced: Sequence[str]) -> Number:
@@ -171,31 +177,51 @@ def drain(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, op: Op, b
     parent = hold.parent
     if parent is None:
         return Transfer()
-    ends = _Ends(counter, scope, hold, parent, tensor)
+    touches = body.touching(hold.node.body, tensor)
     reduced = counter.workload.reduced(op)
-    joined = {(t.node.level, t.node.axis) for t in body.touching(hold.node.body, tensor) if isinstance(t.node, Collective)}
-    adding = frozenset(loop.axis for loop in scope.loops if loop.axis in counter.adding and loop.dim in reduced and loop.axis)
-    adding -= joined
+    writing = next(t.loops for t in touches if isinstance(t.node, Compute) and t.node.op == op.name)
+    adding = frozenset(loop.axis for loop in (*scope.loops, *writing) if loop.axis in counter.adding and loop.dim in reduced and loop.axis)
+    adding -= {(t.node.level, t.node.axis) for t in touches if isinstance(t.node, Collective)}
     parent_each = counter.upto(parent.depth)
     child_each = parent_each | (adding & counter.upto(hold.depth))  # a buffer that the parts share has one copy of each box
-    placed = (*scope.loops, *_placement_at_exit(counter, scope, hold, tensor, body))
+    left = _at_exit(counter, scope, hold, tensor, body)
+    placed = left.loops
+    ends = _Ends(counter, replace(scope, shares={**scope.shares, **left.shares}), hold, parent, tensor)
     events = ends.events("drain", placed, child_each, parent_each, 1, ())
     return Transfer(events, ends.one_tile_time(placed, reading_parent=False), ends.latency)
 
 
-def _placement_at_exit(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, body: Body) -> tuple[Loop, ...]:
-    """Loops that narrow what member 0 holds of the tensor when the body ends, from its last writer or collective."""
+def _at_exit(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, body: Body) -> Part:
+    """What the members hold of the tensor when the body ends, as its writer and collectives leave it: all loops from the root."""
     dims = counter.workload.tensors[tensor].dims
-    for touch in reversed(body.touches(hold.node.body)):
-        if isinstance(touch.node, Collective) and tensor in touch.node.tensors:
-            if touch.node.kind in SHARDING:
-                name = (touch.node.level, touch.node.axis)
-                extent = counter.first_tile(touch.node.dim, (*scope.loops, *touch.loops))
-                return (Loop(touch.node.dim, ceil_div(extent, counter.axis_size(name, scope)), name),)
-            return tuple(loop for loop in touch.loops if loop.axis and loop.dim in dims)
-        if isinstance(touch.node, Compute) and tensor in counter.workload.op(touch.node.op).outputs:
-            return tuple(loop for loop in touch.loops if loop.dim in dims)
-    return ()
+    present: tuple[Loop, ...] = ()
+    narrowed: list[Loop] = []
+    shares: dict[AxisName, int] = {}
+    moved: set[AxisName] = set()  # where the collective, not the split, says what lies where
+    for touch in body.touching(hold.node.body, tensor):
+        if isinstance(touch.node, Compute):
+            if tensor in counter.workload.op(touch.node.op).outputs:
+                present = tuple(loop if loop.axis else replace(loop, first_only=True) for loop in touch.loops if loop.dim not in dims)
+                narrowed = [loop for loop in touch.loops if loop.dim in dims]
+                shares = {axis: size for axis, size, _ in touch.shares}
+                moved = set()
+            continue
+        axis, dim = (touch.node.level, touch.node.axis), touch.node.dim
+        size = dict((a, n) for a, n, _ in touch.shares).get(axis, counter.axis_size(axis, scope))
+        if size == 1 or touch.node.kind is CollectiveKind.SHIFT:
+            continue
+        narrowed = [loop for loop in narrowed if loop.axis and loop.axis != axis]
+        shares[axis] = size
+        moved.add(axis)
+        if touch.node.kind in SHARDING:
+            extent = counter.first_tile(dim, (*scope.loops, *touch.loops))
+            narrowed.append(Loop(dim, ceil_div(extent, size), axis))
+        elif touch.node.kind in ROOTED and dims:  # all lies on member 0
+            narrowed.append(Loop(dims[0], counter.first_tile(dims[0], scope.loops), axis))
+    def outside(loop: Loop) -> Loop:
+        return replace(loop, axis=None, first_only=True) if loop.axis in moved and loop.dim not in dims else loop
+
+    return Part((*(outside(loop) for loop in scope.loops), *narrowed, *(outside(loop) for loop in present)), shares)
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,12 +65,12 @@ def collective(store: Store, journal: Journal, node: Collective, scope: Scope) -
     """Move or combine the tensors along one axis, on every line of that axis."""
     key = (node.level, node.axis)
     first, count, topology = scope.axis(key)
-    if count == 1:
-        return
-    table = steps(node.kind, node.algorithm, topology, count)
     position = scope.siblings.position(key)
     depth = scope.siblings.depths[position]
     holds = {name: _hold(store, node, name, scope, depth) for name in node.tensors}
+    table = steps(node.kind, node.algorithm, topology, count)
+    if count == 1:
+        return
     _check(store, node, scope, holds, depth)
     for line in _lines(store, node, scope, position, depth):
         if not size(line.box):
@@ -160,6 +160,11 @@ def _check(store: Store, node: Collective, scope: Scope, holds: Mapping[str, Ope
                     "hold it outside the spread",
                 )
             )
+        lying = holds[name].placements[name].items() if node.kind in SHARDING else ()
+        doubled = [axis for axis, lies in lying if axis != key and axis not in scope.split and lies == Shard(node.dim)]
+        if doubled:
+            got = f"{node.dim}, which {doubled[0][0]}.{doubled[0][1]} shards already"
+            raise IllegalMapping(Fault(where, "a dim that no other axis shards", got, "choose another dim"))
         op = store.producers.get(name)
         missing = [other for other in op.outputs if other not in node.tensors] if op else []
         if missing and node.kind in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.REDUCE):

@@ -78,17 +78,15 @@ def ways(store: Store, node: Node, tensor: str) -> Iterator[tuple[Step, ...]]:
             assert_never(node)
 
 
-def _alike(way: Sequence[Step], number: int, other: Sequence[Step]) -> bool:
-    """Whether the other way leads through an equal split, after equal loops over its dim."""
-    split = way[number][0]
-
-    def cuts(steps: Sequence[Step]) -> list[tuple[int, str]]:
-        return [(n.tile, f"{n.level}.{n.axis}" if isinstance(n, Spatial) else "") for n, _ in steps
-                if not isinstance(n, Parallel) and n.dim == split.dim]  # type: ignore[union-attr]
-
-    places = [i for i, (n, _) in enumerate(other) if isinstance(n, Spatial) and isinstance(split, Spatial)
-              and (n.level, n.axis, n.dim) == (split.level, split.axis, split.dim)]
-    return bool(places) and cuts(way[: number + 1]) == cuts(other[: places[0] + 1])
+def _cuts(way: Sequence[Step], split: Spatial) -> list[tuple[int, str]]:
+    """The loops and splits over the split's dim on a way, up to that split or one like it; none where there is none."""
+    found: list[tuple[int, str]] = []
+    for node, _ in way:
+        if not isinstance(node, Parallel) and node.dim == split.dim:
+            found.append((node.tile, f"{node.level}.{node.axis}" if isinstance(node, Spatial) else ""))
+            if isinstance(node, Spatial) and (node.level, node.axis) == (split.level, split.axis):
+                return found
+    return []
 
 
 def _kept(store: Store, node: Hold, tensor: str, scope: Scope, depth: int) -> Iterator[tuple[Member, Box]]:
@@ -97,11 +95,14 @@ def _kept(store: Store, node: Hold, tensor: str, scope: Scope, depth: int) -> It
     found = list(ways(store, node.body, tensor))
     if not found:
         return
-    item, width = store.workload.tensors[tensor], scope.siblings.width(depth)
+    item, width, position, start = store.workload.tensors[tensor], scope.siblings.width(depth), 0, 0
     first, others = found[0], found[1:]
+    # idle members take part in collectives, and may end up with a share of the result
+    leaves = (inner for _, inner in walk(node.body) if isinstance(inner, Collective))
+    joined = tensor in written(store, node.body) and any(tensor in leaf.tensors for leaf in leaves)
     for member, own in scope.ranges.items():
         ranges, walked, shares, present = dict(own), set[str](), dict(scope.shares), True
-        for number, (step, index) in enumerate(first):
+        for step, index in first:
             if not isinstance(step, Temporal):
                 position = scope.siblings.position((step.level, step.axis))
                 start, count = shares.get((step.level, step.axis), (0, scope.siblings.sizes[position]))
@@ -113,18 +114,20 @@ def _kept(store: Store, node: Hold, tensor: str, scope: Scope, depth: int) -> It
             if isinstance(step, Parallel):
                 continue
             low, high = ranges[step.dim]
-            if isinstance(step, Spatial) and position < width and step.dim not in walked and all(_alike(first, number, w) for w in others):
+            shared = isinstance(step, Spatial) and position < width and all(_cuts(w, step) == _cuts(first, step) for w in others)
+            if shared and step.dim not in walked:
                 low = min(low + (member[position] - start) * step.tile, high)
             elif step.dim in item.dims:
                 walked.add(step.dim)
                 continue
             ranges[step.dim] = (low, min(low + step.tile, high))
-        if present and not idle(ranges):
-            yield member, region(item, ranges)
+        box = region(item, ranges)
+        if present and (size(box) if joined else not idle(ranges)):
+            yield member, box
 
 
 def _boxes(store: Store, node: Hold, tensor: str, scope: Scope, depth: int) -> dict[Instance, tuple[Box, ...]]:
-    """The distinct boxes that each instance of the Hold's memory keeps: one, unless splits of a deeper level lie around the Hold."""
+    """The distinct boxes that each instance of the memory keeps: one, unless splits of a deeper level lie around the Hold."""
     width = scope.siblings.width(depth)
     boxes: dict[Instance, tuple[Box, ...]] = {}
     for member, box in sorted(_kept(store, node, tensor, scope, depth)):

@@ -221,7 +221,7 @@ def _unfinished(workload: Workload, tree: Node) -> list[Fault]:
 
 def _dependent(workload: Workload, node: Overlap | Parallel) -> list[Fault]:
     ops = [[workload.op(inner.op) for _, inner in walk(child) if isinstance(inner, Compute)] for child in node.children]
-    moved = [{name for _, inner in walk(child) if isinstance(inner, Collective) for name in inner.tensors} for child in node.children]
+    moved = [{name for _, n in walk(child) if isinstance(n, Collective) for name in n.tensors} for child in node.children]
     faults = []
     for index, writers in enumerate(ops):
         made = {name for op in writers for name in op.outputs} | moved[index]

@@ -130,7 +130,7 @@ def sizes(extent: Number, splits: Sequence[Split]) -> list[tuple[Number, Number]
     ragged = extent - whole * tile
     found = [(size, count * whole) for size, count in sizes(tile, rest)]
     found += [(size, count * positive(ragged)) for size, count in sizes(ragged, rest)]
-    return [(s, c) for s, c in found if not (isinstance(c, int) and (c == 0 or s == 0))]
+    return [(s, c) for s, c in found if not any(isinstance(x, int) and x == 0 for x in (s, c))]
 
 
 def reach(extent: Number, splits: Sequence[Split]) -> Number:

@@ -104,7 +104,8 @@ def save_result(result: Result, path: str | Path, force: bool = False) -> None:
 def _nameable(workload: Workload) -> None:
     if workload.name not in WORKLOADS or build(workload.name, workload.parameters) != workload:
         where = f"workload {workload.name}"
-        raise BadInput(Fault(where, "what a kind of workload makes of its parameters", "one made by hand", "keep the plan with to_text"))
+        expected = "what a kind of workload makes of its parameters"
+        raise BadInput(Fault(where, expected, "one made by hand", "keep the plan with to_text"))
 
 
 def _solution(solution: Solution) -> dict[str, Any]:
@@ -176,8 +177,8 @@ class Record:
 def read_record(path: str | Path) -> Record:
     """The result file, its form checked.
 
-    Raises BadInput: no such file, too large, not JSON, not a result of Halley's, one of another version, or one with keys missing,
-    unknown or of the wrong kind (each is named).
+    Raises BadInput: no such file, too large, not JSON, not a result of Halley's, one of another version, or one with keys
+    missing, unknown or of the wrong kind (each is named).
     """
     name = str(path)
     data = _json(read_text_bounded(path, RESULT_LIMIT), name)
@@ -222,7 +223,17 @@ def _rebuilt(record: Record, model: SolutionModel) -> Solution:
         raise IllegalMapping([Fault(f"{record.name}: {f.where}", f.expected, f.got, f.remedy) for f in faults])
     c = model.certificate
     certificate = Certificate(
-        c.space, tuple(c.left_out), c.mappings, c.method, c.objective, c.bound.value, c.value.value, c.costed, c.bounds, c.search_s, c.closed
+        c.space,
+        tuple(c.left_out),
+        c.mappings,
+        c.method,
+        c.objective,
+        c.bound.value,
+        c.value.value,
+        c.costed,
+        c.bounds,
+        c.search_s,
+        c.closed,
     )
     return Solution(
         model.name,

@@ -32,7 +32,7 @@ class WorkloadModel(Model):
     """What was mapped."""
 
     kind: Text = Field(description="kind of workload")
-    parameters: dict[str, int | bool | str | None] = Field(description="every parameter of the kind, the variant that was asked for included")
+    parameters: dict[str, int | bool | str | None] = Field(description="every parameter, the variant asked for included")
 
 
 class QuestionModel(Model):

@@ -38,6 +38,7 @@ from halley.ir.mapping import (
     Temporal,
     children,
 )
+from halley.ir.words import NUMBER_LIMIT, SPECIAL, Line, SyntaxFault, Word, words_of
 
 SIZE_LIMIT = 1_000_000
 """Longest text [characters]."""
@@ -45,12 +46,9 @@ LINE_LIMIT = 10_000
 """Most lines."""
 DEPTH_LIMIT = 200
 """Deepest nesting of nodes."""
-NUMBER_LIMIT = 10**18
-"""Largest tile, share or number of buffers."""
 
 _COLLECTIVES = tuple(kind.value for kind in CollectiveKind)
 _KEYWORDS = ("for", "spread", "hold", "sequence", "overlap", "parallel", "pipeline", "compute", *_COLLECTIVES)
-_SPECIAL = '":|#'
 
 
 # ---- printing --------------------------------------------------------------------------------------
@@ -133,7 +131,7 @@ def _number(value: Any, what: str) -> str:
 
 
 def _is_plain(name: str) -> bool:
-    return bool(name) and name.isprintable() and not any(char.isspace() or char in _SPECIAL for char in name)
+    return bool(name) and name.isprintable() and not any(char.isspace() or char in SPECIAL for char in name)
 
 
 def _name(name: str) -> str:
@@ -149,118 +147,6 @@ def _place(level: str, axis: str) -> str:
     if _is_plain(level + axis) and level and axis and "." not in level + axis:
         return f"{level}.{axis}"
     return f"{json.dumps(level)} {json.dumps(axis)}"
-
-
-# ---- words of a line -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Word:
-    text: str
-    quoted: bool = False
-
-    def __str__(self) -> str:
-        return repr(self.text)
-
-
-class _SyntaxFault(Exception):
-    """The first thing that is wrong in a line."""
-
-    def __init__(self, expected: str, got: object, remedy: str = "") -> None:
-        super().__init__(expected)
-        self.expected, self.got, self.remedy = expected, str(got), remedy
-
-
-def _words(line: str) -> Iterator[_Word]:
-    """Cut a line into bare words, quoted names and the marks ``:`` and ``|``; a comment ends it."""
-    at = 0
-    while at < len(line):
-        char = line[at]
-        if char == "#":
-            return
-        if char.isspace():
-            at += 1
-        elif char == '"':
-            name, at = _quoted(line, at)
-            yield _Word(name, quoted=True)
-        elif char in ":|":
-            yield _Word(char)
-            at += 1
-        else:
-            end = at
-            while end < len(line) and not line[end].isspace() and line[end] not in _SPECIAL:
-                end += 1
-            yield _Word(line[at:end])
-            at = end
-
-
-def _quoted(line: str, at: int) -> tuple[str, int]:
-    try:
-        name, end = json.JSONDecoder().raw_decode(line, at)
-    except json.JSONDecodeError as error:
-        raise _SyntaxFault("a name in quotes", line[at : at + 20], "close the quotes; escape as in JSON") from error
-    return str(name), end
-
-
-class _Line:
-    """The words of one line, taken from left to right."""
-
-    def __init__(self, words: list[_Word]) -> None:
-        self.words, self.at = words, 0
-
-    @property
-    def next(self) -> _Word | None:
-        return self.words[self.at] if self.at < len(self.words) else None
-
-    def sees(self, text: str) -> bool:
-        return self.next == _Word(text)
-
-    def take(self, expected: str) -> _Word:
-        word = self.next
-        if word is None:
-            raise _SyntaxFault(expected, "the end of the line")
-        self.at += 1
-        return word
-
-    def keyword(self, text: str) -> None:
-        word = self.take(repr(text))
-        if word != _Word(text):
-            near = did_you_mean(word.text, [text])
-            raise _SyntaxFault(repr(text), word, near if near.startswith("did") else f"insert {text!r} here")
-
-    def name(self, what: str) -> str:
-        word = self.take(f"the name of {what}")
-        if not word.quoted and word.text in _SPECIAL:
-            raise _SyntaxFault(f"the name of {what}", word)
-        return word.text
-
-    def number(self, what: str) -> int:
-        word = self.take(what)
-        digits = word.text if word.text.isascii() and word.text.isdigit() and not word.quoted else "0"
-        if len(digits) > len(str(NUMBER_LIMIT)) or not 1 <= int(digits) <= NUMBER_LIMIT:
-            raise _SyntaxFault(f"{what}, a whole number from 1 to {NUMBER_LIMIT:.0e}", word)
-        return int(digits)
-
-    def place(self) -> tuple[str, str]:
-        word = self.take("LEVEL.AXIS")
-        if word.quoted:
-            return word.text, self.name("an axis")
-        level, dot, axis = word.text.partition(".")
-        if not (level and dot and axis) or "." in axis:
-            raise _SyntaxFault("LEVEL.AXIS", word, 'names with a dot are written "level" "axis"')
-        return level, axis
-
-    def shares(self) -> tuple[int, ...]:
-        self.keyword("shares")
-        found = [self.number("a share")]
-        while self.next is not None:
-            found.append(self.number("a share"))
-        return tuple(found)
-
-    def loop(self, what: str) -> tuple[str, int]:
-        dim = self.name(what)
-        self.keyword("by")
-        return dim, self.number("a tile")
 
 
 # ---- statements ------------------------------------------------------------------------------------
@@ -287,9 +173,9 @@ class _Statement:
     body: list[_Statement] = field(default_factory=list)
 
 
-def _statement(words: list[_Word]) -> tuple[_Arity, Make]:
-    """The node that a line describes. Raises _SyntaxFault."""
-    line = _Line(words)
+def _statement(words: list[Word]) -> tuple[_Arity, Make]:
+    """The node that a line describes. Raises SyntaxFault."""
+    line = Line(words)
     head = line.take("a node")
     text = "" if head.quoted else head.text
     match text:
@@ -313,31 +199,31 @@ def _statement(words: list[_Word]) -> tuple[_Arity, Make]:
         case _ if text in _COLLECTIVES:
             result = _collective(line, CollectiveKind(text))
         case _:
-            raise _SyntaxFault("a node of the mapping language", head, did_you_mean(head.text, _KEYWORDS))
+            raise SyntaxFault("a node of the mapping language", head, did_you_mean(head.text, _KEYWORDS))
     if line.next is not None:
-        raise _SyntaxFault("the end of the line", line.next, "one node per line")
+        raise SyntaxFault("the end of the line", line.next, "one node per line")
     return result
 
 
-def _temporal(line: _Line) -> tuple[_Arity, Make]:
+def _temporal(line: Line) -> tuple[_Arity, Make]:
     dim, tile = line.loop("a dim")
     return _Arity.ONE, lambda body: Temporal(dim, tile, body[0])
 
 
-def _spatial(line: _Line) -> tuple[_Arity, Make]:
+def _spatial(line: Line) -> tuple[_Arity, Make]:
     dim, tile = line.loop("a dim")
     line.keyword("over")
     level, axis = line.place()
     return _Arity.ONE, lambda body: Spatial(dim, tile, level, axis, body[0])
 
 
-def _hold(line: _Line) -> tuple[_Arity, Make]:
+def _hold(line: Line) -> tuple[_Arity, Make]:
     memory, buffers = line.name("a memory"), 1
     if not line.sees(":"):
         count = line.take("':' or xBUFFERS")
         if count.quoted or not count.text.startswith("x"):
-            raise _SyntaxFault("':' or xBUFFERS", count, "write hold MEMORY: TENSOR ...")
-        buffers = _Line([_Word(count.text[1:])]).number("a number of buffers after x")
+            raise SyntaxFault("':' or xBUFFERS", count, "write hold MEMORY: TENSOR ...")
+        buffers = Line([Word(count.text[1:])]).number("a number of buffers after x")
     line.keyword(":")
     groups = [_group(line)]
     while line.next is not None:
@@ -345,7 +231,7 @@ def _hold(line: _Line) -> tuple[_Arity, Make]:
     return _Arity.ONE, lambda body: Hold(memory, tuple(groups), body[0], buffers)
 
 
-def _group(line: _Line) -> tuple[str, ...]:
+def _group(line: Line) -> tuple[str, ...]:
     names = [line.name("a tensor")]
     while line.sees("|"):
         line.keyword("|")
@@ -353,13 +239,13 @@ def _group(line: _Line) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _collective(line: _Line, kind: CollectiveKind) -> tuple[_Arity, Make]:
+def _collective(line: Line, kind: CollectiveKind) -> tuple[_Arity, Make]:
     tensors: list[str] = []
     while not line.sees("over") or not tensors:
         if line.sees("over"):
-            raise _SyntaxFault("the name of a tensor", "'over'", f"write {kind} TENSOR ... over LEVEL.AXIS with ALGORITHM")
+            raise SyntaxFault("the name of a tensor", "'over'", f"write {kind} TENSOR ... over LEVEL.AXIS with ALGORITHM")
         if line.next is None:
-            raise _SyntaxFault("'over'", "the end of the line", f"write {kind} TENSOR ... over LEVEL.AXIS with ALGORITHM")
+            raise SyntaxFault("'over'", "the end of the line", f"write {kind} TENSOR ... over LEVEL.AXIS with ALGORITHM")
         tensors.append(line.name("a tensor"))
     line.keyword("over")
     level, axis = line.place()
@@ -372,14 +258,14 @@ def _collective(line: _Line, kind: CollectiveKind) -> tuple[_Arity, Make]:
     return _Arity.NONE, lambda _: Collective(kind, tuple(tensors), level, axis, algorithm, dim)
 
 
-def _parallel(line: _Line) -> tuple[_Arity, Make]:
+def _parallel(line: Line) -> tuple[_Arity, Make]:
     line.keyword("over")
     level, axis = line.place()
     shares = line.shares()
     return _Arity.MANY, lambda body: Parallel(level, axis, shares, body)
 
 
-def _pipeline(line: _Line) -> tuple[_Arity, Make]:
+def _pipeline(line: Line) -> tuple[_Arity, Make]:
     dim, tile = line.loop("a dim")
     line.keyword("over")
     level, axis = line.place()
@@ -432,14 +318,14 @@ def _check_limits(text: str, lines: int, source: str) -> None:
 def _read(line: str, number: int, source: str, faults: list[Fault]) -> _Statement | None:
     """The statement of a line; None for a blank one. A faulty line still stands for a node, so that its children are read."""
     indent = line[: len(line) - len(line.lstrip())]
-    words: list[_Word] = []
+    words: list[Word] = []
     try:
-        words = list(_words(line))
+        words = list(words_of(line))
         if not words:
             return None
         arity, make = _statement(words)
         return _Statement(number, indent, words[0].text, arity, make)
-    except _SyntaxFault as fault:
+    except SyntaxFault as fault:
         faults.append(Fault(f"{source}:{number}", fault.expected, fault.got, fault.remedy))
         return _Statement(number, indent, words[0].text if words else "", _Arity.MANY, None)
 

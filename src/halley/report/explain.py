@@ -78,7 +78,10 @@ def explanation(chip: Chip, estimate: Estimate, line: Line) -> tuple[Table, ...]
         said = describe(formula)
         formulas += [(formula.__name__, f"{said.title}: {said.equation}"), ("", said.symbols), ("", f"source: {said.source}")]
     rows = tuple((s.what, s.formula.__name__ if s.formula else "", s.numbers, s.value) for s in steps)
-    tables = [Table("Node", ("", ""), about), Table("Numbers put in", ("what", "formula", "numbers", "value"), rows, frozenset({3}))]
+    tables = [
+        Table("Node", ("", ""), about),
+        Table("Numbers put in", ("what", "formula", "numbers", "value"), rows, frozenset({3})),
+    ]
     if formulas:
         tables.append(Table("Formulas", ("", ""), tuple(formulas)))
     return (*tables, *tables_at(chip, (path for step in steps for path in step.hardware)))
@@ -113,7 +116,9 @@ def _composition(estimate: Estimate, line: Line) -> Iterator[Step]:
             yield Step("work: its stages as a pipeline", pipeline_time, times, format_time(float(cost.work)))
         case Hold() if node.buffers == 1:
             serial = float(cost.work) - float(inside[0].time)
-            yield Step("work: inside, and fills and drains", total, f"{times}, {format_time(serial)}", format_time(float(cost.work)))
+            yield Step(
+                "work: inside, and fills and drains", total, f"{times}, {format_time(serial)}", format_time(float(cost.work))
+            )
         case _:
             return
 
@@ -127,8 +132,10 @@ def _event(chip: Chip, event: Event) -> Iterator[Step]:
         case Crossing():
             link = chip.axis(event.level, event.axis).link
             at = f"levels.{event.level}.network.axes.{event.axis}"
-            numbers = f"{format_bytes(float(event.total))} over all links, B = {format_rate(link.bandwidth)}, latency {format_time(link.latency)} a hop"
-            yield Step(f"collective over {event.level}.{event.axis}", collective_time, numbers, format_time(float(event.time)), (at,))
+            rate, latency = format_rate(link.bandwidth), format_time(link.latency)
+            numbers = f"{format_bytes(float(event.total))} over all links, B = {rate}, {latency} a hop"
+            what = f"collective over {event.level}.{event.axis}"
+            yield Step(what, collective_time, numbers, format_time(float(event.time)), (at,))
             yield _energy(chip, event, f"{event.level} network", (f"{at}.link.energy",))
         case Work():
             yield from _engine(chip, event)
@@ -180,4 +187,5 @@ def _engine(chip: Chip, event: Work) -> Iterator[Step]:
 def _energy(chip: Chip, event: Event, what: str, hardware: tuple[str, ...]) -> Step:
     count = float(event.count) if isinstance(event, Work) else float(event.total)
     amount = f"{count:,.0f} op" if isinstance(event, Work) else format_bytes(count)
-    return Step(f"energy of {what}", action_energy, f"n = {amount} in all", format_energy(float(event_energy(chip, event)[1])), hardware)
+    energy = format_energy(float(event_energy(chip, event)[1]))
+    return Step(f"energy of {what}", action_energy, f"n = {amount} in all", energy, hardware)

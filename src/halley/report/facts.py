@@ -12,6 +12,7 @@ from halley.ir.workload import Workload
 from halley.report.anatomy import anatomy
 from halley.report.table import Table, percent, ratio
 from halley.report.tree import lines
+from halley.search.optimise import FUSED_LOCAL, UNFUSED
 from halley.search.problem import Objective
 from halley.search.result import Certificate, Point, Result, Solution, Status
 from halley.units import format_bytes, format_energy, format_time
@@ -56,7 +57,9 @@ def summary(chip: Chip, estimate: Estimate) -> Table:
     )
     resource, busy = binding_resource(estimate)
     full = ", ".join(
-        f"{name} {percent(float(used), chip.memory(name).capacity)}" for name, used in estimate.footprint.items() if chip.depth(name)
+        f"{name} {percent(float(used), chip.memory(name).capacity)}"
+        for name, used in estimate.footprint.items()
+        if chip.depth(name)
     )
     rows = (
         ("time", format_time(float(estimate.time))),
@@ -139,16 +142,22 @@ def certificate_table(certificate: Certificate, status: Status) -> Table:
 
 def comparison(result: Result) -> Table:
     """The best plan beside the baselines; speed-up is over the first row."""
-    solutions = (*result.baselines, result.best)
-    return comparison_table([(solution.name, result.problem.chip, solution) for solution in solutions])
+    return comparison_table(result.problem.chip, (*result.baselines, result.best), missing(result))
 
 
-def comparison_table(entries: Sequence[tuple[str, Chip, Solution]]) -> Table:
-    """Plans side by side; speed-up is over the first entry."""
-    reference = float(entries[0][2].estimate.time) if entries else 0.0
+def missing(result: Result) -> tuple[str, ...]:
+    """Names of the baselines without a plan: none fits, or the search was stopped before it found one."""
+    found = {solution.name for solution in result.baselines}
+    wanted = (UNFUSED.name, FUSED_LOCAL.name) if result.problem.baselines else ()
+    return tuple(name for name in wanted if name not in found)
+
+
+def comparison_table(chip: Chip, solutions: Sequence[Solution], absent: Sequence[str] = ()) -> Table:
+    """Plans side by side, the best one last; speed-up is over the first. ``absent`` names those without a plan."""
+    reference = float(solutions[0].estimate.time)
     rows = tuple(
         (
-            name,
+            solution.name,
             format_time(float(solution.estimate.time)),
             format_energy(float(solution.estimate.energy)),
             format_bytes(outer_traffic(chip, solution.estimate)),
@@ -156,10 +165,10 @@ def comparison_table(entries: Sequence[tuple[str, Chip, Solution]]) -> Table:
             ", ".join(collective_kinds(solution.plan)) or "none",
             "optimal" if solution.status is Status.OPTIMAL else f"gap {100 * solution.certificate.gap:.1f} %",
         )
-        for name, chip, solution in entries
+        for solution in solutions
     )
-    memory = outer_name(entries[0][1]) if entries else "outer"
-    head = ("plan", "time", "energy", memory, "speed-up", "collectives", "proof")
+    rows = (*((name, "-", "-", "-", "-", "none found", "-") for name in absent), *rows)
+    head = ("plan", "time", "energy", outer_name(chip), "speed-up", "collectives", "proof")
     return Table("Comparison", head, rows, RIGHT, frozenset({len(rows) - 1}), frozenset({6}))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from halley.ir.hardware import Chip, Link
+from halley.ir.hardware import Chip, Level, Link
 from halley.report.table import Table
 from halley.units import (
     format_bytes,
@@ -22,7 +22,7 @@ Fact = tuple[str, str]
 
 def chip_list(chips: Sequence[Chip]) -> Table:
     """One chip a row."""
-    rows = tuple((chip.name, _peak(chip), " > ".join(_level(chip, index) for index in range(len(chip.levels))), chip.description) for chip in chips)
+    rows = tuple((chip.name, _peak(chip), " > ".join(map(_level, chip.levels)), chip.description) for chip in chips)
     return Table("Chips", ("name", "MACs/s", "levels", "description"), rows, frozenset({1}), spare=frozenset({3}))
 
 
@@ -115,7 +115,6 @@ def _peak(chip: Chip) -> str:
     return f"{members * chip.matrix.rows * chip.matrix.cols * chip.matrix.clock / 1e12:.4g} T"
 
 
-def _level(chip: Chip, index: int) -> str:
-    level = chip.levels[index]
+def _level(level: Level) -> str:
     size = " x ".join(str(axis.size) for axis in level.network.axes) if level.network else ""
     return f"{level.name} ({size})" if size else level.name

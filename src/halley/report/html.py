@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
+import numpy as np
+
 from halley.cost.estimate import Estimate
 from halley.io.result import resource_name
 from halley.report.facts import energy_table, plan_text, problem_text, result_tables, verdict
@@ -45,19 +47,24 @@ def result_html(result: Result) -> str:
 
 def solution_html(solution: Solution) -> str:
     """A plan on its own."""
-    return f"<p>{_about(solution)}</p>" + estimate_html(solution.estimate)
+    return f"<p>{_about(solution)}</p>" + (estimate_html(solution.estimate) or "")
 
 
-def estimate_html(estimate: Estimate) -> str:
-    """An estimate without its plan: time, energy and its parts, busy resources, memories."""
+def estimate_html(estimate: Estimate) -> str | None:
+    """An estimate without its plan: time, energy and its parts, busy resources, memories. None for a batch (arrays)."""
+    if np.ndim(estimate.time):
+        return None
     time = float(estimate.time)
     busy = sorted(((resource_name(name), float(value)) for name, value in estimate.busy.items()), key=lambda item: -item[1])
+    whole = (("time", format_time(time)), ("energy", format_energy(float(estimate.energy))))
+    works = tuple((name, format_time(value), percent(value, time)) for name, value in busy)
+    live = tuple((name, format_bytes(float(value))) for name, value in estimate.footprint.items())
     return _tables(
         (
-            Table("Estimate", ("quantity", "value"), (("time", format_time(time)), ("energy", format_energy(float(estimate.energy))))),
-            Table("Busy", ("resource", "time", "share"), tuple((n, format_time(v), percent(v, time)) for n, v in busy), frozenset({1, 2})),
+            Table("Estimate", ("quantity", "value"), whole),
+            Table("Busy", ("resource", "time", "share"), works, frozenset({1, 2})),
             energy_table(estimate),
-            Table("Footprint", ("memory", "bytes"), tuple((m, format_bytes(float(v))) for m, v in estimate.footprint.items()), frozenset({1})),
+            Table("Footprint", ("memory", "bytes"), live, frozenset({1})),
         )
     )
 
@@ -76,4 +83,4 @@ def attach() -> None:
     A registration: cost and search know nothing of reports. `Estimate` of a batch (arrays) keeps its plain form.
     """
     for kind, function in ((Result, result_html), (Solution, solution_html), (Estimate, estimate_html)):
-        kind._repr_html_ = function  # type: ignore[attr-defined]
+        setattr(kind, "_repr_html_", function)  # noqa: B010  (a name that the classes do not declare)

@@ -9,8 +9,8 @@ Cell = str
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """``rows`` of text under ``head``. Columns in ``right`` hold numbers; rows in ``strong`` stand out; columns in ``spare`` may be
-    left out where there is no room for them."""
+    """``rows`` of text under ``head``. Columns in ``right`` hold numbers; rows in ``strong`` stand out; columns in ``spare`` may
+    be left out where there is no room for them."""
 
     title: str
     head: tuple[Cell, ...]

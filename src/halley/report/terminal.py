@@ -32,7 +32,9 @@ def rich_table(table: Table, columns: Iterable[int]) -> RichTable:
     made = RichTable(box=box.SIMPLE_HEAD if headed else None, show_header=headed, padding=(0, 1, 0, 0), show_edge=False)
     for column in shown:
         right = column in table.right
-        made.add_column(Text(table.head[column], style="dim"), justify="right" if right else "left", no_wrap=right, overflow="fold")
+        made.add_column(
+            Text(table.head[column], style="dim"), justify="right" if right else "left", no_wrap=right, overflow="fold"
+        )
     for index, row in enumerate(table.rows):
         made.add_row(*(Text(row[column]) for column in shown), style="bold" if index in table.strong else None)
     return made

@@ -68,16 +68,20 @@ def find(shown: tuple[Line, ...], name: str, where: str) -> Line:
     A lone number is a line number. Raises BadInput: there is no such node.
     """
     words = name.strip()
-    if words.isdecimal() and len(words) < 6:
+    if _is_number(words):
         found = [line for line in shown if line.number == int(words)]
     else:
         parts = words.strip(".").split(".") if words.strip(".") else []
-        wanted = tuple(int(part) if part.isdecimal() and len(part) < 6 else -1 for part in parts)
+        wanted = tuple(int(part) if _is_number(part) else -1 for part in parts)
         found = [line for line in shown if line.path == wanted and (words == "." or wanted)]
     if not found:
         expected = f"a line number from 1 to {len(shown)}, or a path such as 0.0 ('.' is the root)"
         raise BadInput(Fault(where, expected, repr(name), "see the numbered tree of 'halley show'"))
     return found[0]
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 6
 
 
 def path_name(path: Path) -> str:

@@ -68,6 +68,14 @@ def _trimmed(chain: Chain) -> Chain:
     return chain[:length]
 
 
+def beyond(chain: Chain, prefix: Chain) -> Chain:
+    """What a chain cuts further than another, as far as members notice it."""
+    chain, common = _trimmed(chain), 0
+    while common < min(len(chain), len(prefix)) and chain[common] == prefix[common]:
+        common += 1
+    return chain[common:]
+
+
 def ranges(chain: Chain, range_: Interval, member: Mapping[AxisKey, int]) -> Iterator[Interval]:
     """The ranges, in order of time, that a chain leaves one member.
 
@@ -113,15 +121,13 @@ def covers(have: Chain, prefix: Chain, needs: Sequence[Need], extent: int, sizes
     >>> covers((Cut(4, x),), (), [Need((), {x: (0, 1)})], 4, {x: 2})   # only member 0 works, and it has all
     True
     """
-    have, insides = _trimmed(have), [_trimmed(need.inside) for need in needs]
+    insides = [_trimmed(need.inside) for need in needs]
     prefix = prefix if any(insides) else _trimmed(prefix)
-    common = 0
-    while common < min(len(have), len(prefix)) and have[common] == prefix[common]:
-        common += 1
+    common = len(_trimmed(have)) - len(beyond(have, prefix))
     extents = frozenset({extent})
     for cut in have[:common]:
         extents = extents_after(extents, cut)
-    have, prefix = have[common:], prefix[common:]
+    have, prefix = beyond(have, prefix), prefix[common:]
     if all(cut.axis is None for cut in have):
         return True
     axes = sorted({cut.axis for chain in (have, prefix, *insides) for cut in chain if cut.axis})

@@ -22,7 +22,7 @@ from halley.rewrite.exchange import collective
 from halley.rewrite.names import name_faults
 from halley.rewrite.residence import Finding, Held, Residence, network_adds, reduced_dims, repeating
 from halley.rewrite.scopes import Path, scopes
-from halley.rewrite.walk import Reader, Walk, dot
+from halley.rewrite.state import Reader, State, dot
 
 
 def check(tree: Node, workload: Workload, chip: Chip) -> None:
@@ -49,112 +49,112 @@ def findings(tree: Node, workload: Workload, chip: Chip) -> list[Finding]:
     found = scopes(tree, chip, workload.dims, misfits)
     if misfits:
         return [Finding(fault) for fault in misfits]
-    state = Walk(tree, workload, chip, found)
+    state = State(tree, workload, chip, found)
     _node(state, tree, ())
     return state.findings
 
 
-def _node(walk: Walk, node: Node, path: Path) -> None:
+def _node(state: State, node: Node, path: Path) -> None:
     match node:
         case Hold():
-            _hold(walk, node, path)
+            _hold(state, node, path)
         case Collective():
-            collective(walk, node, path)
+            collective(state, node, path)
         case Compute():
-            compute(walk, walk.workload.op(node.op), path)
+            compute(state, state.workload.op(node.op), path)
         case _:
             for index, child in enumerate(children(node)):
-                _node(walk, child, (*path, index))
+                _node(state, child, (*path, index))
             if isinstance(node, Temporal | Pipeline):
-                _accumulates_again(walk, node, path)
+                _accumulates_again(state, node, path)
 
 
-def _accumulates_again(walk: Walk, node: Temporal | Pipeline, path: Path) -> None:
+def _accumulates_again(state: State, node: Temporal | Pipeline, path: Path) -> None:
     """The next iteration adds to what this one left; on members that have the sum already it would count twice."""
-    if path not in repeating(walk.scopes[(*path, 0)]):
+    if path not in repeating(state.scopes[(*path, 0)]):
         return
-    for op, leaf in walk.ops_in(node, path):
-        if node.dim not in reduced_dims(walk.workload, op):
+    for op, leaf in state.ops_in(node, path):
+        if node.dim not in reduced_dims(state.workload, op):
             continue
-        scope = walk.scopes[leaf]
-        for name, home in [(name, home) for name in op.outputs for home in walk.open.get(name, ())]:
+        scope = state.scopes[leaf]
+        for name, home in ((made, home) for made in op.outputs for home in state.open.get(made, ())):
             for key, split in scope.split.items():
-                twice = key in home.axes and split.dim in reduced_dims(walk.workload, op) and scope.size(key) > 1
+                twice = key in home.axes and split.dim in reduced_dims(state.workload, op) and scope.size(key) > 1
                 if twice and name in home.held and home.held[name].placement(key) == Replicate():
                     where = f"for {node.dim} by {node.tile}"
                     expected = f"{name} Partial over {dot(key)} where its accumulation goes on"
-                    walk.fault(where, expected, "Replicate", f"move the collective out of the loop over {node.dim}")
+                    state.fault(where, expected, "Replicate", f"move the collective out of the loop over {node.dim}")
 
 
-def _hold(walk: Walk, node: Hold, path: Path) -> None:
-    depth = walk.chip.depth(node.memory)
-    levels = {level.name for level in walk.chip.levels[: depth + 1]}
-    axes = frozenset((level, axis.name) for level, axis in walk.chip.axes if level in levels)
-    home = Residence(node, path, walk.scopes[path], depth, axes)
-    made = {name: op for op, _ in walk.ops_in(node, path) for name in op.outputs}
+def _hold(state: State, node: Hold, path: Path) -> None:
+    depth = state.chip.depth(node.memory)
+    levels = {level.name for level in state.chip.levels[: depth + 1]}
+    axes = frozenset((level, axis.name) for level, axis in state.chip.axes if level in levels)
+    home = Residence(node, path, state.scopes[path], depth, axes)
+    made = {name: op for op, _ in state.ops_in(node, path) for name in op.outputs}
     for name in node.names:
-        _position(walk, home, name)
+        _position(state, home, name)
         if name in made:
-            _fill_again(walk, home, name, made[name])
-        elif any(True for _ in _touches(walk, home, name)):
-            _fill(walk, home, name)
-    outer = dict(walk.open)
-    walk.open = {**outer, **{name: (*outer.get(name, ()), home) for name in node.names}}
-    _node(walk, node.body, (*path, 0))
-    walk.open = outer
+            _fill_again(state, home, name, made[name])
+        elif any(True for _ in _touches(state, home, name)):
+            _fill(state, home, name)
+    outer = dict(state.open)
+    state.open = {**outer, **{name: (*outer.get(name, ()), home) for name in node.names}}
+    _node(state, node.body, (*path, 0))
+    state.open = outer
     for name in made:
         if name in node.names:
-            _drain(walk, home, name)
+            _drain(state, home, name)
 
 
-def _position(walk: Walk, home: Residence, name: str) -> None:
-    parent, where = walk.innermost(name), f"hold {home.node.memory}: {name}"
+def _position(state: State, home: Residence, name: str) -> None:
+    parent, where = state.innermost(name), f"hold {home.node.memory}: {name}"
     if parent and parent.depth > home.depth:
-        walk.fault(where, "a memory as deep as the hold around it or deeper", f"{parent.node.memory} around it")
-    ends = parent is None and (name in walk.workload.outputs or name not in walk.producers)
+        state.fault(where, "a memory as deep as the hold around it or deeper", f"{parent.node.memory} around it")
+    ends = parent is None and (name in state.workload.outputs or name not in state.producers)
     if ends and home.depth != 0:
-        expected = f"an outermost hold of {name} in a memory of {walk.chip.levels[0].name}"
-        walk.fault(where, expected, f"none around {home.node.memory}", f"hold {name} further out first")
+        expected = f"an outermost hold of {name} in a memory of {state.chip.levels[0].name}"
+        state.fault(where, expected, f"none around {home.node.memory}", f"hold {name} further out first")
 
 
-def _touches(walk: Walk, home: Residence, name: str) -> Iterator[tuple[Path, bool]]:
+def _touches(state: State, home: Residence, name: str) -> Iterator[tuple[Path, bool]]:
     """The nodes inside that read the tensor, and whether all members take part, also idle ones."""
     for inner, node in walk(home.node):
         if isinstance(node, Compute):
-            op = walk.workload.op(node.op)
+            op = state.workload.op(node.op)
             if name in (*op.inputs, op.scaled_by):
                 yield (*home.path, *inner), False
         elif isinstance(node, Collective) and name in node.tensors:
             yield (*home.path, *inner), True
 
 
-def _fill(walk: Walk, home: Residence, name: str) -> None:
+def _fill(state: State, home: Residence, name: str) -> None:
     """The Hold takes what its body reads from the next one out."""
-    parent, where = walk.innermost(name), f"hold {home.node.memory}: {name}"
+    parent, where = state.innermost(name), f"hold {home.node.memory}: {name}"
     start = Held(home.path, repeating(home.scope), filled=True)
     if parent is None:
-        if name in walk.producers:
+        if name in state.producers:
             remedy = f"hold {name} outside both its writer and its readers"
-            walk.fault(where, f"a hold of {name} further out that has it", "none", remedy)
+            state.fault(where, f"a hold of {name} further out that has it", "none", remedy)
         home.put(name, start)
         return
-    held = walk.present(where, parent, name)
+    held = state.present(where, parent, name)
     if held is not None:
-        needs = [(walk.scopes[path], everyone) for path, everyone in _touches(walk, home, name)]
-        walk.covered(where, parent, held, name, home.scope, needs, home.path)
+        leaves = tuple((state.scopes[path], everyone) for path, everyone in _touches(state, home, name))
+        state.covered(Reader(where, parent, name, home.path, home.scope, leaves), held)
         moved = held.seen_from(parent.axes, home.path, home.scope)
         start = replace(moved, filled=True)
     home.put(name, start)
 
 
-def _fill_again(walk: Walk, home: Residence, name: str, op: Op) -> None:
+def _fill_again(state: State, home: Residence, name: str, op: Op) -> None:
     """The Hold of an accumulator inside a loop over a reduced dim takes up what its last visit left further out."""
-    reduced = reduced_dims(walk.workload, op)
+    reduced = reduced_dims(state.workload, op)
     loops = [loop for loop in home.scope.loops if loop.repeats and loop.dim in reduced]
-    parent, where = walk.innermost(name), f"hold {home.node.memory}: {name}"
+    parent, where = state.innermost(name), f"hold {home.node.memory}: {name}"
     if loops and parent is None:
         remedy = f"hold {name} outside that loop"
-        walk.fault(where, f"a hold of {name} around the loop over {loops[0].dim}", "none", remedy)
+        state.fault(where, f"a hold of {name} around the loop over {loops[0].dim}", "none", remedy)
     if parent is None:
         return
     between = [loop.dim for loop in loops if loop not in parent.scope.loops]
@@ -162,33 +162,34 @@ def _fill_again(walk: Walk, home: Residence, name: str, op: Op) -> None:
         # only the first member is filled again, so that the others' parts must have met in the parent
         if between and key in parent.axes and split.dim in reduced and home.scope.size(key) > 1:
             expected = f"no loop over {between[0]} between it and hold {parent.node.memory}, which has a part per {dot(key)}"
-            walk.fault(where, expected, "one", f"move the loop inside, or do not hold {name} here")
+            state.fault(where, expected, "one", f"move the loop inside, or do not hold {name} here")
 
 
-def _drain(walk: Walk, home: Residence, name: str) -> None:
+def _drain(state: State, home: Residence, name: str) -> None:
     """The Hold gives what its body wrote to the next one out, or to the world outside."""
-    parent = walk.innermost(name)
-    if parent is None and name not in walk.workload.outputs:
+    parent = state.innermost(name)
+    if parent is None and name not in state.workload.outputs:
         return
-    where, op = f"drain of {name} from {home.node.memory}", walk.producers[name]
+    where, op = f"drain of {name} from {home.node.memory}", state.producers[name]
     if name in home.lost:
         remedy = f"take {name} out of the group, or do not hold it further out"
-        walk.fault(where, f"{name} to be there still", f"{home.lost[name]}, which overwrote it in place", remedy)
+        state.fault(where, f"{name} to be there still", f"{home.lost[name]}, which overwrote it in place", remedy)
     if name not in home.held:
         return
-    held = home.held[name]
+    held, leaves = home.held[name], ((home.scope, False),)
+    reader = Reader(where, home, name, home.path, home.scope, leaves, at_end=True)
     outer = parent.axes if parent else frozenset()
     for key in sorted(home.axes - outer):
         if key in held.partial and not network_adds(home.scope, key, op):
-            walk.wrong_placement(where, home, held, name, key, Replicate(), home.scope, home.path, at_end=True)
+            state.wrong_placement(reader, held, key, Replicate())
     if parent:
         parent.put(name, held.seen_from(parent.axes, home.path, home.scope))
     else:
-        _delivered(walk, home, name, op)
+        _delivered(state, home, name, op)
 
 
-def _delivered(walk: Walk, home: Residence, name: str, op: Op) -> None:
+def _delivered(state: State, home: Residence, name: str, op: Op) -> None:
     for loop in home.scope.loops:
-        if loop.repeats and loop.dim in reduced_dims(walk.workload, op):
+        if loop.repeats and loop.dim in reduced_dims(state.workload, op):
             remedy = "complete the reduction before the outermost hold ends"
-            walk.fault(f"output {name}", f"every element reduced over all {loop.dim}", "a part of it", remedy)
+            state.fault(f"output {name}", f"every element reduced over all {loop.dim}", "a part of it", remedy)

@@ -78,7 +78,8 @@ def _known(where: str, what: str, names: Iterable[str], known: Iterable[str]) ->
     options = list(known)
     for name in names:
         if name not in options:
-            yield Fault(where, f"a {what} that exists", repr(name), did_you_mean(name, options))
+            article = "an" if what[0] in "aeiou" else "a"
+            yield Fault(where, f"{article} {what} that exists", repr(name), did_you_mean(name, options))
 
 
 def _distinct(where: str, names: tuple[str, ...]) -> Iterator[Fault]:

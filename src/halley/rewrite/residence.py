@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from halley.errors import Fault
 from halley.ir.algorithms import ALGORITHMS
 from halley.ir.mapping import Collective, CollectiveKind, Hold
-from halley.ir.network import algorithms
 from halley.ir.placement import Partial, Placement, Replicate, Shard, Single
 from halley.ir.workload import Op, OpKind, Workload
 from halley.rewrite.layout import AxisKey, Chain, Cut, Interval, restrict
@@ -42,7 +41,7 @@ class Finding:
 class Held:
     """What the members have of a tensor in one Hold.
 
-    ``chains``: per dim the cuttings that all apply. ``partial``: the monoid per axis whose members have parts. ``active``: the
+    ``chains``: how each dim is cut. ``partial``: the monoid per axis whose members have parts. ``active``: the
     members that have it, on axes where not all do; ``single``: axes where a collective left it on the first. ``filled``: each
     member has just what it reads. ``loops``: the repeating loops around the ``setter``, the node that last changed it.
     ``relative``: the running maximum that it is relative to, and which version of it.
@@ -50,7 +49,7 @@ class Held:
 
     setter: Path
     loops: frozenset[Path]
-    chains: Mapping[str, tuple[Chain, ...]] = field(default_factory=dict)
+    chains: Mapping[str, Chain] = field(default_factory=dict)
     partial: Mapping[AxisKey, str] = field(default_factory=dict)
     active: Mapping[AxisKey, Interval] = field(default_factory=dict)
     single: frozenset[AxisKey] = frozenset()
@@ -62,8 +61,8 @@ class Held:
             return Partial(self.partial[key])
         if key in self.single:
             return Single()
-        for dim, chains in self.chains.items():
-            if any(cut.axis == key for chain in chains for cut in chain):
+        for dim, chain in self.chains.items():
+            if any(cut.axis == key for cut in chain):
                 return Shard(dim)
         return Replicate()
 
@@ -73,7 +72,7 @@ class Held:
             self,
             setter=setter,
             loops=repeating(scope),
-            chains={dim: tuple(restrict(chain, axes) for chain in chains) for dim, chains in self.chains.items()},
+            chains={dim: restrict(chain, axes) for dim, chain in self.chains.items()},
             partial={key: monoid for key, monoid in self.partial.items() if key in axes},
             active={key: members for key, members in self.active.items() if key in axes},
             single=self.single & axes,
@@ -140,9 +139,9 @@ def written(workload: Workload, scope: Scope, op: Op, name: str, axes: frozenset
         first, _ = scope.share(key)
         if split.dim in reduced:
             partial[key] = op.monoid or "sum"
-        elif split.dim not in dims and split.least < scope.size(key):
+        if split.dim not in dims and split.least < scope.size(key):
             active[key] = (first, first + split.least)
-    chains = {dim: (restrict(scope.chain(dim), axes),) for dim in dims}
+    chains = {dim: restrict(scope.chain(dim), axes) for dim in dims}
     return Held(setter, repeating(scope), chains, partial, active)
 
 
@@ -151,7 +150,7 @@ def combined(node: Collective, held: Held, scope: Scope, path: Path) -> Held:
     key = (node.level, node.axis)
     first, stop = scope.share(key)
     partial = {axis: monoid for axis, monoid in held.partial.items() if axis != key}
-    gathered = {dim: tuple(restrict(c, _axes(c) - {key}) for c in chains) for dim, chains in held.chains.items()}
+    gathered = {dim: restrict(chain, _axes(chain) - {key}) for dim, chain in held.chains.items()}
     after = replace(held, setter=path, loops=repeating(scope), partial=partial)
     everywhere = {**held.active, key: (first, stop)}
     one = {**held.active, key: (first, first + 1)}
@@ -161,8 +160,7 @@ def combined(node: Collective, held: Held, scope: Scope, path: Path) -> Held:
         case CollectiveKind.REDUCE | CollectiveKind.GATHER:
             return replace(after, chains=gathered, active=one, single=held.single | {key})
         case CollectiveKind.REDUCE_SCATTER | CollectiveKind.SCATTER | CollectiveKind.ALL_TO_ALL:
-            shards = even_chain(scope, key, node.dim)
-            chains = {**gathered, node.dim: (*gathered.get(node.dim, ()), shards)}
+            chains = {**gathered, node.dim: even_chain(scope, key, node.dim)}
             return replace(after, chains=chains, active=everywhere, single=held.single - {key}, filled=False)
         case _:  # a shift adds the neighbour's block to a member's own
             return after
@@ -175,17 +173,6 @@ def even_chain(scope: Scope, key: AxisKey, dim: str) -> Chain:
 
 def _axes(chain: Chain) -> set[AxisKey]:
     return {cut.axis for cut in chain if cut.axis is not None}
-
-
-def collective_text(node: Collective) -> str:
-    to = f" to {node.dim}" if node.dim else ""
-    return f"{node.kind} {' '.join(node.tensors)} over {node.level}.{node.axis}{to} with {node.algorithm}"
-
-
-def proposal(kind: CollectiveKind, tensors: tuple[str, ...], key: AxisKey, dim: str, scope: Scope) -> Collective | None:
-    """The collective with the first algorithm that serves it; None if none does."""
-    fitting = algorithms(kind, scope.topology(key), scope.size(key))
-    return Collective(kind, tensors, *key, fitting[0], dim) if fitting else None
 
 
 def unfit(node: Collective, scope: Scope) -> tuple[str, str] | None:

@@ -203,14 +203,11 @@ class _Maker:
             def ranges(tiles: Tiles, inside: Ranges = inside) -> Ranges:
                 return {**inside, self.row: minimum(inside[self.row], tiles["rows"]), **dict.fromkeys(self.batch, 1)}
 
-            for algorithm in self._algorithms(reduces):
-                stages = self._resident_stages(inside, ranges, split, long, axes if reduces else (), algorithm)
-                if stages:
-                    kind = "resident" + (f", {algorithm}" if algorithm else "")
-                    yield self._frame(kind, split, shared, tuple(stages), self._resident_groups(), reduces)
+            stages = self._resident_stages(inside, ranges, split, long, axes if reduces else ())
+            yield self._frame("resident", split, shared, tuple(stages), self._resident_groups(), reduces)
 
     def _resident_stages(
-        self, inside: Ranges, ranges: Callable[[Tiles], Ranges], split: Split, long: str, axes: tuple[str, ...], algorithm: str
+        self, inside: Ranges, ranges: Callable[[Tiles], Ranges], split: Split, long: str, axes: tuple[str, ...]
     ) -> list[Stage]:
         stages: list[Stage] = []
         for index, run in enumerate(self.runs):
@@ -218,9 +215,11 @@ class _Maker:
             if run[0].kind is OpKind.CONTRACT:
                 skeletons = self._resident_gemm(run[0], prefix, inside, ranges, split)
             else:
-                arriving_ok = frozenset(self.inside)
-                stage = RowStage(self.workload, self.template, run, long, arriving_ok, algorithm, axes)
-                skeletons = resident_skeletons(stage, ranges, self._sizes(inside), prefix, self.row)
+                skeletons = []
+                reduces = bool(axes) and any(long in self.workload.reduced(op) for op in run)
+                for algorithm in self._algorithms(reduces):
+                    stage = RowStage(self.workload, self.template, run, long, frozenset(self.inside), algorithm, axes)
+                    skeletons += resident_skeletons(stage, ranges, self._sizes(inside), prefix, self.row)
             stages.append(Stage(name, tuple(op.name for op in run), tuple(skeletons)))
         return stages
 
@@ -301,12 +300,11 @@ class _Maker:
         for split in splits(self.template, self.workload, (*self.batch, self.row, key)):
             axes = self._axes_of(split, key)
             inside = member_ranges(self.template, split, self.ranges)
-            for algorithm in self._algorithms(bool(axes)):
-                yield self._streamed_frame(scores, values, running, closing, key, statistics, state, split, axes, inside, algorithm)
+            yield self._streamed_frame(scores, values, running, closing, key, statistics, state, split, axes, inside)
 
     def _streamed_frame(
         self, scores: Op, values: Op, running: list[Op], closing: list[Op], key: str, statistics: tuple[str, ...],
-        state: tuple[tuple[str, ...], ...], split: Split, axes: tuple[str, ...], inside: Ranges, algorithm: str,
+        state: tuple[tuple[str, ...], ...], split: Split, axes: tuple[str, ...], inside: Ranges,
     ) -> Frame:  # fmt: skip
         template, workload = self.template, self.workload
         key_slot = Slot("keys", key, tile_sizes(int(inside[key])), lambda t: inside[key])
@@ -324,11 +322,12 @@ class _Maker:
         end = RowStage(workload, template, tuple(closing), closing[0].dims[-1], frozenset(self.inside))
         first = gemm_skeletons(workload, template, scores, "0", ranges, sizes, (), (), True, {})
         second = gemm_skeletons(workload, template, values, "2", ranges, sizes, (), (), True, {})
+        (last,) = resident_skeletons(end, after_keys, sizes, "3", self.row)
         stages = (
             Stage(scores.name, (scores.name,), tuple(first)),
             Stage("rows 1", tuple(op.name for op in running), tuple(resident_skeletons(middle, ranges, sizes, "1", self.row))),
             Stage(values.name, (values.name,), tuple(second)),
-            Stage("close", tuple(op.name for op in closing), tuple(resident_skeletons(end, after_keys, sizes, "3", self.row))),
+            Stage("close", tuple(op.name for op in closing), tuple(self._joined(last, (statistics, values.outputs), axes))),
         )
         chain = in_place(workload, [scores, *running], scores.outputs[0])
         staged = tuple(name for name in (scores.inputs[1], values.inputs[1]))
@@ -336,18 +335,29 @@ class _Maker:
         def wrap(tiles: Tiles, nodes: Sequence[Node]) -> Node:
             inner: Node = Hold(template.output, (chain,), Steps(tuple(nodes[:3])), 1)
             inner = Temporal(key, tiles["keys"], Hold(template.shared, tuple((name,) for name in staged), inner, 2))
-            steps: list[Node] = [inner]
-            for tensors in (statistics, values.outputs):
-                steps += [Collective(CollectiveKind.ALL_REDUCE, tensors, template.level, axis, algorithm) for axis in axes]
-            node: Node = Hold(template.output, state, Steps((*steps, nodes[3])), 1)
+            node: Node = Hold(template.output, state, Steps((inner, nodes[3])), 1)
             node = Hold(template.shared, ((scores.inputs[0],),), node, 1)
             node = Temporal(self.row, tiles["rows"], node)
             for dim in reversed(self.batch):
                 node = Temporal(dim, 1, node)
             return spread(template, split, self.ranges, node)
 
-        name = f"streamed, clusters split {'x'.join(split)}" + (f", {algorithm}" if algorithm else "")
-        return Frame(name, shared, stages, wrap, bool(axes))
+        return Frame(f"streamed, clusters split {'x'.join(split)}", shared, stages, wrap, bool(axes))
+
+    def _joined(self, last: Skeleton, states: Sequence[tuple[str, ...]], axes: tuple[str, ...]) -> Iterator[Skeleton]:
+        """The closing stage after the all-reduces that join the members' states, one shape per algorithm."""
+        for algorithm in self._algorithms(bool(axes)):
+            joins = tuple(
+                Collective(CollectiveKind.ALL_REDUCE, tensors, self.template.level, axis, algorithm)
+                for tensors in states
+                for axis in axes
+            )
+
+            def build(tiles: Tiles, joins: tuple[Node, ...] = joins) -> Node:
+                return Steps((*joins, last.build(tiles))) if joins else last.build(tiles)
+
+            name = last.name + (f", after all-reduce {algorithm}" if joins else "")
+            yield Skeleton(name, last.slots, build, bool(joins))
 
 
 __all__ = ["Compute", "Frame", "frames", "runs"]

@@ -7,44 +7,48 @@ from typing import Any
 import numpy as np
 
 Values = np.ndarray[Any, np.dtype[np.float64]]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class Frontier:
-    """Minimal points among those added, each with a payload. Points are rows of one or two objectives, all minimised."""
+    """Minimal points among those added, each with a payload. Points are rows of one or two objectives, all minimised.
 
-    def __init__(self, width: int) -> None:
+    ``gap``: with one objective, an improvement by no more than this factor is not worth finding."""
+
+    def __init__(self, width: int, gap: float = 0.0) -> None:
         self.points: Values = np.empty((0, width))
         self.payloads: list[Any] = []
+        self.gap = gap
 
-    def hopeless(self, bounds: Values) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def hopeless(self, bounds: Values) -> Flags:
         """Which lower bounds (rows) no longer can improve the front: some point is at least as good in every objective."""
         if not len(self.points):
-            return np.isinf(bounds).any(axis=1)
+            return np.asarray(np.isinf(bounds).any(axis=1))
         if bounds.shape[1] == 1:
-            return bounds[:, 0] >= self.points[0, 0]
+            return np.asarray(bounds[:, 0] * (1 + self.gap) >= self.points[0, 0])
         order = np.argsort(self.points[:, 0])
         first, second = self.points[order, 0], self.points[order, 1]  # second falls as first rises
         at = np.searchsorted(first, bounds[:, 0], side="right") - 1
-        return np.isinf(bounds).any(axis=1) | ((at >= 0) & (second[np.maximum(at, 0)] <= bounds[:, 1]))
+        return np.asarray(np.isinf(bounds).any(axis=1)) | ((at >= 0) & (second[np.maximum(at, 0)] <= bounds[:, 1]))
 
     def add(self, values: Values, payload: Any) -> None:
         """Add one point; points that it dominates go."""
         if self.hopeless(values[None, :])[0]:
             return
-        kept = ~(self.points >= values).all(axis=1)
+        kept: Flags = np.asarray(~(self.points >= values).all(axis=1))
         self.points = np.vstack([self.points[kept], values])
         self.payloads = [p for p, keep in zip(self.payloads, kept, strict=True) if keep] + [payload]
 
 
-def minimal(points: Values) -> np.ndarray[Any, np.dtype[np.intp]]:
+def minimal(points: Values) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Indices of the points that no other is at least as good as in every objective; of equals the first.
 
     >>> minimal(np.array([[1.0, 5.0], [2.0, 4.0], [2.0, 6.0]])).tolist()
     [0, 1]
     """
     if points.shape[1] == 1:
-        return np.array([int(np.argmin(points[:, 0]))])
+        return np.array([int(np.argmin(points[:, 0]))], dtype=np.int64)
     order = np.lexsort((points[:, 1], points[:, 0]))
     second = points[order, 1]
     before = np.concatenate([[np.inf], np.minimum.accumulate(second)[:-1]])
-    return order[second < before]
+    return np.asarray(order[second < before], dtype=np.int64)

@@ -14,6 +14,7 @@ from halley.errors import Fault, Infeasible, InternalError
 from halley.ir.mapping import Hold, Node
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import OpKind, Workload
+from halley.rewrite.legality import faults as legality_faults
 from halley.rewrite.tidy import tidy
 from halley.search.count import count_frames
 from halley.search.frames import Frame, frames
@@ -27,6 +28,9 @@ from halley.workloads import variants
 
 Progress = Callable[[str, float], None]
 """Called with a line of text and the share of the work that is done."""
+
+ROUNDING = 1e-9
+"""Relative difference below which two values are the same."""
 
 SPACE = (
     "every partition of the kernels into fused groups; every algorithmic variant; intermediates in the clusters, in the shared buffer or in "
@@ -78,9 +82,12 @@ class _Group:
 
     search: GroupSearch
     size: int
-    found: Frontier
     floor: Values
     done: bool = False
+
+    @property
+    def found(self) -> Frontier:
+        return self.search.found
 
 
 @dataclass(slots=True)
@@ -102,7 +109,11 @@ class _Optimiser:
         self.planned = len(keys)
         try:
             for key, workload in keys.items():
-                self._search(key, workload)
+                self.groups[key] = self._group(key, workload)
+                self.groups[key].search.dive()
+            for key, group in self.groups.items():
+                group.search.run(self._rivals(key))
+                group.done = True
                 self.finished += 1
         except (Interrupted, KeyboardInterrupt) as stop:
             self.stopped = str(stop) or "interrupted"
@@ -128,7 +139,7 @@ class _Optimiser:
         if self.progress is not None:
             self.progress(f"{self.tally.costed:,} mappings costed", self.finished / self.planned)
         if limit is not None and spent > limit:
-            raise Interrupted(f"the time limit of {limit:g} s")
+            raise Interrupted(f"time limit of {limit:g} s")
 
     # --- groups -----------------------------------------------------------------------------------------------------
 
@@ -143,11 +154,11 @@ class _Optimiser:
                             keys[workload.variant, start, stop, restriction.collectives] = workload
         return dict(sorted(keys.items(), key=lambda item: (item[0][2] - item[0][1], item[0])))
 
-    def _search(self, key: tuple[str, int, int, bool], workload: Workload) -> None:
+    def _group(self, key: tuple[str, int, int, bool], workload: Workload) -> _Group:
         _, start, stop, collectives = key
         ops = tuple(workload.op(name) for kernel in kernels(workload)[start:stop] for name in kernel)
         machine = template(self.problem.chip)
-        space = [frame for frame in frames(workload, machine, ops)]
+        space = frames(workload, machine, ops)
         if not collectives:
             space = [frame for frame in map(_without_collectives, space) if frame is not None]
         tensors = tuple(dict.fromkeys(name for op in ops for name in (*op.inputs, *op.outputs)))
@@ -163,12 +174,40 @@ class _Optimiser:
         def around(node: Node) -> Node:
             return Hold(outer, kept, node, 1)
 
-        search = GroupSearch(workload, self.problem.chip, space, around, self.objectives, self.tally)
-        floor = self._floor(workload, start, stop)
-        group = _Group(search, count_frames(space), search.found, floor)
-        self.groups[key] = group
-        search.run()
-        group.done = True
+        gap = self.problem.gap if len(self.objectives) == 1 else 0.0
+        search = GroupSearch(workload, self.problem.chip, space, around, self.objectives, self.tally, gap)
+        return _Group(search, count_frames(space), self._floor(workload, start, stop))
+
+    def _rivals(self, key: tuple[str, int, int, bool]) -> Values:
+        """What the kernels of a group reach in smaller groups, and the whole workload in any variant: fusing must beat it. A
+        baseline's own space has no rivals."""
+        variant, start, stop, collectives = key
+        if not collectives:
+            return np.empty((0, len(self.objectives)))
+        spans = [(variant, start, stop)]
+        if start == 0:
+            spans += [(v, 0, b) for v, a, b, c in self.groups if c and a == 0 and (v, b) != (variant, stop) and self._whole(v, b)]
+            spans = spans if self._whole(variant, stop) else spans[:1]
+        rows = [self._reached(v, a, b, itself=(v, a, b) != (variant, start, stop)) for v, a, b in spans]
+        return np.vstack(rows)
+
+    def _whole(self, variant: str, stop: int) -> bool:
+        return stop == max(b for v, _, b, _ in self.groups if v == variant)
+
+    def _reached(self, variant: str, start: int, stop: int, itself: bool) -> Values:
+        """Frontier of the sums over groups that cut start..stop, of those found so far."""
+        width = len(self.objectives)
+        rows = [np.empty((0, width))]
+        own = self.groups.get((variant, start, stop, True))
+        if itself and own is not None:
+            rows.append(own.found.points)
+        for cut in range(start + 1, stop):
+            tail = self.groups.get((variant, cut, stop, True))
+            if tail is not None:
+                head = self._reached(variant, start, cut, itself=True)
+                rows.append((head[:, None, :] + tail.found.points[None, :, :]).reshape(-1, width))
+        points = np.vstack(rows)
+        return points[minimal(points)] if len(points) else points
 
     def _floor(self, workload: Workload, start: int, stop: int) -> Values:
         """Roofline of the group's multiply-accumulates: true without any search."""
@@ -207,10 +246,11 @@ class _Optimiser:
         sums = np.zeros((1, len(self.objectives)))
         payloads: list[list[Choice]] = []
         for group in row:
-            if group is None or not group.found.payloads:
+            own = [i for i, payload in enumerate(group.found.payloads) if payload is not None] if group is not None else []
+            if group is None or not own:
                 return np.empty((0, len(self.objectives))), []
-            sums = (sums[:, None, :] + group.found.points[None, :, :]).reshape(-1, sums.shape[1])
-            payloads.append(group.found.payloads)
+            sums = (sums[:, None, :] + group.found.points[own][None, :, :]).reshape(-1, sums.shape[1])
+            payloads.append([group.found.payloads[i] for i in own])
         return sums, list(product(*payloads))
 
     def _best(self, restriction: Restriction, chosen: Sequence[Workload]) -> Solution | None:
@@ -269,23 +309,27 @@ class _Optimiser:
         plan = self._plan(workload, choices, partition)
         estimate = evaluate(workload, self.problem.chip, plan)
         reached = objective_value(self.problem.objective, float(estimate.time), float(estimate.energy))
-        if abs(reached - value) > 1e-9 * abs(value):
+        if abs(reached - value) > ROUNDING * abs(value):
             raise InternalError(Fault("search", f"the plan's value to be {value!r}", f"{reached!r} when costed again", "please report"))
+        faults = legality_faults(plan, workload, self.problem.chip)
+        if faults:
+            raise InternalError([Fault("search", "a legal plan", str(fault), "please report") for fault in faults])
         stopped = bool(self.stopped)
+        gap_allowed = self.problem.gap > 0 and len(self.objectives) == 1
         certificate = Certificate(
             space=SPACE,
             left_out=LEFT_OUT,
             size=size,
             method="branch and bound over tile sizes with bounds from the cost formulas; dynamic programme over fused groups",
             objective=self.problem.objective.value,
-            bound=min(bound, reached) if stopped else reached,
+            bound=min(bound, reached) if stopped else reached / (1 + self.problem.gap) if gap_allowed else reached,
             value=reached,
             costed=self.tally.costed,
             bounds=self.tally.bounds,
             seconds=time.monotonic() - self.started,
-            closed=f"stopped by {self.stopped}" if stopped else "every remaining part of the space has a bound no better than the value",
+            closed=f"stopped early: {self.stopped}" if stopped else "every remaining part of the space has a bound no better than the value",
         )
-        status = Status.LIMIT if stopped and certificate.gap > 0 else Status.OPTIMAL
+        status = Status.LIMIT if stopped and certificate.gap > self.problem.gap else Status.OPTIMAL
         groups = tuple(tuple(name for kernel in kernels(workload)[a:b] for name in kernel) for a, b in partition)
         shape = tuple("; ".join((c.frame.name, *(s.name for s in c.skeletons))) for c in choices)
         return Solution(restriction.name, plan, estimate, certificate, status, groups, shape, workload.variant)
@@ -298,10 +342,12 @@ class _Optimiser:
             for position in minimal(sums) if len(sums) else []:
                 frontier.add(sums[int(position)], (workload, combos[int(position)], partition))
         order = np.argsort(frontier.points[:, 0])
-        points = []
+        points: list[Point] = []
         for index in order:
             workload, choices, partition = frontier.payloads[int(index)]
             time_, energy = (float(v) for v in frontier.points[int(index)])
+            if points and energy > points[-1].energy * (1 - ROUNDING):
+                continue  # equal but for rounding
             points.append(Point(time_, energy, self._plan(workload, choices, partition)))
         return tuple(points)
 

@@ -21,12 +21,14 @@ class Objective(StrEnum):
 class Problem:
     """A workload (in its chosen variant; the search also tries the others unless ``fixed_variant``), a chip, an objective, limits.
 
-    ``time_limit`` [s] stops the search with the best so far; ``baselines`` are searched beside the best; ``front`` asks for the time-energy front.
+    ``gap``: with the objectives time and energy, an answer is good enough when it is proved to be within this factor (0.01: one per cent) of
+    the optimum. ``time_limit`` [s] stops the search with the best so far; ``baselines`` are searched beside the best; ``front`` asks for the time-energy front.
     """
 
     workload: Workload
     chip: Chip
     objective: Objective = Objective.TIME
+    gap: float = 0.0
     time_limit: float | None = None
     baselines: bool = True
     front: bool = False

@@ -21,11 +21,14 @@ from halley.ir.mapping import Compute, Node, walk
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Workload
 from halley.search.frames import Frame
-from halley.search.frontier import Frontier, Values, minimal
+from halley.search.frontier import Flags, Frontier, Values, minimal
 from halley.search.stages import Skeleton, Slot, Stage
 
 BATCH = 1 << 14
 """Mappings costed at once; about what stays in a core's cache."""
+
+TABLE = 1 << 16
+"""Largest grid of tile sizes that is costed whole instead of bounded first."""
 
 
 class Interrupted(Exception):
@@ -55,10 +58,11 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A frame with its shared tiles: a lower bound, and one for each skeleton of each stage."""
+    """A frame with its shared tiles (combination ``at``): a lower bound, and one for each skeleton of each stage."""
 
     bound: Values
     frame: Frame
+    at: int
     shared: dict[str, int]
     floors: tuple[Values, ...]
 
@@ -73,19 +77,25 @@ class GroupSearch:
     around: Callable[[Node], Node]
     objectives: tuple[str, ...]
     tally: Tally
+    gap: float = 0.0
     found: Frontier = field(init=False)
     open_bounds: list[Values] = field(default_factory=list)
     _maxima: set[str] = field(init=False)
+    _tables: dict[tuple[int, int, int], Values] = field(default_factory=dict)
+    _listed: dict[int, list[_Candidate]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.found = Frontier(len(self.objectives))
+        self.found = Frontier(len(self.objectives), self.gap)
         scaled = {op.scaled_by for op in self.workload.ops if op.scaled_by}
         # a rescaled accumulator must see where its running maximum is computed; other stages may be left empty around one
         self._maxima = {op.name for op in self.workload.ops if scaled & set(op.outputs)}
 
-    def run(self) -> Frontier:
-        """The proven frontier. On `Interrupted`, ``found`` has the best so far and ``open_bounds`` what was left."""
-        candidates = [item for frame in self.frames for item in self._shared_choices(frame)]
+    def run(self, rivals: Values) -> Frontier:
+        """The proven frontier, together with ``rivals``: values reached by other means, which mappings here must beat to
+        matter (payload None). On `Interrupted`, ``found`` has the best so far and ``open_bounds`` what was left."""
+        for rival in rivals:
+            self.found.add(rival, None)
+        candidates = [item for frame in range(len(self.frames)) for item in self._candidates(frame)]
         candidates.sort(key=lambda item: tuple(item.bound))
         for index, candidate in enumerate(candidates):
             if self.found.hopeless(candidate.bound[None, :])[0]:
@@ -99,7 +109,21 @@ class GroupSearch:
                 raise
         return self.found
 
+    def dive(self) -> None:
+        """A first mapping, quickly: the most promising candidate of the first frame that has one."""
+        for frame in range(len(self.frames)):
+            for candidate in sorted(self._candidates(frame), key=lambda item: tuple(item.bound))[:2]:
+                self._solve(candidate, quick=True)
+                if self.found.payloads:
+                    return
+
     # --- one frame with its shared tiles open -----------------------------------------------------------------------
+
+    def _candidates(self, frame: int) -> list[_Candidate]:
+        """Candidates of one frame, found once."""
+        if frame not in self._listed:
+            self._listed[frame] = self._shared_choices(self.frames[frame])
+        return self._listed[frame]
 
     def _shared_choices(self, frame: Frame) -> list[_Candidate]:
         """A candidate for each combination of shared tile sizes that may fit."""
@@ -115,7 +139,7 @@ class GroupSearch:
         total = sum((floor.min(axis=0) for floor in floors), np.zeros((len(combos), len(self.objectives))))
         names = [slot.name for slot in frame.shared]
         return [
-            _Candidate(total[at], frame, dict(zip(names, combo, strict=True)), tuple(floor[:, at] for floor in floors))
+            _Candidate(total[at], frame, at, dict(zip(names, combo, strict=True)), tuple(floor[:, at] for floor in floors))
             for at, combo in enumerate(combos)
             if np.isfinite(total[at]).all()
         ]
@@ -147,14 +171,14 @@ class GroupSearch:
 
     # --- one frame with its shared tiles fixed ----------------------------------------------------------------------
 
-    def _solve(self, candidate: _Candidate) -> None:
-        """Best of every stage, then their combinations."""
+    def _solve(self, candidate: _Candidate, quick: bool = False) -> None:
+        """Best of every stage, then their combinations. ``quick`` takes what the first batch of each stage gives."""
         frame, shared = candidate.frame, candidate.shared
         rest: list[Values] = [floor.min(axis=0) for floor in candidate.floors]
         fronts: list[Frontier] = []
         for index, stage in enumerate(frame.stages):
             others = sum((rest[i] for i in range(len(rest)) if i != index), np.zeros(len(self.objectives)))
-            front = self._solve_stage(frame, index, stage, shared, candidate.floors[index], others)
+            front = self._solve_stage(candidate, index, stage, others, quick)
             if not front.payloads:
                 return
             rest[index] = front.points.min(axis=0)
@@ -176,15 +200,18 @@ class GroupSearch:
             if fits(self.chip, estimate):
                 self.found.add(self._objective(estimate.time, estimate.energy), choice)
 
-    def _solve_stage(
-        self, frame: Frame, index: int, stage: Stage, shared: Mapping[str, int], floors: Values, others: Values
-    ) -> Frontier:
+    def _solve_stage(self, candidate: _Candidate, index: int, stage: Stage, others: Values, quick: bool) -> Frontier:
         """Frontier of one stage with the shared tiles given; what cannot improve the group's frontier even with the least of the
-        other stages is left out. ``floors`` bounds each skeleton."""
-        front = Frontier(len(self.objectives))
+        other stages is left out."""
+        frame, shared, floors = candidate.frame, candidate.shared, candidate.floors[index]
+        front = Frontier(len(self.objectives), self.gap)
         for position in np.lexsort(floors.T[::-1]):
             skeleton = stage.skeletons[int(position)]
             if self._hopeless(front, floors[position][None, :], others)[0]:
+                continue
+            table = self._table(frame, index, skeleton)
+            if table is not None:
+                self._pick(skeleton, table[candidate.at], front, others)
                 continue
             head, tail = _halves(skeleton.slots)
             if head:
@@ -193,15 +220,43 @@ class GroupSearch:
                 bounds = floors[position][None, :]
             combos = np.array(list(product(*(slot.sizes for slot in head))), dtype=np.float64).reshape(len(bounds), len(head))
             alive = ~self._hopeless(front, bounds, others)
-            self._descend(frame, index, skeleton, shared, bounds[alive], combos[alive], head, tail, front, others)
+            self._descend(frame, index, skeleton, shared, bounds[alive], combos[alive], head, tail, front, others, quick)
+            if quick and front.payloads:
+                break
         return front
 
-    def _hopeless(self, front: Frontier, bounds: Values, others: Values) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def _table(self, frame: Frame, index: int, skeleton: Skeleton) -> Values | None:
+        """Costs of a skeleton for all shared and own tile sizes at once (shared x own x objectives), where there are few; else None."""
+        key = (id(frame), index, id(skeleton))
+        if key not in self._tables:
+            slots = (*frame.shared, *skeleton.slots)
+            shape = [len(slot.sizes) for slot in slots]
+            shared = int(np.prod(shape[: len(frame.shared)]))
+            if int(np.prod(shape)) > TABLE:
+                return None
+            values, _ = self._cost(frame, index, skeleton, _grid(slots, 0, len(slots)), ())
+            self._tables[key] = values.reshape(shared, -1, values.shape[-1])
+            self.tally.costed += int(np.prod(shape))
+            self.tally.tick()
+        return self._tables[key]
+
+    def _pick(self, skeleton: Skeleton, values: Values, front: Frontier, others: Values) -> None:
+        """Add the best rows of a table."""
+        keep = np.flatnonzero(~self._hopeless(front, values, others))
+        if not len(keep):
+            return
+        shape = tuple(len(slot.sizes) for slot in skeleton.slots)
+        for position in keep[minimal(values[keep])]:
+            where = np.unravel_index(int(position), shape) if shape else ()
+            sizes = {slot.name: slot.sizes[at] for slot, at in zip(skeleton.slots, where, strict=True)}
+            front.add(values[int(position)], (skeleton, sizes))
+
+    def _hopeless(self, front: Frontier, bounds: Values, others: Values) -> Flags:
         return front.hopeless(bounds) | self.found.hopeless(bounds + others)
 
     def _descend(
         self, frame: Frame, index: int, skeleton: Skeleton, shared: Mapping[str, int], bounds: Values, combos: Values,
-        head: Sequence[Slot], tail: Sequence[Slot], front: Frontier, others: Values,
+        head: Sequence[Slot], tail: Sequence[Slot], front: Frontier, others: Values, quick: bool,
     ) -> None:  # fmt: skip
         """Cost all tail sizes for the head sizes that are still worth it, most promising first."""
         order = np.lexsort(bounds.T[::-1])
@@ -237,6 +292,8 @@ class GroupSearch:
                 sizes = {slot.name: int(combos[block[where[0]], column]) for column, slot in enumerate(head)}
                 sizes |= {slot.name: slot.sizes[where[1 + offset]] for offset, slot in enumerate(tail)}
                 front.add(flat[int(position)], (skeleton, sizes))
+            if quick:
+                return
 
     # --- costs ----------------------------------------------------------------------------------------------------
 

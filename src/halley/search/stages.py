@@ -181,15 +181,18 @@ def gemm_skeletons(
     role = roles(workload, op)
     output = op.outputs[0]
     split_reduced = tuple(axis for dim in role.reduced for axis in split_axes.get(dim, ()))
+    targets = (*role.rows, *role.columns)  # each axis scatters over a dim of its own
     found: list[Skeleton] = []
     for order in inner_orders(role):
         for kind, algorithm in collectives if split_reduced else [(CollectiveKind.ALL_REDUCE, "")]:
             if split_reduced and not resident and order[-1] not in role.reduced:
                 continue  # a partial result would leave the cluster on every visit
             after = tuple(
-                Collective(kind, (output,), template.level, axis, algorithm, role.rows[0] if kind is CollectiveKind.REDUCE_SCATTER else "")
-                for axis in split_reduced
+                Collective(kind, (output,), template.level, axis, algorithm, dim if kind is CollectiveKind.REDUCE_SCATTER else "")
+                for axis, dim in zip(split_reduced, targets, strict=False)
             )
+            if len(after) < len(split_reduced):
+                continue  # no dim left to scatter over
 
             def build(tiles: Tiles, order: tuple[str, ...] = order, after: tuple[Node, ...] = after) -> Node:
                 inner = [(dim, 1) for dim in role.batch] + [(dim, tiles[f"{prefix}{dim}2"]) for dim in order]

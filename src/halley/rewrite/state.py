@@ -3,36 +3,49 @@ each member have what my ranges select? Where not, the answer names the collecti
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from halley.errors import Fault
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Collective, CollectiveKind, Compute, Node, walk
 from halley.ir.network import algorithms
 from halley.ir.placement import Placement, Replicate, Shard, transition
+from halley.ir.text import to_text
 from halley.ir.workload import Op, Workload
-from halley.rewrite.layout import AxisKey, Interval, Need, covers, restrict
-from halley.rewrite.residence import Finding, Held, Missing, Residence, collective_text, even_chain
+from halley.rewrite.layout import AxisKey, Interval, Need, beyond, covers, restrict
+from halley.rewrite.residence import Finding, Held, Missing, Residence, even_chain
 from halley.rewrite.scopes import Path, Scope
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Who needs tensor ``name`` in the open Hold ``home``: ``where`` in messages, the node at ``path`` (``at_end`` of its
-    body), with the ranges of ``scope``."""
+    """Who needs tensor ``name`` in the open Hold ``home``: the node at ``path`` (``at_end``: only at the end of its body).
+
+    ``leaves``: the scopes in which it is read, each with whether all members take part, also idle ones. A Hold reads, at
+    each entry in the scope ``around``, what all its leaves will select.
+    """
 
     where: str
     home: Residence
     name: str
-    scope: Scope
     path: Path
+    around: Scope
+    leaves: tuple[tuple[Scope, bool], ...]
     at_end: bool = False
 
+    @property
+    def scope(self) -> Scope:
+        """The scope of the first leaf."""
+        return self.leaves[0][0]
 
-class Walk:
-    """``open``: the open Holds of each tensor, outermost first. ``versions``: how often each running maximum has changed.
-    ``computes``: where each op stands."""
+
+class State:
+    """``workload``, ``chip`` and ``scopes`` stay, the rest is where the walk has come to.
+
+    ``open``: the open Holds of each tensor, outermost first. ``versions``: how often each running maximum has changed.
+    ``computes``: where each op stands.
+    """
 
     def __init__(self, tree: Node, workload: Workload, chip: Chip, scopes: Mapping[Path, Scope]) -> None:
         self.workload, self.chip, self.scopes = workload, chip, scopes
@@ -76,27 +89,28 @@ class Walk:
             self.fault(where, f"{name} in {memory}", "elements that are not there", remedy)
         return home.held.get(name)
 
-    def covered(self, reader: Reader, held: Held, leaves: Sequence[tuple[Scope, bool]]) -> bool:
-        """Whether each member has what is read: by the reader's ranges, or, if it is a Hold, by the ``leaves`` inside it (the
-        scope of each, and whether all members take part in it, also idle ones)."""
+    def covered(self, reader: Reader, held: Held) -> bool:
+        """Whether each member has what it reads; a fault if not."""
         home, sizes = reader.home, self.sizes(reader.home.axes)
         for key in sorted(home.axes):
             first, stop = held.active.get(key, (0, sizes[key]))
-            for scope, everyone in leaves:
+            for scope, everyone in reader.leaves:
+                if key in held.partial and not everyone:
+                    continue  # a running value: each member has its own, if it has work at all
                 low, high = scope.share(key) if everyone else scope.active(key)
                 if low < first or high > stop:
                     self.wrong_placement(reader, held, key, self.needed(reader, key))
                     return False
         if held.filled:
             return True
-        for dim, chains in held.chains.items():
-            around = reader.scope.chain(dim)
+        for dim, chain in held.chains.items():
+            around = reader.around.chain(dim)
             needs = [
                 Need(restrict(scope.chain(dim)[len(around) :], home.axes), _active(scope, home.axes, everyone))
-                for scope, everyone in leaves
+                for scope, everyone in reader.leaves
             ]
             prefix = restrict(around, home.axes)
-            if not all(covers(chain, prefix, needs, self.workload.dims[dim], sizes) for chain in chains):
+            if not covers(chain, prefix, needs, self.workload.dims[dim], sizes):
                 self.wrong_cut(reader, held, dim)
                 return False
         return True
@@ -108,7 +122,7 @@ class Walk:
 
     def wrong_cut(self, reader: Reader, held: Held, dim: str) -> None:
         """Some member lacks indices of ``dim``: the axis to blame is one that cuts it in another way than the reader."""
-        keys = list(dict.fromkeys(cut.axis for chain in held.chains[dim] for cut in chain if cut.axis))
+        keys = list(dict.fromkeys(cut.axis for cut in held.chains[dim] if cut.axis))
         blamed = next((key for key in keys if self.needed(reader, key) != Shard(dim)), None)
         if blamed is not None:
             self.wrong_placement(reader, held, blamed, self.needed(reader, blamed))
@@ -125,7 +139,7 @@ class Walk:
         got = f"members {first} to {stop - 1} only" if found == Replicate() else str(found)
         remedy = f"hold {name} in a memory outside {key[0]} between its writer and its reader"
         if missing:
-            remedy = f"insert '{collective_text(missing.node)}' before {'the hold ends' if reader.at_end else 'it'}"
+            remedy = f"insert '{to_text(missing.node)}' before {'the hold ends' if reader.at_end else 'it'}"
         self.fault(reader.where, expected, got, remedy, missing)
 
     def missing(self, reader: Reader, held: Held, key: AxisKey, needed: Placement) -> Missing | None:
@@ -136,7 +150,7 @@ class Walk:
             state = home.held.get(producer.scaled_by) if home else None
             if home and state and key in state.partial:
                 # parts can be added only once they are relative to the same maximum
-                first = Reader(reader.where, home, producer.scaled_by, reader.scope, reader.path, reader.at_end)
+                first = replace(reader, home=home, name=producer.scaled_by)
                 return self.missing(first, state, key, Replicate())
         if isinstance(needed, Shard) and not self.even(reader, held, key, needed.dim):
             needed = Replicate()
@@ -156,9 +170,11 @@ class Walk:
         return Collective(kind, names, *key, fitting[0], dim) if fitting else None
 
     def even(self, reader: Reader, held: Held, key: AxisKey, dim: str) -> bool:
-        """Whether even shards of ``dim``, made between the writer and the reader, serve the reader."""
+        """Whether ``dim`` can be shared out evenly between the writer and the reader, and serves the reader then."""
         axes, chain = reader.home.axes, reader.scope.chain(dim)
         between = self.scopes[meeting(held.setter, reader.path)]
+        if any(cut.axis not in (None, key) for cut in beyond(held.chains.get(dim, ()), restrict(between.chain(dim), axes))):
+            return False
         need = Need((), _active(reader.scope, axes, everyone=False))
         have = restrict(even_chain(between, key, dim), axes)
         return covers(have, restrict(chain, axes), [need], self.workload.dims[dim], self.sizes(axes))

@@ -1,0 +1,51 @@
+"""All benchmarks: prints each measurement with its target and writes benchmarks/latest.json.
+
+``python -m benchmarks.run [--install] [THEME ...]``; ``--install`` measures the install size too, in a new environment. Exit
+code 1 where a target is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+
+from benchmarks import costing, proofs, startup
+from benchmarks.measure import ONE_THREAD, ROOT, Measurement, machine
+
+THEMES: dict[str, Callable[[], Iterator[Measurement]]] = {
+    "start": startup.measurements,
+    "costing": costing.measurements,
+    "proof": proofs.measurements,
+}
+LATEST = ROOT / "benchmarks" / "latest.json"
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description="Measure Halley; writes benchmarks/latest.json.")
+    options.add_argument("themes", nargs="*", metavar="THEME", help=f"which: {', '.join(THEMES)}; all if none is given")
+    options.add_argument("--install", action="store_true", help="measure the install size in a new environment")
+    chosen = options.parse_args()
+    for theme in chosen.themes:
+        if theme not in THEMES:
+            options.error(f"THEME: expected one of {', '.join(THEMES)}; got {theme!r}")
+    print(machine())
+    found: list[Measurement] = []
+    for theme in chosen.themes or THEMES:
+        for measurement in THEMES[theme]():
+            print(measurement, flush=True)
+            found.append(measurement)
+    if chosen.install:
+        found.append(startup.install_size())
+        print(found[-1])
+    LATEST.write_text(json.dumps([m.row() for m in found], indent=1) + "\n", encoding="utf-8")
+    return 0 if all(m.met for m in found) else 1
+
+
+if __name__ == "__main__":
+    if any(os.environ.get(name) != "1" for name in ONE_THREAD):
+        # NumPy reads these when it is loaded: start again with them
+        os.execve(sys.executable, [sys.executable, "-m", "benchmarks.run", *sys.argv[1:]], {**os.environ, **ONE_THREAD})
+    sys.exit(main())

@@ -1,0 +1,169 @@
+"""The slow, obviously right search: cost every mapping of a small space one by one."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+from halley.cost.evaluate import evaluate
+from halley.errors import HalleyError
+from halley.ir.hardware import (
+    Axis,
+    Chip,
+    Dataflow,
+    Level,
+    Link,
+    MatrixEngine,
+    Memory,
+    Network,
+    Topology,
+    VectorEngine,
+)
+from halley.ir.mapping import Hold, Node
+from halley.ir.workload import Workload
+from halley.rewrite.tidy import tidy
+from halley.search.frames import frames
+from halley.search.optimise import kernels, partitions
+from halley.search.solve import iterate
+from halley.search.template import template
+from halley.workloads import attention, gated_mlp, gemm, gemm_layernorm, gemm_rmsnorm, gemm_softmax
+
+Front = list[tuple[float, float]]
+FUNCTIONS = ("add", "mul", "max", "exp", "div", "rsqrt")
+
+
+class TooLarge(Exception):
+    """The drawn space is too large to walk."""
+
+
+def exhaustive(workload: Workload, chip: Chip, limit: int) -> tuple[Front, int]:
+    """The time-energy front over every mapping of one variant, and how many mappings there are."""
+    found: dict[tuple[int, int], tuple[Front, int]] = {}
+    everything: Front = []
+    size = 0
+    for partition in partitions(len(kernels(workload))):
+        for start, stop in partition:
+            if (start, stop) not in found:
+                found[start, stop] = _group(workload, chip, start, stop, limit)
+        groups = [found[part] for part in partition]
+        size += math.prod(count for _, count in groups)
+        sums: Front = [(0.0, 0.0)]
+        for front, _ in groups:
+            sums = pareto([(a + c, b + d) for a, b in sums for c, d in front])
+        everything += sums
+    return pareto(everything), size
+
+
+def _group(workload: Workload, chip: Chip, start: int, stop: int, limit: int) -> tuple[Front, int]:
+    machine = template(chip)
+    ops = [workload.op(name) for kernel in kernels(workload)[start:stop] for name in kernel]
+    names, made = {op.name for op in ops}, {name for op in ops for name in op.outputs}
+    kept = [
+        name
+        for name in dict.fromkeys(name for op in ops for name in (*op.inputs, *op.outputs))
+        if name not in made or name in workload.outputs or any(op.name not in names for op in workload.consumers(name))
+    ]
+    points: Front = []
+    count = 0
+    for frame in frames(workload, machine, ops):
+        for choice in iterate(frame):
+            count += 1
+            if count > limit:
+                raise TooLarge
+            tree: Node = tidy(Hold(machine.outer, tuple((name,) for name in kept), choice.tree(), 1), workload.dims)
+            estimate = evaluate(workload, chip, tree)
+            if all(used <= chip.memory(name).capacity for name, used in estimate.footprint.items()):
+                points.append((float(estimate.time), float(estimate.energy)))
+    return pareto(points), count
+
+
+def pareto(points: Front) -> Front:
+    """The points that no other matches in both values, by rising time."""
+    result: Front = []
+    for time, energy in sorted(points):
+        if not result or energy < result[-1][1]:
+            result.append((time, energy))
+    return result
+
+
+def draw_workload(draw: random.Random) -> Workload:
+    """A compound operation with extents of 1 to 3."""
+
+    def size(high: int) -> int:
+        return draw.randint(1, high)
+
+    match draw.choice(["gemm", "softmax", "layernorm", "rmsnorm", "mlp", "attention"]):
+        case "gemm":
+            return gemm(size(3), size(3), size(3))
+        case "softmax":
+            return gemm_softmax(size(2), size(3), size(2), variant=draw.choice(["plain", "online"]))
+        case "layernorm":
+            return gemm_layernorm(size(2), size(2), size(2), variant=draw.choice(["two-pass", "welford"]))
+        case "rmsnorm":
+            return gemm_rmsnorm(size(2), size(2), size(2))
+        case "mlp":
+            return gated_mlp(size(2), 1, size(2))
+        case _:
+            return attention(1, 1, 1, size(2), size(3), 1, value_dim=1, variant="online")
+
+
+def draw_chip(draw: random.Random) -> Chip:
+    """A small chip of the template whose buffers, ports and links are each sometimes the bottleneck."""
+
+    def memory(name: str, capacity: float) -> Memory:
+        rates = (draw.choice([0.5, 1, 2, 4]) * 1e9 for _ in range(2))
+        return Memory(name, capacity, *rates, draw.choice([0, 5e-9]), draw.random() * 1e-12, draw.random() * 1e-12)
+
+    link = Link(draw.choice([1e9, 32e9]), 2e-9, 1e-12)
+    axes = draw.choice([(2,), (2,), (3,), (1,), (2, 2)])
+    topology = draw.choice(list(Topology))
+    network = Network(
+        tuple(Axis("xy"[i], size, topology, link) for i, size in enumerate(axes)),
+        Link(draw.choice([0.5, 2]) * 1e9, 0, 1e-12),
+        draw.random() < 0.7,
+    )
+    local = tuple(memory(name, draw.choice([12, 40, 200])) for name in ("ibuf", "wbuf", "obuf"))
+    return Chip(
+        "drawn",
+        (
+            Level("dram", (memory("dram", 1e9),)),
+            Level("glb", (memory("glb", draw.choice([30, 100, 1000])),)),
+            Level("cluster", local, network),
+        ),
+        MatrixEngine(
+            "array",
+            draw.choice([1, 2, 4]),
+            draw.choice([2, 3]),
+            1e9,
+            draw.choice([Dataflow.WEIGHT, Dataflow.OUTPUT, Dataflow.INPUT]),
+            draw.random() < 0.5,
+            energy={"bf16": 1e-12},
+            reads={"input": ("ibuf",), "weight": ("wbuf",), "output": ("obuf",)},
+        ),
+        VectorEngine("lanes", draw.choice([2, 4]), 1e9, dict.fromkeys(FUNCTIONS, 0.5), dict.fromkeys(FUNCTIONS, 1e-12)),
+        static_power=draw.choice([0.0, 1e-3]),
+    )
+
+
+def more_of_everything(chip: Chip, factor: float) -> Chip:
+    """The same chip with larger and faster memories."""
+    levels = tuple(
+        replace(
+            level,
+            memories=tuple(
+                replace(
+                    m,
+                    capacity=m.capacity * factor,
+                    read_bandwidth=m.read_bandwidth * factor,
+                    write_bandwidth=m.write_bandwidth * factor,
+                )
+                for m in level.memories
+            ),
+        )
+        for level in chip.levels
+    )
+    return replace(chip, levels=levels)
+
+
+__all__ = ["HalleyError", "TooLarge", "draw_chip", "draw_workload", "exhaustive", "more_of_everything", "pareto"]

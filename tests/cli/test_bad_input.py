@@ -1,0 +1,268 @@
+"""What is wrong is said in one line each, with the right exit code, and never as a traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.running import Outcome, halley
+
+from halley.cli import solve
+from halley.io.result import load_result
+from halley.search.result import Status
+
+Solved = tuple[Path, Outcome]
+GEMM = ["optimise", "gemm", "--m", "4", "--n", "4", "--k", "4"]
+EMBEDDING = ["optimise", "embedding", "--tokens", "9", "--vocabulary", "4", "--width", "3", "--chip", "edge", "--no-baselines"]
+WHOLE = "expected a whole number from 1 to 1099511627776"
+
+BAD: list[tuple[list[str], str]] = [
+    (["optimise", "gem", "--m", "4"], "workload: expected a known kind; got 'gem'; did you mean 'gemm'?"),
+    (["optimise", "--m", "4", "gemm"], "workload: expected its kind before its parameters; got '--m'"),
+    (["optimise", "gemm", "--n", "4", "--k", "4", "--chip", "edge"], "workload gemm: expected parameter m (size); got nothing"),
+    (["optimise", "gemm", "--m", "0", "--n", "4", "--k", "4"], f"workload gemm, parameter m: {WHOLE}; got 0"),
+    (["optimise", "gemm", "--m", "-3", "--n", "4", "--k", "4"], f"workload gemm, parameter m: {WHOLE}; got -3"),
+    (["optimise", "gemm", "--m=1e3", "--n", "4", "--k", "4"], f"workload gemm, parameter m: {WHOLE}; got '1e3'"),
+    (["optimise", "gemm", "--m", "9" * 30, "--n", "4", "--k", "4"], f"workload gemm, parameter m: {WHOLE}"),
+    ([*GEMM, "--m", "5"], "workload gemm, option --m: expected each parameter once; got it again; remove one"),
+    ([*GEMM, "--b"], "workload gemm, option --b: expected independent GEMMs; got no value"),
+    ([*GEMM, "--objectve", "time"], "workload gemm: expected a known option; got '--objectve'; did you mean '--objective'?"),
+    ([*GEMM, "stray"], "workload gemm: expected options such as --m 64; got 'stray'"),
+    ([*GEMM, "--dtype", "bf15"], "workload gemm, parameter dtype: expected a known word; got 'bf15'; did you mean 'bf16'?"),
+    (GEMM, "--chip: expected a chip; got nothing"),
+    ([*GEMM, "--chip", "egde"], "did you mean 'edge'?"),
+    ([*GEMM, "--chip", "./none.yaml"], "none.yaml: expected a file; got no such file"),
+    (
+        [*GEMM, "--chip", "edge", "--objective", "tim"],
+        "--objective: expected time, energy or edp; got 'tim'; did you mean 'time'?",
+    ),
+    ([*GEMM, "--chip", "edge", "--time-limit", "60"], "--time-limit: expected a time; got '60', without a unit"),
+    ([*GEMM, "--chip", "edge", "--time-limit", "60 GB"], "--time-limit: expected a time; got '60 GB', a size"),
+    ([*GEMM, "--chip", "edge", "--gap", "5"], "--gap: expected a number from 0 to below 1; got '5'"),
+    ([*GEMM, "--chip", "edge", "--gap", "nan"], "--gap: expected a number from 0 to below 1; got 'nan'"),
+    (["optimise", "none.yaml"], "none.yaml: expected a file; got no such file"),
+    (["optimise"], "Missing argument"),
+    (["optimize", "gemm"], "No such command 'optimize'"),
+    (["show", "none.json"], "none.json: expected a file; got no such file"),
+    (["show", "."], ".: expected a file; got a folder"),
+    (["estimate", "none.txt", *GEMM[1:], "--chip", "edge"], "none.txt: expected a file; got no such file"),
+    (["compare", *GEMM[1:]], "--chip: expected a chip; got nothing"),
+    (["chips", "egde"], "did you mean 'edge'?"),
+    (["workloads", "gem"], "did you mean 'gemm'?"),
+    (["schema", "resul"], "schema: expected chip, problem or result; got 'resul'; did you mean 'result'?"),
+    (["demo", "--tokens", "0"], "--tokens: expected a whole number from 1"),
+    (["demo", "--model", "bert-larg"], "did you mean 'bert-large'?"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), BAD, ids=[" ".join(words)[:50] for words, _ in BAD])
+def test_one_clean_line(words: list[str], said: str) -> None:
+    outcome = halley(*words)
+    assert outcome.code == 1
+    assert said in outcome.err
+    assert outcome.out == ""
+    assert "Traceback" not in outcome.err
+    assert all(line.startswith("halley: ") for line in outcome.err.splitlines())
+
+
+def test_all_faults_at_once() -> None:
+    outcome = halley("optimise", "attention", "--heads", "6", "--kv-heads", "4", "--quries", "3", "--causal=maybe")
+    for word in ("'--quries'", "--queries", "parameter batch", "parameter keys", "divisor of heads", "true or false"):
+        assert word in outcome.err
+
+
+def test_never_overwrites_silently(empty_folder: Path) -> None:
+    kept = empty_folder / "result.json"
+    kept.write_text("mine")
+    by_default = halley(*EMBEDDING)
+    assert by_default.code == 0
+    assert "not saved: result.json exists" in by_default.err
+    asked = halley(*EMBEDDING, "-o", "result.json")
+    assert asked.code == 1
+    assert "--force" in asked.err
+    assert kept.read_text() == "mine"
+    assert halley(*EMBEDDING, "--force").code == 0
+    assert json.loads(kept.read_text())["schema"] == "halley.result/1"
+
+
+def changed(path: Path, to: Path, *keys: str | int, value: Any) -> Path:
+    """A copy of the file with one value replaced."""
+    content = json.loads(path.read_text())
+    place = content
+    for key in keys[:-1]:
+        place = place[key]
+    place[keys[-1]] = value
+    to.write_text(json.dumps(content))
+    return to
+
+
+FORMS: list[tuple[str, str]] = [
+    ("", "JSON"),
+    ("[1, 2]", "a result file of Halley's"),
+    ('{"a": 1}', "a result file of Halley's (halley.result/1); got a file that is none"),
+    ('{"schema": "halley.result/0"}', "got the version 'halley.result/0'"),
+    ('{"schema": "halley.result/1"}', "problem"),
+    ('{"schema": "halley.result/1", "schema": 2}', "expected each key once; got 'schema' twice"),
+    ('{"schema": NaN}', "expected finite numbers; got NaN"),
+    ("[" * 100_000, "nested too deep"),
+    ('{"schema": ' + "9" * 5000 + "}", "JSON"),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), FORMS, ids=[said[:30] for _, said in FORMS])
+@pytest.mark.parametrize("command", ["show", "check"])
+def test_foreign_files(empty_folder: Path, command: str, text: str, said: str) -> None:
+    (empty_folder / "foreign.json").write_text(text)
+    outcome = halley(command, "foreign.json")
+    assert outcome.code == 1
+    assert said in outcome.err
+    assert outcome.out == ""
+    assert "fault of Halley's own" not in outcome.err
+
+
+EDITS: list[tuple[tuple[str | int, ...], Any, str]] = [
+    (("best", "estimate", "time_s"), 1e-12, "FAIL  best: figures: time_s"),
+    (("best", "estimate", "footprint_B", "glb"), 1.0, "FAIL  best: figures: footprint_B.glb"),
+    (("baselines", 0, "estimate", "busy_s", "read dram"), 1.0, "FAIL  unfused: figures: busy_s.read dram"),
+    (("best", "certificate", "value", "value"), 1e-12, "FAIL  best: certificate: value"),
+    (("best", "certificate", "bound", "value"), 1.0, "FAIL  best: certificate: the bound"),
+    (("best", "certificate", "bound", "value"), 1e-12, "FAIL  best: certificate: said to be optimal"),
+    (("best", "certificate", "bound", "unit"), "J", "FAIL  best: certificate: objective or unit"),
+    (("best", "plan"), "hold dram: A\n  compute gemm", "FAIL  best: plan is legal"),
+    (("best", "plan"), "hold\n", "FAIL  best: plan reads"),
+    (("front", 0, "time_s"), 1.0, "FAIL  front: figures: point 1: time_s"),
+    (("front", 0, "plan"), "hold dram: A\n  compute gemm", "FAIL  front: figures: point 1"),
+    (("problem", "chip", "levels", 1, "memories", "glb", "capacity"), "8 B", "FAIL  best: plan fits"),
+    (("problem", "chip", "levels", 0, "memories", "dram", "read_bandwidth"), "1 GB/s", "FAIL  best: figures: busy_s.read dram"),
+]
+
+
+@pytest.mark.parametrize(("keys", "value", "said"), EDITS, ids=[said[6:40] for *_, said in EDITS])
+def test_check_finds_what_was_tampered_with(
+    solved: Solved, empty_folder: Path, keys: tuple[str | int, ...], value: Any, said: str
+) -> None:
+    path = changed(solved[0], empty_folder / "edited.json", *keys, value=value)
+    outcome = halley("check", str(path), "--no-search")
+    assert outcome.code == 1
+    assert said in outcome.out, outcome.out
+
+
+def test_a_false_bound_is_found_by_searching_again(solved: Solved, empty_folder: Path) -> None:
+    """A worse plan with a certificate that fits it: every figure is in order, but the optimum is lower."""
+    content = json.loads(solved[0].read_text())
+    content["best"] = {**content["baselines"][0], "name": "best"}
+    path = empty_folder / "worse.json"
+    path.write_text(json.dumps(content))
+    assert halley("check", str(path), "--no-search").code == 0
+    outcome = halley("check", str(path))
+    assert outcome.code == 1
+    assert "below the file's bound" in outcome.out.splitlines()[-1]
+
+
+def test_unknown_keys_and_kinds_are_named(solved: Solved, empty_folder: Path) -> None:
+    path = changed(solved[0], empty_folder / "a.json", "best", "colour", value="red")
+    assert "best.colour: expected a known key" in halley("show", str(path)).err
+    path = changed(solved[0], empty_folder / "b.json", "best", "estimate", "time_s", value="soon")
+    assert "best.estimate.time_s" in halley("show", str(path)).err
+    path = changed(solved[0], empty_folder / "c.json", "problem", "workload", "kind", value="gem")
+    assert "did you mean 'gemm'?" in halley("show", str(path)).err
+    path = changed(solved[0], empty_folder / "d.json", "problem", "chip", "clock", value="1 GB")
+    assert "problem.chip.clock" in halley("show", str(path)).err
+
+
+@pytest.mark.parametrize("node", ["0", "999", "9.9.9", "x", "", "-1", "1.", "٣"])
+def test_unknown_node(solved: Solved, node: str) -> None:
+    outcome = halley("explain", str(solved[0]), "--", node)
+    assert outcome.code == 1
+    assert "NODE: expected a line number from 1 to" in outcome.err
+
+
+def test_an_answer_that_cannot_be_saved_is_still_shown() -> None:
+    outcome = halley(*EMBEDDING, "-o", "no/such/folder.json")
+    assert outcome.code == 1
+    assert "optimal: of" in outcome.out
+    assert "a folder that exists" in outcome.err
+
+
+def test_a_gap_that_is_good_enough(solved: Solved) -> None:
+    result = load_result(solved[0])
+    certificate = replace(result.best.certificate, bound=result.best.certificate.value / 1.1)
+    stopped = replace(result, best=replace(result.best, status=Status.LIMIT, certificate=certificate))
+    assert solve.enough(stopped, 0.11)
+    assert not solve.enough(stopped, 0.09)
+    assert solve.enough(result, 0.0)
+
+
+def test_infeasible(empty_folder: Path) -> None:
+    from halley.library import chip_text
+
+    (empty_folder / "tiny.yaml").write_text(chip_text("edge").replace("capacity: 64 KiB", "capacity: 1 B"))
+    outcome = halley(*GEMM, "--chip", "./tiny.yaml")
+    assert outcome.code == 2
+    assert "buf" in outcome.err
+
+
+def test_limit_before_any_answer() -> None:
+    outcome = halley("optimise", "gemm", "--m", "512", "--n", "512", "--k", "512", "--chip", "edge", "--time-limit", "1us")
+    assert outcome.code == 3, outcome.err
+
+
+def test_ctrl_c_before_any_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(5)
+
+    monkeypatch.setattr(solve, "optimise", interrupted)
+    outcome = halley(*GEMM, "--chip", "edge", "--no-save")
+    assert outcome.code == 130
+    assert "Traceback" not in outcome.err
+
+
+def test_a_fault_of_halleys_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("no luck")
+
+    monkeypatch.setattr(solve, "optimise", broken)
+    outcome = halley(*GEMM, "--chip", "edge", "--no-save")
+    assert outcome.code == 70
+    assert "ZeroDivisionError: no luck; please report it" in outcome.err
+    assert "Traceback" not in outcome.err
+    monkeypatch.setenv("HALLEY_DEBUG", "1")
+    assert "Traceback" in halley(*GEMM, "--chip", "edge", "--no-save").err
+
+
+def shell(*words: str, **options: Any) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", "from halley.cli.main import main; main()", *words]
+    return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+
+
+def test_ctrl_c_in_a_process_of_its_own(empty_folder: Path) -> None:
+    words = ["optimise", "attention", "--batch", "1", "--heads", "8", "--kv-heads", "8"]
+    words += ["--queries", "4096", "--keys", "4096", "--head-dim", "128", "--chip", "cloud", "--json"]
+    process = shell(*words)
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert "Traceback" not in err
+    if process.returncode == 3:  # a first mapping was there: the best so far, with a true bound
+        answer = json.loads(out)["best"]
+        assert answer["status"] == "limit"
+        assert answer["certificate"]["bound"]["value"] <= answer["certificate"]["value"]["value"]
+    else:
+        assert process.returncode == 130, err
+        assert out == ""
+
+
+def test_the_exit_code_reaches_the_shell() -> None:
+    process = shell("workloads", "gem")
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (1, "")
+    assert err.count("\n") == 1

@@ -1,0 +1,40 @@
+"""The examples of the documentation run as they stand."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from tests.cli.running import halley
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def blocks(name: str) -> list[tuple[str, str]]:
+    """(language, text) of each fenced block."""
+    return re.findall(r"^```(\w+)\n(.*?)^```", (DOCS / name).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("name", ["reference/cli.md", "tutorial.md"])
+def test_examples_run(name: str, empty_folder: Path) -> None:
+    ran = 0
+    for language, text in blocks(name):
+        file = re.match(r"# (\S+\.(?:yaml|txt))\n", text)
+        if file:
+            (empty_folder / file[1]).write_text(text)
+        if language == "python":
+            exec(compile(text, name, "exec"), {})
+        for line in text.splitlines() if language == "console" else ():
+            assert line.startswith("$ halley "), line
+            outcome = halley(*shlex.split(line)[2:])
+            assert outcome.code == 0, f"{line}\n{outcome.err}"
+            ran += 1
+    assert ran > 4
+
+
+def test_every_command_is_documented() -> None:
+    text = (DOCS / "reference/cli.md").read_text(encoding="utf-8")
+    for command in ("optimise", "show", "check", "explain", "estimate", "compare", "chips", "workloads", "schema", "demo"):
+        assert f"halley {command}" in text

@@ -1,0 +1,64 @@
+"""Cuttings of a dim against sets of indices."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from halley.rewrite.layout import AxisKey, Cut, Need, covers, extents_after, ranges, restrict
+
+X, Y = ("cluster", "x"), ("cluster", "y")
+SIZES: dict[AxisKey, int] = {X: 3, Y: 2}
+MEMBERS = [{X: x, Y: y} for x in range(3) for y in range(2)]
+
+cuts = st.one_of(
+    st.builds(Cut, st.integers(1, 5)),
+    st.builds(Cut, st.integers(1, 5), st.sampled_from([X, Y]), st.integers(0, 1)),
+    st.just(Cut(0, X, 0, 3)),
+    st.just(Cut(0, Y, 0, 2)),
+)
+chains = st.lists(cuts, max_size=3).map(tuple)
+extents = st.integers(1, 9)
+
+
+def indices(chain: tuple[Cut, ...], extent: int, member: dict[AxisKey, int]) -> set[int]:
+    return {index for start, stop in ranges(chain, (0, extent), member) for index in range(start, stop)}
+
+
+@given(chains, chains, extents)
+@settings(deadline=None)
+def test_covers_is_inclusion_of_indices(have: tuple[Cut, ...], read: tuple[Cut, ...], extent: int) -> None:
+    expected = all(indices(read, extent, member) <= indices(have, extent, member) for member in MEMBERS)
+    # a reader that selects its ranges one by one needs just them
+    assert covers(have, read, [Need((), {})], extent, SIZES) == expected
+
+
+@given(chains, chains, extents)
+@settings(deadline=None)
+def test_what_is_fetched_at_once_is_one_range(have: tuple[Cut, ...], read: tuple[Cut, ...], extent: int) -> None:
+    expected = True
+    for member in MEMBERS:
+        wanted = indices(read, extent, member)
+        hull = set(range(min(wanted), max(wanted) + 1)) if wanted else set()
+        expected = expected and hull <= indices(have, extent, member)
+    assert covers(have, (), [Need(read, {})], extent, SIZES) == expected
+
+
+@given(chains, chains, extents, st.integers(0, 2))
+@settings(deadline=None)
+def test_only_those_who_read_need_it(have: tuple[Cut, ...], read: tuple[Cut, ...], extent: int, stop: int) -> None:
+    expected = all(indices(read, extent, member) <= indices(have, extent, member) for member in MEMBERS if member[X] < stop)
+    assert covers(have, read, [Need((), {X: (0, stop)})], extent, SIZES) == expected
+
+
+@given(cuts, extents)
+def test_sizes_inside_a_cut(cut: Cut, extent: int) -> None:
+    walked = {stop - start for start, stop in ranges((Cut(cut.size(extent)),), (0, extent), {})}
+    assert extents_after(frozenset({extent}), cut) == walked
+
+
+@given(chains, extents)
+def test_a_shared_memory_sees_what_all_members_bring(chain: tuple[Cut, ...], extent: int) -> None:
+    everyone = {index for member in MEMBERS for index in indices(restrict(chain, [X]), extent, member)}
+    assert everyone >= {index for member in MEMBERS for index in indices(chain, extent, member)}
+    assert covers(restrict(chain, []), (), [Need((), {})], extent, SIZES)
