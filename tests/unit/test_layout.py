@@ -17,7 +17,14 @@ cuts = st.one_of(
     st.just(Cut(0, X, 0, 3)),
     st.just(Cut(0, Y, 0, 2)),
 )
-chains = st.lists(cuts, max_size=3).map(tuple)
+
+
+def splits_once(chain: tuple[Cut, ...]) -> bool:
+    axes = [cut.axis for cut in chain if cut.axis]
+    return len(axes) == len(set(axes))
+
+
+chains = st.lists(cuts, max_size=4).map(tuple).filter(splits_once)
 extents = st.integers(1, 9)
 
 
@@ -44,11 +51,14 @@ def test_what_is_fetched_at_once_is_one_range(have: tuple[Cut, ...], read: tuple
     assert covers(have, (), [Need(read, {})], extent, SIZES) == expected
 
 
-@given(chains, chains, extents, st.integers(0, 2))
+@given(chains, chains, extents, st.integers(1, 3))
 @settings(deadline=None)
 def test_only_those_who_read_need_it(have: tuple[Cut, ...], read: tuple[Cut, ...], extent: int, stop: int) -> None:
     expected = all(indices(read, extent, member) <= indices(have, extent, member) for member in MEMBERS if member[X] < stop)
-    assert covers(have, read, [Need((), {X: (0, stop)})], extent, SIZES) == expected
+    found = covers(have, read, [Need((), {X: (0, stop)})], extent, SIZES)
+    assert expected or not found
+    if have[:1] != read[:1]:  # behind a common cut it asks for every range that any member could have
+        assert found == expected
 
 
 @given(cuts, extents)

@@ -38,7 +38,7 @@ def compare(
     fixed = any(word.partition("=")[0] == "--variant" for word in context.args)
     goal, limit = options.objective(objective), options.seconds(time_limit)
     names = chip or [options.needed_chip(None)]
-    problems = [Problem(work, machine, goal, limit, fixed_variant=fixed) for machine in map(load_chip, names)]
+    problems = [Problem(work, machine, goal, time_limit=limit, fixed_variant=fixed) for machine in map(load_chip, names)]
     remarks = options.remarks()
     results = [solve(problem, remarks, problem.chip.name) for problem in problems]
     if json:

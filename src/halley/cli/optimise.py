@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -54,12 +55,22 @@ def optimise(
     if Path(workload).suffix in (".yaml", ".yml"):
         problem, good = _from_file(workload, context.args, chip, objective, asked, front, baselines)
         good = options.gap(gap, good)
+        problem = replace(problem, gap=good)
     else:
         work = workload_from(workload, context.args, options.own_options(context))
         fixed = any(word.partition("=")[0] == "--variant" for word in context.args)
         machine = load_chip(options.needed_chip(chip))
-        problem = Problem(work, machine, options.objective(objective), asked, baselines, front, fixed)
         good = options.gap(gap)
+        problem = Problem(
+            work,
+            machine,
+            options.objective(objective),
+            gap=good,
+            time_limit=asked,
+            baselines=baselines,
+            front=front,
+            fixed_variant=fixed,
+        )
     if save and out is not None and Path(out).exists() and not force:
         # before the search, not after it
         raise BadInput(Fault(out, "a new file", "a file that exists", "choose another name, or give --force to replace it"))
@@ -96,10 +107,10 @@ def _from_file(
         work,
         load_chip(chip) if chip is not None else file.chip,
         options.objective(objective, Objective(file.objective)),
-        limit if limit is not None else file.limits.get("time_limit"),
-        baselines,
-        front,
-        "variant" in file.parameters,
+        time_limit=limit if limit is not None else file.limits.get("time_limit"),
+        baselines=baselines,
+        front=front,
+        fixed_variant="variant" in file.parameters,
     )
     return problem, file.gap
 

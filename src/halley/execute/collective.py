@@ -72,9 +72,12 @@ def collective(store: Store, journal: Journal, node: Collective, scope: Scope) -
     if count == 1:
         return
     _check(store, node, scope, holds, depth)
-    for line in _lines(store, node, scope, position, depth):
-        if not size(line.box):
-            continue
+    lines = [line for line in _lines(store, node, scope, position, depth) if size(line.box)]
+    for name in node.tensors:
+        parts = ((holds[name].buffer(name, instance), line.box) for line in lines for instance in line.instances)
+        if lines and not any(buffer.held(store.numbers[name], box).any() for buffer, box in parts):
+            raise IllegalMapping(Fault(_text(node), f"{name} on some member", "none of it on any", f"compute {name} there first"))
+    for line in lines:
         for name in node.tensors:
             if store.scaled_by(name):
                 _settle(store, node, name, holds[name], scope, line)

@@ -318,7 +318,7 @@ def _parts(store: Store, hold: OpenHold, name: str) -> Iterator[tuple[Instance, 
     for instance, buffer in hold.buffers[name].items():
         if not _elements(hold.boxes[name].get(instance, ())):
             continue
-        if (buffer.owner > -1).any() and not (buffer.owner == number).any():
+        if ((buffer.owner > -1) & (buffer.owner != number)).any():
             raise IllegalMapping(
                 Fault(
                     f"drain of {name} from {hold.node.memory}",

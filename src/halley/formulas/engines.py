@@ -16,11 +16,11 @@ def systolic_cycles(
 
     .. math:: cycles = F (S + T (R + C - 2 + R_{load}))
 
-    Symbols: F [1] folds of the two dims that lie on the array (times batch), S [cycles] points streamed through the array per fold, summed over
-    T [1] tiles of the streamed dim, R, C [PEs] rows and columns, R_load [cycles] rows of the stationary operand whose loading is not hidden.
-    Holds for: one tile's stream per fold with fill and drain skew. Does not model: stalls of the operand buffers (those are the ports'
-    busy time), streams of consecutive folds that overlap. Source: SCALE-Sim 3 (Raj et al. 2025), stall-free weight-, input- and output-stationary
-    cycles without its constant -1.
+    Symbols: F [1] folds of the two dims that lie on the array (times batch), S [cycles] points streamed through the array per
+    fold, summed over T [1] tiles of the streamed dim, R, C [PEs] rows and columns, R_load [cycles] rows of the stationary operand
+    whose loading is not hidden. Holds for: one tile's stream per fold with fill and drain skew. Does not model: stalls of the
+    operand buffers (those are the ports' busy time), streams of consecutive folds that overlap. Source: SCALE-Sim 3 (Raj et al.
+    2025), stall-free weight-, input- and output-stationary cycles without its constant -1.
 
     >>> systolic_cycles(6, 100, 2, 32, 16, 8)   # 6 * (100 + 2 * (32 + 16 - 2 + 8))
     1248
@@ -33,8 +33,8 @@ def vector_cycles(lane_groups: Number, cycles_per_element: Number) -> Number:
 
     .. math:: cycles = G \\sum_f n_f / r_f
 
-    Symbols: G [1] groups of lanes that the points need (last dim rounded up to the lanes), n_f elementary functions per point, r_f per lane and cycle.
-    Does not model: start-up, tree reductions across lanes. Source: docs/model.md.
+    Symbols: G [1] groups of lanes that the points need (last dim rounded up to the lanes), n_f elementary functions per point,
+    r_f per lane and cycle. Does not model: start-up, tree reductions across lanes. Source: docs/model.md.
 
     >>> vector_cycles(10, 5.0)
     50.0

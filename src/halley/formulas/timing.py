@@ -39,8 +39,8 @@ def phase_time(entries: Number, ramp_up: Number, ramp_down: Number, work: Number
     .. math:: T = n (U + V) + \\max(W, \\max_r b_r)
 
     Symbols: n [1] entries, U, V [s] first fill and last drain of one entry, W [s] time of the work inside, b_r [s] busy time of
-    resource r. Holds for: double-buffered tiles of equal size; with ragged tiles the maximum is taken over totals, a lower value than the sum of
-    maxima by at most one tile's imbalance. Source: docs/model.md.
+    resource r. Holds for: double-buffered tiles of equal size; with ragged tiles the maximum is taken over totals, a lower value
+    than the sum of maxima by at most one tile's imbalance. Source: docs/model.md.
 
     >>> phase_time(2, 3, 4, 50, [60, 10])
     74

@@ -198,10 +198,10 @@ def read_record(path: str | Path) -> Record:
         build(question.workload.kind, question.workload.parameters),
         chip,
         Objective(question.objective),
-        question.time_limit_s,
-        question.baselines,
-        question.front,
-        question.fixed_variant,
+        time_limit=question.time_limit_s,
+        baselines=question.baselines,
+        front=question.front,
+        fixed_variant=question.fixed_variant,
     )
     return Record(name, problem, content)
 

@@ -85,7 +85,8 @@ class _Maker:
         self.inside = tuple(name for op in ops for name in op.outputs if name in read)
         dims = dict.fromkeys(dim for op in ops for dim in op.dims)
         reduced = {dim for op in ops for dim in workload.reduced(op)}
-        common = [dim for dim in dims if all(dim in op.dims for op in ops) and dim not in reduced]
+        self.whole = {op.along for op in ops}
+        common = [dim for dim in dims if all(dim in op.dims for op in ops) and dim not in reduced | self.whole]
         contractions = [op for op in ops if op.kind is OpKind.CONTRACT]
         self.batch = tuple(d for d in common if contractions and all(d in roles(workload, op).batch for op in contractions))
         if not contractions:
@@ -105,7 +106,8 @@ class _Maker:
         return kinds == [True, False, True, False]
 
     def _sizes(self, ranges: Ranges) -> Callable[[str], tuple[int, ...]]:
-        return lambda dim: tile_sizes(int(ranges[dim]))
+        """Tile sizes to try; a dim that an op runs along (a scan, a transform) stays whole."""
+        return lambda dim: (int(ranges[dim]),) if dim in self.whole else tile_sizes(int(ranges[dim]))
 
     def _algorithms(self, reduces: bool) -> tuple[str, ...]:
         return collective_names(self.template, CollectiveKind.ALL_REDUCE) if reduces else ("",)
@@ -166,7 +168,8 @@ class _Maker:
         """One run of vector operations from and to the outer memory."""
         ops = self.runs[0]
         long = self._long(ops)
-        for split in splits(self.template, self.workload, tuple(dict.fromkeys((*self.batch, self.row, long)))):
+        free = dict.fromkeys(dim for dim in (*self.batch, self.row, long) if dim not in self.whole)
+        for split in splits(self.template, self.workload, free):
             axes = self._axes_of(split, long)
             reduces = bool(axes) and any(long in self.workload.reduced(op) for op in ops)
             inside = member_ranges(self.template, split, self.ranges)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 
 from halley.ir.hardware import Chip
@@ -28,6 +28,7 @@ class Problem:
     workload: Workload
     chip: Chip
     objective: Objective = Objective.TIME
+    _: KW_ONLY
     gap: float = 0.0
     time_limit: float | None = None
     baselines: bool = True

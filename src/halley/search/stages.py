@@ -108,8 +108,9 @@ def spread(template: Template, split: Split, ranges: Ranges, body: Node) -> Node
     """Split dims over the cluster axes, first axis outermost."""
     tiles, left = [], dict(ranges)
     for axis, dim in zip(template.axes, split, strict=True):
-        left[dim] = ceil_div(left[dim], axis.size)
-        tiles.append((dim, left[dim], axis.name))
+        if dim:
+            left[dim] = ceil_div(left[dim], axis.size)
+            tiles.append((dim, left[dim], axis.name))
     for dim, tile, name in reversed(tiles):
         body = Spatial(dim, tile, template.level, name, body)
     return body
@@ -119,26 +120,19 @@ def member_ranges(template: Template, split: Split, ranges: Ranges) -> dict[str,
     """Ranges of one member after the split."""
     left = dict(ranges)
     for axis, dim in zip(template.axes, split, strict=True):
-        left[dim] = ceil_div(left[dim], axis.size)
+        if dim:
+            left[dim] = ceil_div(left[dim], axis.size)
     return left
 
 
-def parts(axes: Sequence[Axis], split: Split, dim: str) -> int:
-    """Members among which a dim is split."""
-    result = 1
-    for axis, name in zip(axes, split, strict=True):
-        if name == dim:
-            result *= axis.size
-    return result
-
-
-def splits(template: Template, workload: Workload, dims: Sequence[str]) -> tuple[Split, ...]:
-    """Every way to give each cluster axis one of the dims; axes that are alike are not told apart."""
-    useful = [dim for dim in dims if workload.dims[dim] > 1] or list(dims[:1])
+def splits(template: Template, workload: Workload, dims: Iterable[str]) -> tuple[Split, ...]:
+    """Every way to give each cluster axis one of the dims; axes that are alike are not told apart. Where no dim can be split the
+    clusters repeat each other's work (the empty name)."""
+    dims = tuple(dims)
+    useful = [dim for dim in dims if workload.dims[dim] > 1] or list(dims[:1]) or [""]
     found: list[Split] = [()]
-    for axis in template.axes:
+    for _ in template.axes:
         found = [(*split, dim) for split in found for dim in useful]
-        del axis
     first = template.axes[0]
     if all((a.size, a.topology, a.link) == (first.size, first.topology, first.link) for a in template.axes):
         found = sorted({tuple(sorted(split, key=useful.index)) for split in found})
