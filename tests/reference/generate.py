@@ -81,8 +81,8 @@ def random_chip(random: Random) -> Chip:
     energy = iter(range(1, 100))
 
     def memory(name: str) -> Memory:
-        latency = random.choice([0.0, 1e-8])
-        return Memory(name, 1e9, random.choice([1e9, 3e9]), random.choice([1e9, 2e9]), latency, next(energy) * 1e-12, next(energy) * 1e-12)
+        read, write, latency = random.choice([1e9, 3e9]), random.choice([1e9, 2e9]), random.choice([0.0, 1e-8])
+        return Memory(name, 1e9, read, write, latency, next(energy) * 1e-12, next(energy) * 1e-12)
 
     def axis(name: str, size: int) -> Axis:
         return Axis(name, size, random.choice(list(Topology)), Link(random.choice([1e9, 4e9]), 2e-9, next(energy) * 1e-12))
@@ -196,9 +196,6 @@ class Editor:
         new = around(node)
         return None if new is None else put(tree, path, new)
 
-    def extent(self, tree: Node, dim: str) -> int:
-        return self.workload.dims[dim]
-
     def reduced(self, op: Op) -> tuple[str, ...]:
         kept = {dim for name in op.outputs for dim in self.workload.tensors[name].dims}
         return tuple(dim for dim in op.dims if dim not in kept)
@@ -251,12 +248,11 @@ class Editor:
             if not options:
                 return
             kind, state = self.random.choice(options)
-            names = [
-                a.name for a in ALGORITHMS.values() if a.misfit(kind, axis.topology, axis.size) is None
-            ]
+            names = [a.name for a in ALGORITHMS.values() if a.misfit(kind, axis.topology, axis.size) is None]
             if not names:
                 return
-            yield Collective(kind, op.outputs, level, axis.name, self.random.choice(names), self.random.choice(dims) if dims else "")
+            dim = self.random.choice(dims) if dims else ""
+            yield Collective(kind, op.outputs, level, axis.name, self.random.choice(names), dim)
             if state == "shard" and self.random.random() < 0.4:
                 return
 

@@ -37,14 +37,6 @@ LEGAL: dict[str, tuple[Workload, str]] = {
     "staged in a shared buffer": (GEMM, nest(ABC, f"spread m by 2 {X}", "hold glb: A B C", "compute C")),
     "all on one member": (GEMM, nest(ABC, f"spread m by 9 {X}", "hold obuf: A B C", "compute C")),
     "split k": (GEMM, nest(ABC, f"spread k by 4 {X}", "hold obuf: C", seq("compute C", f"all-reduce C {RING}"))),
-    "reduce in a loop over k": (
-        GEMM,
-        nest(ABC, "hold obuf: C", "for k by 4", f"spread k by 2 {X}", seq("compute C", f"reduce C {X} with chain")),
-    ),
-    "reduce-scatter in a loop over k": (
-        GEMM,
-        nest(ABC, "hold obuf: C", "for k by 4", f"spread k by 2 {X}", seq("compute C", f"reduce-scatter C {X} to m with ring")),
-    ),
     "softmax in place": (SOFTMAX, nest(ABP, "for m by 3", "hold obuf: S|E|P mx z", seq(*each("S mx E z P")))),
     "distributed softmax": (
         SOFTMAX,
@@ -300,10 +292,20 @@ ILLEGAL: dict[str, tuple[Workload, str, str]] = {
         nest(*SPLIT_K, seq("compute C", f"all-reduce C {RING}", f"all-reduce C {RING}")),
         "expected C Partial over cluster.x; got Replicate",
     ),
-    "all-reduce in a loop over k": (
+    "a reduction in a loop over k": (
         GEMM,
         nest(ABC, "hold obuf: C", "for k by 4", f"spread k by 2 {X}", seq("compute C", f"all-reduce C {RING}")),
-        "for k by 4: expected C Partial over cluster.x where its accumulation goes on; got Replicate",
+        "expected no loop over k between it and the hold of C; got one; move it out of that loop, or the hold into it",
+    ),
+    "a shift between two holds": (
+        SOFTMAX,
+        nest(ABP, SOFT, "hold obuf: S", seq("compute S", f"shift S {X} with neighbour", *REST)),
+        "expected one hold of S in cluster, for copies do not drain; got two",
+    ),
+    "overwritten in part": (
+        SOFTMAX,
+        nest(ABP, "hold obuf: S|E|P mx z", seq(*each("S mx E z"), nest(f"spread m by 2 {X}", "compute P"))),
+        "drain of P from obuf: expected P in the place of all that it was made from; got parts of E",
     ),
     "a collective in a loop of its own": (
         GEMM,

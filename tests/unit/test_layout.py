@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halley.rewrite.layout import AxisKey, Cut, Need, covers, extents_after, ranges, restrict
+from halley.rewrite.layout import AxisKey, Cut, covers, extents_after, ranges, restrict
 
 X, Y = ("cluster", "x"), ("cluster", "y")
 SIZES: dict[AxisKey, int] = {X: 3, Y: 2}
@@ -36,26 +36,14 @@ def indices(chain: tuple[Cut, ...], extent: int, member: dict[AxisKey, int]) -> 
 @settings(deadline=None)
 def test_covers_is_inclusion_of_indices(have: tuple[Cut, ...], read: tuple[Cut, ...], extent: int) -> None:
     expected = all(indices(read, extent, member) <= indices(have, extent, member) for member in MEMBERS)
-    # a reader that selects its ranges one by one needs just them
-    assert covers(have, read, [Need((), {})], extent, SIZES) == expected
-
-
-@given(chains, chains, extents)
-@settings(deadline=None)
-def test_what_is_fetched_at_once_is_one_range(have: tuple[Cut, ...], read: tuple[Cut, ...], extent: int) -> None:
-    expected = True
-    for member in MEMBERS:
-        wanted = indices(read, extent, member)
-        hull = set(range(min(wanted), max(wanted) + 1)) if wanted else set()
-        expected = expected and hull <= indices(have, extent, member)
-    assert covers(have, (), [Need(read, {})], extent, SIZES) == expected
+    assert covers(have, read, {}, extent, SIZES) == expected
 
 
 @given(chains, chains, extents, st.integers(1, 3))
 @settings(deadline=None)
 def test_only_those_who_read_need_it(have: tuple[Cut, ...], read: tuple[Cut, ...], extent: int, stop: int) -> None:
     expected = all(indices(read, extent, member) <= indices(have, extent, member) for member in MEMBERS if member[X] < stop)
-    found = covers(have, read, [Need((), {X: (0, stop)})], extent, SIZES)
+    found = covers(have, read, {X: (0, stop)}, extent, SIZES)
     assert expected or not found
     if have[:1] != read[:1]:  # behind a common cut it asks for every range that any member could have
         assert found == expected
@@ -71,4 +59,4 @@ def test_sizes_inside_a_cut(cut: Cut, extent: int) -> None:
 def test_a_shared_memory_sees_what_all_members_bring(chain: tuple[Cut, ...], extent: int) -> None:
     everyone = {index for member in MEMBERS for index in indices(restrict(chain, [X]), extent, member)}
     assert everyone >= {index for member in MEMBERS for index in indices(chain, extent, member)}
-    assert covers(restrict(chain, []), (), [Need((), {})], extent, SIZES)
+    assert covers(restrict(chain, []), (), {}, extent, SIZES)

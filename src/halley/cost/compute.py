@@ -173,7 +173,8 @@ def _result(counter: Counter, scope: Scope, op: Op, name: str, leaf: Leaf) -> It
 def fresh(
     counter: Counter, scope: Scope, hold: OpenHold, name: str, reduced: tuple[str, ...], critical: int | None
 ) -> Number:
-    """Bytes written for the first time since an entry of the Hold that did not fill them; by the sibling 0 of that depth, or all."""
+    """Bytes written for the first time since an entry of the Hold that did not fill them; ``critical``: in sibling 0 of
+    that depth alone."""
     tensor = counter.workload.tensors[name]
     below = scope.loops[len(hold.loops) :]
     loops = hold.loops + tuple(

@@ -135,13 +135,18 @@ class Counter:
         splits = [Split(loop.tile, loop.axis is not None) for loop in self._of(dim, loops)]
         return self._keep(dim, "span", splits, covered)
 
-    def kept(self, dim: str, loops: tuple[Loop, ...], within: Axes) -> Number:
-        """Points of the dim that one instance keeps: the first tile, of every member along axes deeper than ``within``."""
-        splits = [Split(loop.tile, loop.axis is not None and loop.axis not in within) for loop in self._of(dim, loops)]
+    def kept(self, dim: str, loops: tuple[Loop, ...], within: Axes, index: Mapping[AxisName, int]) -> Number:
+        """Points of the dim that one instance keeps: the first tile, of every member along axes deeper than ``within``.
+        ``index``: the instance's index along axes where it is not the first."""
+        splits = [
+            Split(loop.tile, loop.axis is not None and loop.axis not in within, index.get(loop.axis, 0) if loop.axis else 0)
+            for loop in self._of(dim, loops)
+        ]
         return self._keep(dim, "kept", splits, covered)
 
     def reach(self, dim: str, loops: tuple[Loop, ...], depth: int) -> Number:
-        """Largest box that an instance at the depth touches in the dim over all iterations; never relaxed, for not all grows with it."""
+        """Largest box that an instance at the depth touches in the dim over all iterations. Never relaxed, for not all grows
+        with it."""
         return reach(self.workload.dims[dim], self._splits(dim, loops, self._every - self._upto[depth]))
 
     def sizes(self, dim: str, loops: tuple[Loop, ...], summed: Axes) -> list[tuple[Number, Number]]:
@@ -223,7 +228,7 @@ class Counter:
         return found[0]
 
     def _keep(self, dim: str, name: str, splits: list[Split], formula: Formula, upper: bool = False) -> Number:
-        key = (dim, name, upper, tuple([(id(split.tile), split.summed) for split in splits]))
+        key = (dim, name, upper, tuple([(id(split.tile), split.summed, split.index) for split in splits]))
         if key not in self._sums:
             self._sums[key] = (self._relax(formula(self.workload.dims[dim], splits), upper), splits)
         return self._sums[key][0]

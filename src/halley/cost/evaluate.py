@@ -51,7 +51,13 @@ class _Cost:
     down: Number = 0
 
 
-def evaluate(workload: Workload, chip: Chip, tree: Node, relaxed: tuple[int, ...] = (), only: Path | None = None) -> Estimate:
+def evaluate(
+    workload: Workload,
+    chip: Chip,
+    tree: Node,
+    relaxed: tuple[int, ...] = (),
+    only: Path | None = None,
+) -> Estimate:
     """Cost of a mapping, which must be legal (`halley.rewrite.legality.check`); capacity is not checked here.
 
     Tiles may be arrays that broadcast together: the result then has an entry per mapping. Array axes in ``relaxed``
@@ -59,7 +65,7 @@ def evaluate(workload: Workload, chip: Chip, tree: Node, relaxed: tuple[int, ...
     With ``only``, the path of a node, the result is that node's share of the whole: its time as a phase, its own events and their energy
     (the footprint stays the whole tree's). The search asks for stages so.
     """
-    fold = _Fold(workload, chip, tree, relaxed, only)
+    fold = _Fold(Counter(workload, chip, relaxed), tree, only)
     root = fold.visit(tree, Scope())
     asked = fold.nodes[only or ()]
     events = [event for event in fold.events if event.path[: len(asked.path)] == asked.path] if only else fold.events
@@ -69,7 +75,7 @@ def evaluate(workload: Workload, chip: Chip, tree: Node, relaxed: tuple[int, ...
         energy=total(energy_by.values()),
         energy_by=energy_by,
         busy=root.busy if only is None else asked.busy,
-        footprint=footprint(fold.counter, tree, Scope(), fold.body),
+        footprint=footprint(fold.counter, tree, fold.body),
         events=tuple(events),
         nodes=fold.nodes,
     )
@@ -84,11 +90,12 @@ class Split:
 
 
 class _Fold:
-    def __init__(self, workload: Workload, chip: Chip, tree: Node, relaxed: tuple[int, ...], only: Path | None) -> None:
-        self.workload, self.chip, self.only = workload, chip, only
+    def __init__(self, counter: Counter, tree: Node, only: Path | None) -> None:
+        self.workload, self.chip, self.only = counter.workload, counter.chip, only
+        chip = self.chip
         self.memories = {memory.name: memory for memory in chip.memories}
         self.ports = {level.name: level.network.port for level in chip.levels if level.network and level.network.port}
-        self.counter = Counter(workload, chip, relaxed)
+        self.counter = counter
         self.body = Body(self.counter)
         self.events: list[Event] = []
         self.nodes: dict[Path, NodeCost] = {}

@@ -39,7 +39,8 @@ def exchange(counter: Counter, scope: Scope, node: Collective, stale: bool, shar
             one = counter.boxes((), scope, scope.loops, frozenset(), skip=tuple(counter.workload.dims))
             members = _members(counter, scope, name)
             held = hold_at(scope, tensor, counter.axis_depth[name])
-            events += rescale(counter, replace(scope, holds={**scope.holds, tensor: held}), producer, tensor, producer.scaled_by, (members, one), counter.axis_depth[name])
+            there = replace(scope, holds={**scope.holds, tensor: held})
+            events += rescale(counter, there, producer, tensor, producer.scaled_by, (members, one), held.depth)
     # part of a ring lacks the link that closes it
     topology = Topology.LINE if axis.topology is Topology.RING and size < axis.size else axis.topology
     shape = profile(node.kind, node.algorithm, topology, size)
@@ -63,7 +64,7 @@ def _members(counter: Counter, scope: Scope, name: AxisName) -> Number:
     own = [loop for loop in scope.loops if loop.axis == name]
     if not own:
         return 1
-    first = tuple(loop if loop.axis == name else loop for loop in scope.loops if loop.dim == own[0].dim and loop.axis is not None)
+    first = tuple(loop for loop in scope.loops if loop.dim == own[0].dim and loop.axis is not None)
     return counter.visits(own[0].dim, first, frozenset({name}))
 
 
@@ -86,7 +87,7 @@ class _Moved:
         self.totals = self._per_chunk(self.all_boxes, self.groups)
 
     def _repeats(self, across: frozenset[AxisName]) -> Number:
-        """Times that a payload of one size moves: visits by loops over other dims, and groups of members along axes that do not split
+        """Times that a payload moves: visits by loops over other dims, and groups of members along axes that do not split
         the payload. Idle groups move theirs too."""
         result: Number = 1
         for dim in dict.fromkeys(loop.dim for loop in self.scope.loops):
@@ -116,7 +117,7 @@ class _Moved:
         return tuple(loop for loop in loops if loop.axis != self.name)
 
     def chunks(self, box: Sequence[Number]) -> list[Number]:
-        """Elements of each chunk for one payload box; the least of each where tiles are relaxed, for chunks do not all grow with them."""
+        """Elements of each chunk for one payload box; where tiles are relaxed, the least of each, for not all grow with them."""
         return [self.counter.least(chunk) for chunk in self._chunks(box)]
 
     def _chunks(self, box: Sequence[Number]) -> list[Number]:
@@ -125,8 +126,10 @@ class _Moved:
             return list(chunk_sizes(_prod(box), size))
         if node.kind in (CollectiveKind.REDUCE_SCATTER, CollectiveKind.SCATTER):
             return [shard * self._rest(box, node.dim) for shard in self._shards(box, (node.dim, None))]
-        if self.shared is None or self.shared == SINGLE:  # a shift of what all have, or member 0 alone
-            return [_prod(box)] * (size if self.shared is None else 1) + [0] * (0 if self.shared is None else size - 1)
+        if self.shared is None:  # a shift of what all have
+            return [_prod(box)] * size
+        if self.shared == SINGLE:
+            return [_prod(box), *[0] * (size - 1)]
         source = self.shared[0]
         held = self._shards(box, self.shared)
         if node.kind is CollectiveKind.ALL_TO_ALL:

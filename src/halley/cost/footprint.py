@@ -1,77 +1,123 @@
-"""Bytes live per memory: the largest sum of open Holds in one instance (docs/model.md, "Footprint")."""
+"""Bytes live per memory: the largest sum of open Holds in one instance (docs/model.md, "Footprint").
+
+Members differ only in what `Parallel` and `Pipeline` give them to do, and in how ragged their tiles are. So it is enough to
+look at the first member of each share: none that does the same has larger tiles.
+"""
 
 from __future__ import annotations
 
-from halley.cost.counting import Counter, OpenHold, Scope
-from halley.cost.movement import Body, as_loop
-from halley.formulas.numbers import Number, maximum
-from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel, Pipeline, Sequence, Spatial, Temporal
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from itertools import product
+
+from halley.cost.counting import AxisName, Counter, Scope
+from halley.cost.movement import Body, Part, as_loop
+from halley.formulas.numbers import Number, maximum, positive
+from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel, Pipeline, Sequence, Spatial, Temporal, children
 
 Footprint = dict[str, Number]
+Where = Mapping[AxisName, int]
+"""Position of the instance along the axes that are divided into shares; 0 on others."""
 
 
-def footprint(counter: Counter, node: Node, scope: Scope, body: Body) -> Footprint:
-    """Peak bytes in one instance of each memory while the node runs."""
+def footprint(counter: Counter, tree: Node, body: Body) -> Footprint:
+    """Peak bytes in one instance of each memory."""
+    starts: dict[AxisName, set[int]] = {}
+    for axis, start in _starts(tree, {}):
+        starts.setdefault(axis, {0}).add(start)
+    places = [dict(zip(starts, combination, strict=True)) for combination in product(*map(sorted, starts.values()))]
+    return _merge([_live(counter, tree, Scope(), body, where) for where in places], maximum)
+
+
+def _starts(node: Node, firsts: Where) -> Iterator[tuple[AxisName, int]]:
+    """Where shares begin, and where the last of a node ends."""
+    for index, child in enumerate(children(node)):
+        inside = firsts
+        if isinstance(node, Parallel | Pipeline):
+            axis = (node.level, node.axis)
+            begin = firsts.get(axis, 0) + sum(node.shares[:index])
+            yield axis, begin
+            yield axis, begin + node.shares[index]
+            inside = {**firsts, axis: begin}
+        yield from _starts(child, inside)
+
+
+def _live(counter: Counter, node: Node, scope: Scope, body: Body, where: Where) -> Footprint:
+    """Peak bytes in the instance at that place of each memory, while the node runs."""
     match node:
         case Temporal() | Spatial():
-            return footprint(counter, node.body, scope.with_loop(as_loop(node)), body)
+            return _live(counter, node.body, scope.with_loop(as_loop(node)), body, where)
         case Hold():
-            inner = footprint(counter, node.body, scope, body)
-            own = hold_bytes(counter, node, scope, body)
-            return {**inner, node.memory: inner.get(node.memory, 0) + own}
+            inner = _live(counter, node.body, scope, body, where)
+            return {**inner, node.memory: inner.get(node.memory, 0) + _hold_bytes(counter, node, scope, body, where)}
         case Sequence():
-            return _merge([footprint(counter, child, scope, body) for child in node.children], maximum)
+            return _merge([_live(counter, child, scope, body, where) for child in node.children], maximum)
         case Overlap():
-            return _merge([footprint(counter, child, scope, body) for child in node.children], _add)
+            return _merge([_live(counter, child, scope, body, where) for child in node.children], _add)
         case Parallel() | Pipeline():
-            inside = scope.with_loop(as_loop(node)) if isinstance(node, Pipeline) else scope
-            return _apart(counter, node, [footprint(counter, child, inside, body) for child in node.children])
+            return _shared(counter, node, scope, body, where)
         case Compute() | Collective():
             return {}
 
 
-def hold_bytes(counter: Counter, node: Hold, scope: Scope, body: Body) -> Number:
-    """Bytes that a Hold keeps in one instance of its memory."""
-    within = counter.upto(counter.chip.depth(node.memory))
+def _shared(counter: Counter, node: Parallel | Pipeline, scope: Scope, body: Body, where: Where) -> Footprint:
+    """Children on members of their own: one instance sees one of them, a memory outside the axis' level all."""
+    axis = (node.level, node.axis)
+    outer = scope.with_loop(as_loop(node)) if isinstance(node, Pipeline) else scope
+    parts: list[Footprint] = []
+    begin = scope.firsts.get(axis, 0)
+    for child, share in zip(node.children, node.shares, strict=True):
+        inside = replace(outer, shares={**scope.shares, axis: share}, firsts={**scope.firsts, axis: begin})
+        here = begin <= where[axis] < begin + share
+        live = _live(counter, child, inside, body, where if here else {**where, axis: begin})
+        parts.append({m: size for m, size in live.items() if here or counter.chip.depth(m) < counter.axis_depth[axis]})
+        begin += share
+    return _merge(parts, _add)
+
+
+def _hold_bytes(counter: Counter, node: Hold, scope: Scope, body: Body, where: Where) -> Number:
+    """Bytes that a Hold keeps in one instance of its memory: a group needs room for its largest tensor."""
     result: Number = 0
     for group in node.tensors:
         box: Number = 0
         for name in group:
-            box = maximum(box, _box(counter, name, node, scope, within, body))
+            box = maximum(box, _box(counter, name, node, scope, body, where))
         result = result + box * node.buffers
     return result
 
 
-def _box(counter: Counter, name: str, node: Hold, scope: Scope, within: frozenset[tuple[str, str]], body: Body) -> Number:
-    """Bytes of the tensor that instance 0 keeps in the Hold: its part of the region, once per distinct box of deeper splits."""
-    tensor = counter.workload.tensors[name]
-    part = body.part(node, counter.chip.depth(node.memory), name)
-    if part is None:
+def _box(counter: Counter, name: str, node: Hold, scope: Scope, body: Body, where: Where) -> Number:
+    """Bytes of the tensor that the instance keeps in the Hold: its part of the region, once per distinct box of deeper splits."""
+    depth = counter.chip.depth(node.memory)
+    part = body.part(node, depth, name)
+    if part is None or not _present(part, scope, where):
         return 0
+    tensor, within = counter.workload.tensors[name], counter.upto(depth)
     loops = scope.loops + part.loops if part.loops else scope.loops
+    firsts = {axis: scope.firsts.get(axis, 0) + part.firsts.get(axis, 0) for axis in where}
+    index = {axis: position - firsts[axis] for axis, position in where.items() if axis in within}
     result: Number = tensor.word
     for dim in tensor.dims:
-        result = result * counter.kept(dim, loops, within)
+        result = result * counter.kept(dim, loops, within, index)
+    if any(index.values()) and not body.joined(node, name):  # a member whose range of another dim is empty is idle
+        for dim in {loop.dim for loop in loops if loop.axis in index} - set(tensor.dims):
+            result = result * positive(counter.kept(dim, loops, within, index))
     return result
 
 
-def _apart(counter: Counter, node: Parallel | Pipeline, parts: list[Footprint]) -> Footprint:
-    """Children on members of their own have instances of their own of what lies as deep as the axis, or deeper; the rest they share."""
-    own = counter.axis_depth[node.level, node.axis]
-    together, largest = _merge(parts, _add), _merge(parts, maximum)
-    return {memory: (largest if counter.chip.depth(memory) >= own else together)[memory] for memory in together}
+def _present(part: Part, scope: Scope, where: Where) -> bool:
+    """Whether the instance is in the share that holds all touches of the tensor."""
+    begins = {axis: scope.firsts.get(axis, 0) + begin for axis, begin in part.firsts.items()}
+    return all(begins[axis] <= where[axis] < begins[axis] + size for axis, size in part.shares.items())
 
 
 def _add(a: Number, b: Number) -> Number:
     return a + b
 
 
-def _merge(parts: list[Footprint], combine: object) -> Footprint:
+def _merge(parts: list[Footprint], combine: Callable[[Number, Number], Number]) -> Footprint:
     result: Footprint = {}
     for part in parts:
         for memory, amount in part.items():
-            result[memory] = combine(result[memory], amount) if memory in result else amount  # type: ignore[operator]
+            result[memory] = combine(result[memory], amount) if memory in result else amount
     return result
-
-
-__all__ = ["OpenHold", "footprint", "hold_bytes"]

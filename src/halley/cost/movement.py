@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -18,8 +18,8 @@ SHARDING = (CollectiveKind.REDUCE_SCATTER, CollectiveKind.SCATTER, CollectiveKin
 ROOTED = (CollectiveKind.REDUCE, CollectiveKind.GATHER)
 
 
-Share = tuple[AxisName, int, int]
-"""(axis, members, id of the node) of a child of `Parallel` or `Pipeline`, which has an axis' members to itself."""
+Share = tuple[AxisName, int, int, int]
+"""(axis, members, first member, id of the node) of a child of `Parallel` or `Pipeline`, which has an axis' members to itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,12 @@ class Touch:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Which part of its region a distributed Hold keeps in each instance: loops that narrow it, members that take part."""
+    """Which part of its region a distributed Hold keeps in each instance: loops that narrow it, and how many members take part,
+    from which on."""
 
     loops: tuple[Loop, ...]
     shares: Mapping[AxisName, int]
+    firsts: Mapping[AxisName, int] = field(default_factory=dict)
 
 
 class Body:
@@ -62,8 +64,8 @@ class Body:
                     yield replace(touch, loops=(loop, *touch.loops))
             case Parallel() | Pipeline():
                 loops = (as_loop(node),) if isinstance(node, Pipeline) else ()
-                for child, members in zip(node.children, node.shares, strict=True):
-                    share = ((node.level, node.axis), members, id(child))
+                for index, child in enumerate(node.children):
+                    share = ((node.level, node.axis), node.shares[index], sum(node.shares[:index]), id(child))
                     for touch in self.touches(child):
                         yield replace(touch, loops=(*loops, *touch.loops), shares=(share, *touch.shares))
             case _:
@@ -89,8 +91,8 @@ class Body:
         return tuple(touch for touch in self.touches(node) if touched(touch))
 
     def part(self, hold: Hold, depth: int, tensor: str) -> Part | None:
-        """What each instance of a Hold keeps of a tensor: the splits of its own level or further out that all touches inside have in
-        common narrow the region; None where nothing touches it."""
+        """What each instance of a Hold keeps of a tensor: the splits of its own level or further out that all touches inside
+        have in common narrow the region; None where nothing touches it."""
         touches = self.touching(hold.body, tensor)
         if not touches:
             return None
@@ -104,8 +106,18 @@ class Body:
                 blocked.add(loop.dim)
             else:  # which members are at work shows in the first iteration
                 loops.append(replace(loop, axis=None, first_only=True))
-        shares = {axis: n for axis, n, child in touches[0].shares if all((axis, n, child) in t.shares for t in touches)}
-        return Part(tuple(loops) if any(loop.axis for loop in loops) else (), {a: n for a, n in shares.items() if a in own})
+        shares: dict[AxisName, int] = {}
+        firsts: dict[AxisName, int] = {}
+        for share in touches[0].shares:
+            axis, members, first, _ = share
+            if axis in own and all(share in touch.shares for touch in touches):
+                shares[axis], firsts[axis] = members, firsts.get(axis, 0) + first
+        return Part(tuple(loops) if any(loop.axis for loop in loops) else (), shares, firsts)
+
+    def joined(self, hold: Hold, tensor: str) -> bool:
+        """Whether a collective inside may leave some of what is written there with idle members."""
+        moved = any(isinstance(touch.node, Collective) for touch in self.touching(hold.body, tensor))
+        return moved and self.writer(hold.body, tensor) is not None
 
 
 def _shared_split(first: Touch, index: int, other: Touch) -> bool:
@@ -114,7 +126,8 @@ def _shared_split(first: Touch, index: int, other: Touch) -> bool:
     mine = [loop for loop in first.loops[: index + 1] if loop.dim == split.dim]
     place = next((i for i, loop in enumerate(other.loops) if loop.axis == split.axis and loop.dim == split.dim), -1)
     theirs = [loop for loop in other.loops[: place + 1] if loop.dim == split.dim]
-    return len(mine) == len(theirs) and all(a.axis == b.axis and _equal(a.tile, b.tile) for a, b in zip(mine, theirs, strict=True))
+    pairs = list(zip(mine, theirs, strict=False))
+    return len(mine) == len(theirs) and all(a.axis == b.axis and _equal(a.tile, b.tile) for a, b in pairs)
 
 
 def _equal(a: Number, b: Number) -> bool:
@@ -180,7 +193,8 @@ def drain(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, op: Op, b
     touches = body.touching(hold.node.body, tensor)
     reduced = counter.workload.reduced(op)
     writing = next(t.loops for t in touches if isinstance(t.node, Compute) and t.node.op == op.name)
-    adding = frozenset(loop.axis for loop in (*scope.loops, *writing) if loop.axis in counter.adding and loop.dim in reduced and loop.axis)
+    around = (*scope.loops, *writing)
+    adding = frozenset(loop.axis for loop in around if loop.axis in counter.adding and loop.dim in reduced and loop.axis)
     adding -= {(t.node.level, t.node.axis) for t in touches if isinstance(t.node, Collective)}
     parent_each = counter.upto(parent.depth)
     child_each = parent_each | (adding & counter.upto(hold.depth))  # a buffer that the parts share has one copy of each box
@@ -192,7 +206,8 @@ def drain(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, op: Op, b
 
 
 def _at_exit(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, body: Body) -> Part:
-    """What the members hold of the tensor when the body ends, as its writer and collectives leave it: all loops from the root."""
+    """What the members hold of the tensor when the body ends, as its writer and collectives leave it. The loops are all
+    from the root on."""
     dims = counter.workload.tensors[tensor].dims
     present: tuple[Loop, ...] = ()
     narrowed: list[Loop] = []
@@ -201,13 +216,14 @@ def _at_exit(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, body: 
     for touch in body.touching(hold.node.body, tensor):
         if isinstance(touch.node, Compute):
             if tensor in counter.workload.op(touch.node.op).outputs:
-                present = tuple(loop if loop.axis else replace(loop, first_only=True) for loop in touch.loops if loop.dim not in dims)
+                others = (loop for loop in touch.loops if loop.dim not in dims)
+                present = tuple(loop if loop.axis else replace(loop, first_only=True) for loop in others)
                 narrowed = [loop for loop in touch.loops if loop.dim in dims]
-                shares = {axis: size for axis, size, _ in touch.shares}
+                shares = {share[0]: share[1] for share in touch.shares}
                 moved = set()
             continue
         axis, dim = (touch.node.level, touch.node.axis), touch.node.dim
-        size = dict((a, n) for a, n, _ in touch.shares).get(axis, counter.axis_size(axis, scope))
+        size = {share[0]: share[1] for share in touch.shares}.get(axis, counter.axis_size(axis, scope))
         if size == 1 or touch.node.kind is CollectiveKind.SHIFT:
             continue
         narrowed = [loop for loop in narrowed if loop.axis and loop.axis != axis]

@@ -169,6 +169,14 @@ def _check(store: Store, node: Collective, scope: Scope, holds: Mapping[str, Ope
             got = f"{node.dim}, which {doubled[0][0]}.{doubled[0][1]} shards already"
             raise IllegalMapping(Fault(where, "a dim that no other axis shards", got, "choose another dim"))
         op = store.producers.get(name)
+        again = [dim for dim, _ in scope.loops[len(holds[name].scope.loops) :] if op and dim in store.reduced(op)]
+        if again and Partial in NEEDS[node.kind]:
+            remedy = "move it out of that loop, or the hold into it"
+            raise IllegalMapping(Fault(where, f"no loop over {again[0]} between it and the hold of {name}", "one", remedy))
+        outside = [hold for hold in scope.holds[name] if hold is not holds[name] and hold.depth == depth]
+        if node.kind is Kind.SHIFT and op and outside:
+            remedy = "hold it once at that level"
+            raise IllegalMapping(Fault(where, f"one hold of {name} in {node.level}, for copies do not drain", "two", remedy))
         missing = [other for other in op.outputs if other not in node.tensors] if op else []
         if missing and node.kind in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.REDUCE):
             raise IllegalMapping(
@@ -258,7 +266,7 @@ def _blocks(node: Collective, payloads: Sequence[Payload]) -> list[Array]:
 
 
 def _check_blocks(store: Store, node: Collective, holds: Mapping[str, OpenHold], line: Line, payloads: Sequence[Payload]) -> None:
-    """What is there before a kind that moves what members hold: tiles of one dim in their order, all of it, or all on the first."""
+    """Before a kind that moves what members hold, that must be tiles of one dim in their order, all of it, or all on the first."""
     for name in node.tensors:
         found = holds[name].placements[name].get((node.level, node.axis), Replicate())
         held = [(payload.count[name] > 0).reshape([stop - start for start, stop in line.box]) for payload in payloads]

@@ -105,7 +105,7 @@ def _kept(store: Store, node: Hold, tensor: str, scope: Scope, depth: int) -> It
         for step, index in first:
             if not isinstance(step, Temporal):
                 position = scope.siblings.position((step.level, step.axis))
-                start, count = shares.get((step.level, step.axis), (0, scope.siblings.sizes[position]))
+                start = shares[step.level, step.axis][0] if (step.level, step.axis) in shares else 0
             if isinstance(step, Parallel | Pipeline):
                 begin = start + sum(step.shares[:index])
                 shares[step.level, step.axis] = (begin, step.shares[index])

@@ -67,3 +67,12 @@ def positive(a: Number) -> Number:
     if isinstance(a, np.ndarray):
         return (a > 0).astype(np.float64)
     return 1 if a > 0 else 0
+
+
+def anywhere(a: Number) -> bool:
+    """Whether a number, or any entry of an array, is not zero.
+
+    >>> anywhere(0), anywhere(np.array([0.0, 2.0]))
+    (False, True)
+    """
+    return bool(a.any()) if isinstance(a, np.ndarray) else a != 0

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from halley.formulas.numbers import Number, ceil_div, floor_div, minimum, positive
+from halley.formulas.numbers import Number, anywhere, ceil_div, floor_div, maximum, minimum, positive
 
 
 class Split(NamedTuple):
-    """One split: ``tile`` size [points] and whether all its tiles are summed or only the first is taken."""
+    """One split: ``tile`` size [points] and whether all its tiles are summed or only one is taken, that with this ``index``."""
 
     tile: Number
     summed: bool
+    index: int = 0
 
 
 def over_tiles(extent: Number, splits: Sequence[Split], leaf: Callable[[Number], Number]) -> Number:
@@ -45,13 +46,13 @@ def _cascade(
     """Peel whole tiles off the extent, split by split; what remains runs on into the next split."""
     total: Number = 0
     for index in range(start, len(splits)):
-        tile, summed = splits[index]
+        tile, summed, place = splits[index]
         if summed:
             whole = floor_div(extent, tile)
             total = total + whole * full[index]
             extent = extent - whole * tile
         else:
-            extent = minimum(extent, tile)
+            extent = minimum(maximum(extent - place * tile, 0) if place else extent, tile)
     return total + leaf(extent)
 
 
@@ -106,13 +107,13 @@ def first_tile(extent: Number, splits: Sequence[Split]) -> Number:
     >>> first_tile(13, [Split(5, True), Split(8, True)])
     5
     """
-    for tile, _ in splits:
+    for tile, *_ in splits:
         extent = minimum(extent, tile)
     return extent
 
 
 def sizes(extent: Number, splits: Sequence[Split]) -> list[tuple[Number, Number]]:
-    """(size, how many) of the innermost tiles selected; sizes of zero are kept for arrays, dropped for numbers.
+    """(size, how many) of the innermost tiles selected; terms that are zero (throughout, for arrays) are dropped.
 
     .. math:: W(e) = \\sum_i c_i \\text{ leaf}(s_i)
 
@@ -123,14 +124,15 @@ def sizes(extent: Number, splits: Sequence[Split]) -> list[tuple[Number, Number]
     """
     if not splits:
         return [(extent, 1)]
-    (tile, summed), rest = splits[0], splits[1:]
+    (tile, summed, _), rest = splits[0], splits[1:]
     if not summed:
         return sizes(minimum(extent, tile), rest)
     whole = floor_div(extent, tile)
     ragged = extent - whole * tile
-    found = [(size, count * whole) for size, count in sizes(tile, rest)]
-    found += [(size, count * positive(ragged)) for size, count in sizes(ragged, rest)]
-    return [(s, c) for s, c in found if not any(isinstance(x, int) and x == 0 for x in (s, c))]
+    found = [(size, count * whole) for size, count in sizes(tile, rest)] if anywhere(whole) else []
+    if anywhere(ragged):
+        found += [(size, count * positive(ragged)) for size, count in sizes(ragged, rest)]
+    return [(size, count) for size, count in found if anywhere(count)]
 
 
 def reach(extent: Number, splits: Sequence[Split]) -> Number:
@@ -145,7 +147,7 @@ def reach(extent: Number, splits: Sequence[Split]) -> Number:
     12
     """
     start: Number = 0
-    for tile, summed in splits:
+    for tile, summed, _ in splits:
         if summed:
             skip = tile * floor_div(extent - 1, tile)
             start, extent = start + skip, extent - skip

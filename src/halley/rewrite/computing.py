@@ -9,7 +9,7 @@ from halley.ir.placement import Partial
 from halley.ir.workload import Op, OpKind
 from halley.rewrite.residence import Held, is_stateful, network_adds, reduced_dims, repeating, written
 from halley.rewrite.scopes import Path, Scope
-from halley.rewrite.state import Reader, State, dot
+from halley.rewrite.state import State, dot
 
 
 def compute(state: State, op: Op, path: Path) -> None:
@@ -29,7 +29,7 @@ def compute(state: State, op: Op, path: Path) -> None:
         home = state.open[op.scaled_by][-1]
         held = state.present(where, home, op.scaled_by)
         if held:
-            state.covered(Reader(where, home, op.scaled_by, path, scope, ((scope, False),)), held)
+            state.covered(state.reader(where, home, op.scaled_by, path), held)
     _write(state, where, op, path)
 
 
@@ -91,7 +91,7 @@ def _read(state: State, where: str, op: Op, name: str, path: Path) -> None:
     held = state.present(where, home, name)
     if held is None:
         return
-    reader = Reader(where, home, name, path, scope, ((scope, False),))
+    reader = state.reader(where, home, name, path)
     producer = state.producers.get(name)
     reduced = reduced_dims(state.workload, producer) if producer else ()
     running = name in op.running
@@ -146,4 +146,4 @@ def _write(state: State, where: str, op: Op, path: Path) -> None:
     maximum = state.maximum(op)
     for name, home in homes.items():
         held = written(state.workload, scope, op, name, home.axes, path)
-        home.put(name, replace(held, relative=(maximum, state.versions[maximum]) if maximum else None))
+        state.put(home, name, replace(held, relative=(maximum, state.versions[maximum]) if maximum else None))

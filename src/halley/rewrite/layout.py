@@ -99,47 +99,36 @@ def ranges(chain: Chain, range_: Interval, member: Mapping[AxisKey, int]) -> Ite
             yield from ranges(rest, (begin, min(begin + tile, stop)), member)
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
-    """What a reader reads of a dim: the cuts ``inside`` the prefix that all needs of one question share, and who reads."""
+def covers(have: Chain, read: Chain, active: Active, extent: int, sizes: Mapping[AxisKey, int]) -> bool:
+    """Whether every active member has, of a dim that one chain cuts, what the ranges of another chain select.
 
-    inside: Chain
-    active: Active
-
-
-def covers(have: Chain, prefix: Chain, needs: Sequence[Need], extent: int, sizes: Mapping[AxisKey, int]) -> bool:
-    """Whether every member has what it needs.
-
-    In each range that ``prefix`` selects, a member needs the smallest range around all that its ``needs`` select.
     ``sizes``: the members of each axis.
 
     >>> x = ("cluster", "x")
-    >>> covers((Cut(4, x),), (Cut(4, x),), [Need((), {})], 8, {x: 2})
+    >>> covers((Cut(4, x),), (Cut(4, x),), {}, 8, {x: 2})
     True
-    >>> covers((Cut(4, x),), (), [Need((), {})], 8, {x: 2})   # member 1 lacks the first half
+    >>> covers((Cut(4, x),), (), {}, 8, {x: 2})   # member 1 lacks the first half
     False
-    >>> covers((Cut(4, x),), (), [Need((), {x: (0, 1)})], 4, {x: 2})   # only member 0 works, and it has all
+    >>> covers((Cut(4, x),), (), {x: (0, 1)}, 4, {x: 2})   # only member 0 works, and it has all
     True
     """
-    insides = [_trimmed(need.inside) for need in needs]
-    prefix = prefix if any(insides) else _trimmed(prefix)
-    common = len(_trimmed(have)) - len(beyond(have, prefix))
+    read = _trimmed(read)
+    common = len(_trimmed(have)) - len(beyond(have, read))
     extents = frozenset({extent})
     for cut in have[:common]:
         extents = extents_after(extents, cut)
-    have, prefix = beyond(have, prefix), prefix[common:]
+    have, read = beyond(have, read), read[common:]
     if all(cut.axis is None for cut in have):
         return True
-    axes = sorted({cut.axis for chain in (have, prefix, *insides) for cut in chain if cut.axis})
+    axes = sorted({cut.axis for chain in (have, read) for cut in chain if cut.axis})
     budget = ENUMERATION_LIMIT
     for range_extent in extents:
         for indices in itertools.product(*(range(sizes[axis]) for axis in axes)):
             member = dict(zip(axes, indices, strict=True))
-            asked = [inside for inside, need in zip(insides, needs, strict=True) if _takes_part(member, need.active)]
-            if not asked:
+            if not _takes_part(member, active):
                 continue
             owned = list(itertools.islice(_joined(ranges(have, (0, range_extent), member)), budget))
-            wanted = list(itertools.islice(_hulls(prefix, asked, (0, range_extent), member), budget))
+            wanted = list(itertools.islice(ranges(read, (0, range_extent), member), budget))
             budget -= len(owned) + len(wanted)
             if budget <= 0 or not all(_inside(owned, each) for each in wanted):
                 return False
@@ -162,13 +151,6 @@ def _joined(pieces: Iterable[Interval]) -> Iterator[Interval]:
         current = (start, stop)
     if current:
         yield current
-
-
-def _hulls(prefix: Chain, asked: Sequence[Chain], range_: Interval, member: Mapping[AxisKey, int]) -> Iterator[Interval]:
-    for outer in ranges(prefix, range_, member):
-        found = [piece for chain in asked for piece in ranges(chain, outer, member)]
-        if found:
-            yield min(start for start, _ in found), max(stop for _, stop in found)
 
 
 def _inside(owned: Sequence[Interval], wanted: Interval) -> bool:

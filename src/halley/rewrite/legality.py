@@ -14,11 +14,12 @@ from dataclasses import replace
 
 from halley.errors import Fault, IllegalMapping
 from halley.ir.hardware import Chip
-from halley.ir.mapping import Collective, Compute, Hold, Node, Pipeline, Temporal, children, walk
+from halley.ir.mapping import Collective, Compute, Hold, Node, children, walk
 from halley.ir.placement import Replicate
 from halley.ir.workload import Op, Workload
 from halley.rewrite.computing import compute
 from halley.rewrite.exchange import collective
+from halley.rewrite.layout import AxisKey, Chain, Interval, restrict
 from halley.rewrite.names import name_faults
 from halley.rewrite.residence import Finding, Held, Residence, network_adds, reduced_dims, repeating
 from halley.rewrite.scopes import Path, scopes
@@ -65,25 +66,6 @@ def _node(state: State, node: Node, path: Path) -> None:
         case _:
             for index, child in enumerate(children(node)):
                 _node(state, child, (*path, index))
-            if isinstance(node, Temporal | Pipeline):
-                _accumulates_again(state, node, path)
-
-
-def _accumulates_again(state: State, node: Temporal | Pipeline, path: Path) -> None:
-    """The next iteration adds to what this one left; on members that have the sum already it would count twice."""
-    if path not in repeating(state.scopes[(*path, 0)]):
-        return
-    for op, leaf in state.ops_in(node, path):
-        if node.dim not in reduced_dims(state.workload, op):
-            continue
-        scope = state.scopes[leaf]
-        for name, home in ((made, home) for made in op.outputs for home in state.open.get(made, ())):
-            for key, split in scope.split.items():
-                twice = key in home.axes and split.dim in reduced_dims(state.workload, op) and scope.size(key) > 1
-                if twice and name in home.held and home.held[name].placement(key) == Replicate():
-                    where = f"for {node.dim} by {node.tile}"
-                    expected = f"{name} Partial over {dot(key)} where its accumulation goes on"
-                    state.fault(where, expected, "Replicate", f"move the collective out of the loop over {node.dim}")
 
 
 def _hold(state: State, node: Hold, path: Path) -> None:
@@ -117,15 +99,46 @@ def _position(state: State, home: Residence, name: str) -> None:
         state.fault(where, expected, f"none around {home.node.memory}", f"hold {name} further out first")
 
 
-def _touches(state: State, home: Residence, name: str) -> Iterator[tuple[Path, bool]]:
-    """The nodes inside that read the tensor, and whether all members take part, also idle ones."""
+def _touches(state: State, home: Residence, name: str) -> Iterator[Path]:
+    """The nodes inside that read the tensor."""
     for inner, node in walk(home.node):
         if isinstance(node, Compute):
             op = state.workload.op(node.op)
             if name in (*op.inputs, op.scaled_by):
-                yield (*home.path, *inner), False
+                yield (*home.path, *inner)
         elif isinstance(node, Collective) and name in node.tensors:
-            yield (*home.path, *inner), True
+            yield (*home.path, *inner)
+
+
+def _kept(state: State, where: str, parent: Residence, home: Residence, name: str) -> Reader:
+    """The Hold as a reader: the region, narrowed by the splits over its axes that lie right on the way to every touch."""
+    leaves = [state.scopes[path] for path in _touches(state, home, name)]
+    first = leaves[0]
+
+    def alike(dim: str, length: int) -> bool:
+        return all(leaf.ways.get(dim, ())[:length] == first.ways.get(dim, ())[:length] for leaf in leaves)
+
+    chains: dict[str, Chain] = {}
+    narrowed: set[AxisKey | None] = set()
+    for dim in state.workload.tensors[name].dims:
+        way, length = first.ways.get(dim, ()), len(home.scope.ways.get(dim, ()))
+        start = length
+        while length < len(way) and way[length].axis in home.axes and alike(dim, length + 1):
+            length += 1
+        narrowed.update(cut.axis for cut in way[start:length])
+        chains[dim] = restrict((*home.scope.chain(dim), *way[start:length]), parent.axes)
+    active: dict[AxisKey, Interval] = {}
+    idles: dict[AxisKey, Chain] = {}
+    for key in parent.axes:
+        split = first.split.get(key)
+        foreign = split is not None and split.dim not in chains and alike(split.dim, len(first.ways[split.dim]))
+        if key in home.scope.split or key in narrowed or foreign:
+            active[key], idles[key] = first.active(key), first.until(key)
+        else:
+            active[key] = (
+                first.share(key) if all(leaf.share(key) == first.share(key) for leaf in leaves) else home.scope.share(key)
+            )
+    return Reader(where, parent, name, home.path, first, chains, active, idles)
 
 
 def _fill(state: State, home: Residence, name: str) -> None:
@@ -140,8 +153,7 @@ def _fill(state: State, home: Residence, name: str) -> None:
         return
     held = state.present(where, parent, name)
     if held is not None:
-        leaves = tuple((state.scopes[path], everyone) for path, everyone in _touches(state, home, name))
-        state.covered(Reader(where, parent, name, home.path, home.scope, leaves), held)
+        state.covered(_kept(state, where, parent, home, name), held)
         moved = held.seen_from(parent.axes, home.path, home.scope)
         start = replace(moved, filled=True)
     home.put(name, start)
@@ -171,19 +183,20 @@ def _drain(state: State, home: Residence, name: str) -> None:
     if parent is None and name not in state.workload.outputs:
         return
     where, op = f"drain of {name} from {home.node.memory}", state.producers[name]
+    remedy = f"take {name} out of the group, or do not hold it further out"
     if name in home.lost:
-        remedy = f"take {name} out of the group, or do not hold it further out"
         state.fault(where, f"{name} to be there still", f"{home.lost[name]}, which overwrote it in place", remedy)
+    elif name in home.mixed:
+        state.fault(where, f"{name} in the place of all that it was made from", f"parts of {home.mixed[name]}", remedy)
     if name not in home.held:
         return
-    held, leaves = home.held[name], ((home.scope, False),)
-    reader = Reader(where, home, name, home.path, home.scope, leaves, at_end=True)
+    held, reader = home.held[name], state.reader(where, home, name, home.path, at_end=True)
     outer = parent.axes if parent else frozenset()
     for key in sorted(home.axes - outer):
         if key in held.partial and not network_adds(home.scope, key, op):
             state.wrong_placement(reader, held, key, Replicate())
     if parent:
-        parent.put(name, held.seen_from(parent.axes, home.path, home.scope))
+        state.put(parent, name, held.seen_from(parent.axes, home.path, home.scope))
     else:
         _delivered(state, home, name, op)
 

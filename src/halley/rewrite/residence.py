@@ -41,10 +41,10 @@ class Finding:
 class Held:
     """What the members have of a tensor in one Hold.
 
-    ``chains``: how each dim is cut. ``partial``: the monoid per axis whose members have parts. ``active``: the
-    members that have it, on axes where not all do; ``single``: axes where a collective left it on the first. ``filled``: each
-    member has just what it reads. ``loops``: the repeating loops around the ``setter``, the node that last changed it.
-    ``relative``: the running maximum that it is relative to, and which version of it.
+    ``setter`` is the node that last changed it, in the repeating ``loops``. ``chains``: how each dim is cut. ``partial``: the
+    monoid per axis whose members have parts. ``active``: the members that surely have it, on axes where not all do, and in
+    ``idled`` the cuts that left the others idle. ``single``: axes where a collective left it on the first. ``filled``: each
+    member has just what it reads. ``relative``: the running maximum that it is relative to, and which version of it.
     """
 
     setter: Path
@@ -52,6 +52,7 @@ class Held:
     chains: Mapping[str, Chain] = field(default_factory=dict)
     partial: Mapping[AxisKey, str] = field(default_factory=dict)
     active: Mapping[AxisKey, Interval] = field(default_factory=dict)
+    idled: Mapping[AxisKey, Chain] = field(default_factory=dict)
     single: frozenset[AxisKey] = frozenset()
     filled: bool = False
     relative: tuple[str, int] | None = None
@@ -75,6 +76,7 @@ class Held:
             chains={dim: restrict(chain, axes) for dim, chain in self.chains.items()},
             partial={key: monoid for key, monoid in self.partial.items() if key in axes},
             active={key: members for key, members in self.active.items() if key in axes},
+            idled={key: chain for key, chain in self.idled.items() if key in axes},
             single=self.single & axes,
         )
 
@@ -82,7 +84,7 @@ class Held:
 @dataclass(slots=True)
 class Residence:
     """An open Hold. ``axes``: those of its memory's level and of the levels further out. ``lost``: tensors that another of
-    their group has overwritten, with its name."""
+    their group has overwritten, with its name; ``mixed``: tensors that left parts of another standing, with its name."""
 
     node: Hold
     path: Path
@@ -91,16 +93,19 @@ class Residence:
     axes: frozenset[AxisKey]
     held: dict[str, Held] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)
+    mixed: dict[str, str] = field(default_factory=dict)
+
+    def mates(self, name: str) -> list[str]:
+        """The other tensors of its group that are there."""
+        return [other for group in self.node.tensors if name in group for other in group if other != name and other in self.held]
 
     def put(self, name: str, held: Held) -> None:
         """The tensor is there now, in the place of the others of its group."""
+        for other in self.mates(name):
+            del self.held[other]
+            self.lost[other] = name
         self.held[name] = held
         self.lost.pop(name, None)
-        group = next(group for group in self.node.tensors if name in group)
-        for other in group:
-            if other != name and other in self.held:
-                del self.held[other]
-                self.lost[other] = name
 
 
 def repeating(scope: Scope) -> frozenset[Path]:
@@ -133,6 +138,7 @@ def written(workload: Workload, scope: Scope, op: Op, name: str, axes: frozenset
     dims, reduced = workload.tensors[name].dims, reduced_dims(workload, op)
     partial: dict[AxisKey, str] = {}
     active = {key: members for key, members in scope.shares.items() if key in axes}
+    idled: dict[AxisKey, Chain] = {}
     for key, split in scope.split.items():
         if key not in axes or scope.size(key) == 1:
             continue
@@ -140,9 +146,9 @@ def written(workload: Workload, scope: Scope, op: Op, name: str, axes: frozenset
         if split.dim in reduced:
             partial[key] = op.monoid or "sum"
         if split.dim not in dims and split.least < scope.size(key):
-            active[key] = (first, first + split.least)
+            active[key], idled[key] = (first, first + split.least), scope.until(key)
     chains = {dim: restrict(scope.chain(dim), axes) for dim in dims}
-    return Held(setter, repeating(scope), chains, partial, active)
+    return Held(setter, repeating(scope), chains, partial, active, idled)
 
 
 def combined(node: Collective, held: Held, scope: Scope, path: Path) -> Held:
@@ -151,7 +157,8 @@ def combined(node: Collective, held: Held, scope: Scope, path: Path) -> Held:
     first, stop = scope.share(key)
     partial = {axis: monoid for axis, monoid in held.partial.items() if axis != key}
     gathered = {dim: restrict(chain, _axes(chain) - {key}) for dim, chain in held.chains.items()}
-    after = replace(held, setter=path, loops=repeating(scope), partial=partial)
+    idled = {axis: chain for axis, chain in held.idled.items() if axis != key}
+    after = replace(held, setter=path, loops=repeating(scope), partial=partial, idled=idled)
     everywhere = {**held.active, key: (first, stop)}
     one = {**held.active, key: (first, first + 1)}
     match node.kind:
@@ -163,7 +170,7 @@ def combined(node: Collective, held: Held, scope: Scope, path: Path) -> Held:
             chains = {**gathered, node.dim: even_chain(scope, key, node.dim)}
             return replace(after, chains=chains, active=everywhere, single=held.single - {key}, filled=False)
         case _:  # a shift adds the neighbour's block to a member's own
-            return after
+            return replace(after, idled=held.idled)
 
 
 def even_chain(scope: Scope, key: AxisKey, dim: str) -> Chain:

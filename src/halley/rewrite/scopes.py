@@ -34,18 +34,26 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """``extents``: the sizes that a member's range of each dim can have. ``shares``: (first, stop) members of an axis that a
-    `Parallel` or `Pipeline` leaves."""
+    """``extents``: the sizes that a member's range of each dim can have. ``chains``: the cuts of each dim; ``ways``: as they
+    are written, with loops that run once and splits over axes of one member. ``shares``: (first, stop) members of an axis
+    that a `Parallel` or `Pipeline` leaves."""
 
     chip: Chip
     extents: Mapping[str, frozenset[int]]
     chains: Mapping[str, Chain] = field(default_factory=dict)
+    ways: Mapping[str, Chain] = field(default_factory=dict)
     split: Mapping[AxisKey, Split] = field(default_factory=dict)
     shares: Mapping[AxisKey, Interval] = field(default_factory=dict)
     loops: tuple[Loop, ...] = ()
 
     def chain(self, dim: str) -> Chain:
         return self.chains.get(dim, ())
+
+    def until(self, key: AxisKey) -> Chain:
+        """The cuts of the dim that an axis splits, up to that split; none where it splits nothing."""
+        chain = self.chain(self.split[key].dim) if key in self.split else ()
+        axes = [cut.axis for cut in chain]
+        return chain[: axes.index(key) + 1] if key in axes else ()
 
     def share(self, key: AxisKey) -> Interval:
         """The members [first, stop) of the axis that are there."""
@@ -68,14 +76,15 @@ class Scope:
     def loop(self, path: Path, dim: str, tile: int) -> Scope:
         """Inside a loop in time."""
         repeats = max(self.extents[dim]) > tile
-        loops = (*self.loops, Loop(path, dim, repeats))
-        return replace(self, loops=loops) if not repeats else replace(self._cut(dim, Cut(tile)), loops=loops)
+        inside = replace(self, loops=(*self.loops, Loop(path, dim, repeats)), ways=self._way(dim, Cut(tile)))
+        return inside._cut(dim, Cut(tile)) if repeats else inside
 
     def spread(self, node: Spatial) -> Scope:
         """Inside a split. One that has a single member to give to cuts nothing."""
         key, dim = (node.level, node.axis), node.dim
         parts = [-(-extent // node.tile) for extent in self.extents[dim]]
-        inside = replace(self, split={**self.split, key: Split(dim, min(parts), max(parts))})
+        ways = self._way(dim, Cut(node.tile, key, self.share(key)[0]))
+        inside = replace(self, split={**self.split, key: Split(dim, min(parts), max(parts))}, ways=ways)
         if self.size(key) == 1:
             return inside
         return inside._cut(dim, Cut(min(node.tile, max(self.extents[dim])), key, self.share(key)[0]))
@@ -84,6 +93,9 @@ class Scope:
         """Inside child ``index`` of a `Parallel` or `Pipeline`."""
         first = self.share(key)[0] + sum(shares[:index])
         return replace(self, shares={**self.shares, key: (first, first + shares[index])})
+
+    def _way(self, dim: str, cut: Cut) -> dict[str, Chain]:
+        return {**self.ways, dim: (*self.ways.get(dim, ()), cut)}
 
     def _cut(self, dim: str, cut: Cut) -> Scope:
         chains = {**self.chains, dim: (*self.chain(dim), cut)}

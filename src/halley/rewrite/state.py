@@ -13,31 +13,29 @@ from halley.ir.network import algorithms
 from halley.ir.placement import Placement, Replicate, Shard, transition
 from halley.ir.text import to_text
 from halley.ir.workload import Op, Workload
-from halley.rewrite.layout import AxisKey, Interval, Need, beyond, covers, restrict
+from halley.rewrite.layout import AxisKey, Chain, Interval, beyond, covers, restrict
 from halley.rewrite.residence import Finding, Held, Missing, Residence, even_chain
 from halley.rewrite.scopes import Path, Scope
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Who needs tensor ``name`` in the open Hold ``home``: the node at ``path`` (``at_end``: only at the end of its body).
+    """Who needs tensor ``name`` in the open Hold ``home``: the node at ``path`` (``at_end``: only at the end of its body), in
+    a ``scope``.
 
-    ``leaves``: the scopes in which it is read, each with whether all members take part, also idle ones. A Hold reads, at
-    each entry in the scope ``around``, what all its leaves will select.
+    ``chains``: how what it reads is cut. ``active``: by axis, the members that read; where a split leaves others idle,
+    ``idles`` has the cuts up to it.
     """
 
     where: str
     home: Residence
     name: str
     path: Path
-    around: Scope
-    leaves: tuple[tuple[Scope, bool], ...]
+    scope: Scope
+    chains: Mapping[str, Chain]
+    active: Mapping[AxisKey, Interval]
+    idles: Mapping[AxisKey, Chain]
     at_end: bool = False
-
-    @property
-    def scope(self) -> Scope:
-        """The scope of the first leaf."""
-        return self.leaves[0][0]
 
 
 class State:
@@ -76,6 +74,24 @@ class State:
     def sizes(self, axes: frozenset[AxisKey]) -> dict[AxisKey, int]:
         return {key: self.chip.axis(*key).size for key in axes}
 
+    def put(self, home: Residence, name: str, held: Held) -> None:
+        """The tensor is there now; what it was made from should have been nowhere else."""
+        mates = home.mates(name)
+        for other in mates:
+            if self.overwrites(home, held, home.held[other]):
+                home.mixed.pop(name, None)
+            else:
+                home.mixed[name] = other
+        home.put(name, held)
+
+    def overwrites(self, home: Residence, new: Held, old: Held) -> bool:
+        """Whether the new tensor, on the members that have it, is wherever the old one was."""
+        sizes = self.sizes(home.axes)
+        return all(
+            covers(chain, old.chains.get(dim, ()), new.active, self.workload.dims[dim], sizes)
+            for dim, chain in new.chains.items()
+        )
+
     # ---- what a reader needs -----------------------------------------------------------------------
 
     def present(self, where: str, home: Residence, name: str) -> Held | None:
@@ -89,28 +105,27 @@ class State:
             self.fault(where, f"{name} in {memory}", "elements that are not there", remedy)
         return home.held.get(name)
 
+    def reader(self, where: str, home: Residence, name: str, path: Path, at_end: bool = False) -> Reader:
+        """The node at ``path`` as a reader of what its ranges select."""
+        scope = self.scopes[path]
+        chains = {dim: restrict(scope.chain(dim), home.axes) for dim in self.workload.tensors[name].dims}
+        active = {key: scope.active(key) for key in home.axes}
+        return Reader(where, home, name, path, scope, chains, active, {key: scope.until(key) for key in home.axes}, at_end)
+
     def covered(self, reader: Reader, held: Held) -> bool:
         """Whether each member has what it reads; a fault if not."""
         home, sizes = reader.home, self.sizes(reader.home.axes)
         for key in sorted(home.axes):
-            first, stop = held.active.get(key, (0, sizes[key]))
-            for scope, everyone in reader.leaves:
-                if key in held.partial and not everyone:
-                    continue  # a running value: each member has its own, if it has work at all
-                low, high = scope.share(key) if everyone else scope.active(key)
-                if low < first or high > stop:
-                    self.wrong_placement(reader, held, key, self.needed(reader, key))
-                    return False
+            (low, high), (first, stop) = reader.active[key], held.active.get(key, (0, sizes[key]))
+            # behind the same cuts, whoever reads has work where the writer had
+            alike = key in held.idled and held.idled[key] == reader.idles.get(key)
+            if not alike and (low < first or high > stop):
+                self.wrong_placement(reader, held, key, self.needed(reader, key))
+                return False
         if held.filled:
             return True
         for dim, chain in held.chains.items():
-            around = reader.around.chain(dim)
-            needs = [
-                Need(restrict(scope.chain(dim)[len(around) :], home.axes), _active(scope, home.axes, everyone))
-                for scope, everyone in reader.leaves
-            ]
-            prefix = restrict(around, home.axes)
-            if not covers(chain, prefix, needs, self.workload.dims[dim], sizes):
+            if not covers(chain, reader.chains[dim], reader.active, self.workload.dims[dim], sizes):
                 self.wrong_cut(reader, held, dim)
                 return False
         return True
@@ -175,9 +190,8 @@ class State:
         between = self.scopes[meeting(held.setter, reader.path)]
         if any(cut.axis not in (None, key) for cut in beyond(held.chains.get(dim, ()), restrict(between.chain(dim), axes))):
             return False
-        need = Need((), _active(reader.scope, axes, everyone=False))
         have = restrict(even_chain(between, key, dim), axes)
-        return covers(have, restrict(chain, axes), [need], self.workload.dims[dim], self.sizes(axes))
+        return covers(have, restrict(chain, axes), reader.active, self.workload.dims[dim], self.sizes(axes))
 
 
 def dot(key: AxisKey) -> str:
@@ -194,7 +208,3 @@ def meeting(one: Path, other: Path) -> Path:
     while length < min(len(one), len(other)) and one[length] == other[length]:
         length += 1
     return one[:length]
-
-
-def _active(scope: Scope, axes: frozenset[AxisKey], everyone: bool) -> dict[AxisKey, Interval]:
-    return {key: scope.share(key) if everyone else scope.active(key) for key in axes}

@@ -38,11 +38,11 @@ def _count_skeleton(shared: Sequence[Slot], skeleton: Skeleton) -> object:
         own = [slot for slot in skeleton.slots if slot.dim == dim]
         valid = _valid([*shared, *skeleton.slots], own, axes_of=[*shared, *own])
         counts = valid.sum(axis=tuple(range(len(shared), valid.ndim)))
-        result = result * _as_objects(counts)  # type: ignore[operator]
+        result = result * _as_objects(counts)
     return result
 
 
-def _valid(known: Sequence[Slot], checked: Sequence[Slot], axes_of: Sequence[Slot] | None = None) -> np.ndarray:  # type: ignore[type-arg]
+def _valid(known: Sequence[Slot], checked: Sequence[Slot], axes_of: Sequence[Slot] | None = None) -> np.ndarray:
     """Which size combinations count: smaller than the range they cut, or the last size, which stands for the whole range."""
     axes = list(axes_of if axes_of is not None else checked)
     tiles: dict[str, object] = {slot.name: 1 << 60 for slot in known}
@@ -53,10 +53,10 @@ def _valid(known: Sequence[Slot], checked: Sequence[Slot], axes_of: Sequence[Slo
     valid = np.ones(tuple(len(slot.sizes) for slot in axes), dtype=bool)
     for slot in checked:
         size = tiles[slot.name]
-        valid = valid & ((size < slot.limit(tiles)) | (size == slot.sizes[-1]))  # type: ignore[operator]
+        valid = valid & ((size < slot.limit(tiles)) | (size == slot.sizes[-1]))
     return valid
 
 
-def _as_objects(counts: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+def _as_objects(counts: np.ndarray) -> np.ndarray:
     """Python integers instead of machine words."""
     return np.array([int(value) for value in np.ravel(counts)], dtype=object).reshape(np.shape(counts))

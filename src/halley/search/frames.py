@@ -29,6 +29,7 @@ from halley.search.stages import (
     Split,
     Stage,
     Tiles,
+    always,
     collective_names,
     gemm_skeletons,
     in_place,
@@ -126,11 +127,11 @@ class _Maker:
             names = collective_names(self.template, CollectiveKind.REDUCE_SCATTER) if any(axes.values()) else ("",)
             collectives = [(CollectiveKind.REDUCE_SCATTER, name) for name in names]
             skeletons: list[Skeleton] = []
-            for last in ((*role.rows, *role.columns, *role.reduced)):
+            for last in (*role.rows, *role.columns, *role.reduced):
                 outer = (*(d for d in (*role.rows, *role.columns, *role.reduced) if d != last), last)
                 for via_shared in (True, False):
                     made = gemm_skeletons(
-                        self.workload, self.template, op, "", lambda t, inside=inside: inside, self._sizes(inside), outer, op.inputs,
+                        self.workload, self.template, op, "", always(inside), self._sizes(inside), outer, op.inputs,
                         False, axes, None, via_shared, collectives,
                     )  # fmt: skip
                     kind = "" if via_shared else ", output past the shared buffer"
@@ -141,7 +142,13 @@ class _Maker:
             yield self._frame("single", split, (), (stage,), (), any(axes.values()))
 
     def _frame(
-        self, kind: str, split: Split, shared: tuple[Slot, ...], stages: tuple[Stage, ...], holds: tuple[tuple[str, ...], ...], reduces: bool
+        self,
+        kind: str,
+        split: Split,
+        shared: tuple[Slot, ...],
+        stages: tuple[Stage, ...],
+        holds: tuple[tuple[str, ...], ...],
+        reduces: bool,
     ) -> Frame:
         """A frame whose split lies outside all loops: batch dims one by one, then rows by the shared tile, then holds."""
 
@@ -176,7 +183,7 @@ class _Maker:
             skeletons: list[Skeleton] = []
             for algorithm in self._algorithms(reduces):
                 stage = RowStage(self.workload, self.template, ops, long, frozenset(), algorithm, axes if reduces else ())
-                skeletons += chunked_skeletons(stage, lambda t, inside=inside: inside, self._sizes(inside), "v", self.row, (), None)
+                skeletons += chunked_skeletons(stage, always(inside), self._sizes(inside), "v", self.row, (), None)
             yield self._frame("rows", split, (), (Stage("rows", tuple(op.name for op in ops), tuple(skeletons)),), (), reduces)
 
     def _row_slot(self, ranges: Ranges) -> Slot:
@@ -233,7 +240,7 @@ class _Maker:
         axes = {dim: self._axes_of(split, dim) for dim in role.reduced}
         stays = op.outputs[0] in self.inside
         from_outside = tuple(name for name in op.inputs if name not in self.inside)
-        names = ("",)
+        names: tuple[str, ...] = ("",)
         kind = CollectiveKind.ALL_REDUCE if stays else CollectiveKind.REDUCE_SCATTER
         if any(axes.values()):
             names = collective_names(self.template, kind)
@@ -260,8 +267,8 @@ class _Maker:
                 staged = tuple(t for t in run[0].inputs if t not in handed)
                 for split in splits(self.template, self.workload, (*role.rows, *role.columns)):
                     skeletons += gemm_skeletons(
-                        self.workload, self.template, run[0], prefix, ranges, self._sizes(self.ranges), (*role.reduced, *role.columns),
-                        staged, False, {}, split, run[0].outputs[0] not in handed,
+                        self.workload, self.template, run[0], prefix, ranges, self._sizes(self.ranges),
+                        (*role.reduced, *role.columns), staged, False, {}, split, run[0].outputs[0] not in handed,
                     )  # fmt: skip
             else:
                 name, long = f"rows {index}", self._long(run)

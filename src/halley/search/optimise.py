@@ -33,9 +33,9 @@ ROUNDING = 1e-9
 """Relative difference below which two values are the same."""
 
 SPACE = (
-    "every partition of the kernels into fused groups; every algorithmic variant; intermediates in the clusters, in the shared buffer or in "
-    "outer memory; clusters split over any dims; loop orders that differ in reuse, at two levels; tile sizes: divisors and powers-of-two parts "
-    "rounded up; every fitting collective algorithm"
+    "every partition of the kernels into fused groups; every algorithmic variant; intermediates in the clusters, in the "
+    "shared buffer or in outer memory; clusters split over any dims; loop orders that differ in reuse, at two levels; tile "
+    "sizes: divisors and powers-of-two parts rounded up; every fitting collective algorithm"
 )
 LEFT_OUT = (
     "Pipeline, Parallel and Overlap nodes (stages run one after the other)",
@@ -70,8 +70,8 @@ FUSED_LOCAL = Restriction("fused, no split reductions", True, False, False)
 def optimise(problem: Problem, progress: Progress | None = None) -> Result:
     """The best plan with its certificate, and the baselines in restricted spaces.
 
-    Ctrl-C or the time limit gives the best so far with a true bound (status `LIMIT`). Raises Infeasible, naming the resource, where
-    no mapping of the space fits; BadInput where the chip's shape is not the template's.
+    Ctrl-C or the time limit gives the best so far with a true bound (status `LIMIT`). Raises Infeasible, naming the resource,
+    where no mapping of the space fits; BadInput where the chip's shape is not the template's.
     """
     return _Optimiser(problem, progress).run()
 
@@ -225,7 +225,9 @@ class _Optimiser:
 
     # --- partitions -------------------------------------------------------------------------------------------------
 
-    def _rows(self, restriction: Restriction, chosen: Iterable[Workload]) -> Iterator[tuple[Workload, list[_Group | None], list[tuple[int, int]]]]:
+    def _rows(
+        self, restriction: Restriction, chosen: Iterable[Workload]
+    ) -> Iterator[tuple[Workload, list[_Group | None], list[tuple[int, int]]]]:
         for workload in chosen:
             count = len(kernels(workload))
             for partition in partitions(count):
@@ -303,14 +305,20 @@ class _Optimiser:
         return tidy(Hold(machine.outer, tuple((name,) for name in handed), body, 1), workload.dims)
 
     def _solution(
-        self, restriction: Restriction, best: tuple[float, Workload, tuple[Choice, ...], list[tuple[int, int]]], size: int, bound: float
+        self,
+        restriction: Restriction,
+        best: tuple[float, Workload, tuple[Choice, ...], list[tuple[int, int]]],
+        size: int,
+        bound: float,
     ) -> Solution:
         value, workload, choices, partition = best
         plan = self._plan(workload, choices, partition)
         estimate = evaluate(workload, self.problem.chip, plan)
         reached = objective_value(self.problem.objective, float(estimate.time), float(estimate.energy))
         if abs(reached - value) > ROUNDING * abs(value):
-            raise InternalError(Fault("search", f"the plan's value to be {value!r}", f"{reached!r} when costed again", "please report"))
+            raise InternalError(
+                Fault("search", f"the plan's value to be {value!r}", f"{reached!r} when costed again", "please report")
+            )
         faults = legality_faults(plan, workload, self.problem.chip)
         if faults:
             raise InternalError([Fault("search", "a legal plan", str(fault), "please report") for fault in faults])
@@ -327,7 +335,9 @@ class _Optimiser:
             costed=self.tally.costed,
             bounds=self.tally.bounds,
             seconds=time.monotonic() - self.started,
-            closed=f"stopped early: {self.stopped}" if stopped else "every remaining part of the space has a bound no better than the value",
+            closed=f"stopped early: {self.stopped}"
+            if stopped
+            else "every remaining part of the space has a bound no better than the value",
         )
         status = Status.LIMIT if stopped and certificate.gap > self.problem.gap else Status.OPTIMAL
         groups = tuple(tuple(name for kernel in kernels(workload)[a:b] for name in kernel) for a, b in partition)
@@ -370,16 +380,28 @@ def _tightest(problem: Problem, chosen: Sequence[Workload], where: str) -> Fault
                 for stage in frame.stages:
                     for skeleton in stage.skeletons:
                         ones = {**tiles, **{slot.name: 1 for slot in skeleton.slots}}
-                        names = [name for name in workload.tensors]
-                        tree = Hold(machine.outer, tuple((n,) for n in names), frame.wrap(ones, [skeleton.build(ones)] * len(frame.stages)), 1)
+                        names = list(workload.tensors)
+                        tree = Hold(
+                            machine.outer,
+                            tuple((n,) for n in names),
+                            frame.wrap(ones, [skeleton.build(ones)] * len(frame.stages)),
+                            1,
+                        )
                         for memory, used in evaluate(workload, problem.chip, tree).footprint.items():
                             needs[memory] = min(needs.get(memory, np.inf), float(used))
             for memory, used in needs.items():
                 capacity = problem.chip.memory(memory).capacity
                 if used > capacity:
                     expected = f"at most {capacity:,.0f} B in {memory}"
-                    return Fault(where, expected, f"{used:,.0f} B with the smallest tiles of {', '.join(kernel)}", f"enlarge {memory}")
-    return Fault(where, "a mapping that fits all memories", "none in the declared space", "enlarge the buffers or write a mapping for 'halley estimate'")
+                    return Fault(
+                        where, expected, f"{used:,.0f} B with the smallest tiles of {', '.join(kernel)}", f"enlarge {memory}"
+                    )
+    return Fault(
+        where,
+        "a mapping that fits all memories",
+        "none in the declared space",
+        "enlarge the buffers or write a mapping for 'halley estimate'",
+    )
 
 
 def _without_collectives(frame: Frame) -> Frame | None:

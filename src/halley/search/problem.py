@@ -19,10 +19,11 @@ class Objective(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A workload (in its chosen variant; the search also tries the others unless ``fixed_variant``), a chip, an objective, limits.
+    """A workload (the search also tries its other variants unless ``fixed_variant``), a chip, an objective, limits.
 
-    ``gap``: with the objectives time and energy, an answer is good enough when it is proved to be within this factor (0.01: one per cent) of
-    the optimum. ``time_limit`` [s] stops the search with the best so far; ``baselines`` are searched beside the best; ``front`` asks for the time-energy front.
+    ``gap``: with the objectives time and energy, an answer is good enough when it is proved to be within this factor
+    (0.01: one per cent) of the optimum. ``time_limit`` [s] stops the search with the best so far; ``baselines`` are searched
+    beside the best; ``front`` asks for the time-energy front.
     """
 
     workload: Workload

@@ -22,8 +22,8 @@ class Certificate:
     """Proof that goes with an answer.
 
     ``space`` and ``left_out`` describe what was searched and what was not; ``size`` counts its mappings exactly; no mapping of
-    the space has an objective below ``bound`` [s, J or Js]; ``gap`` = value / bound - 1. ``costed`` mappings were evaluated, ``bounds`` partial ones
-    were bounded; ``closed`` says how the proof ended.
+    the space has an objective below ``bound`` [s, J or Js]; ``gap`` = value / bound - 1. ``costed`` mappings were evaluated,
+    ``bounds`` partial ones were bounded; ``closed`` says how the proof ended.
     """
 
     space: str
@@ -45,7 +45,8 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """A plan with its estimate and certificate. ``groups`` names the ops that are fused together; ``shape`` the frame and the stage shapes chosen."""
+    """A plan with its estimate and certificate. ``groups`` names the ops that are fused together; ``shape`` the frame and the
+    stage shapes chosen."""
 
     name: str
     plan: Node

@@ -1,7 +1,8 @@
 """Exact search in one group: frames, shared tile sizes, then each stage for itself.
 
-Bounds come from the cost formulas themselves, with open tile sizes relaxed (`halley.cost.counting`): a relaxed slot contributes the least of each
-sum, so a bound never exceeds a cost that it stands for. Nothing is dropped unless its bound is no better than a value already reached.
+Bounds come from the cost formulas themselves, with open tile sizes relaxed (`halley.cost.counting`): a relaxed slot
+contributes the least of each sum, so a bound never exceeds a cost that it stands for. Nothing is dropped unless its
+bound is no better than a value already reached.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
 
 import numpy as np
 
@@ -226,7 +226,7 @@ class GroupSearch:
         return front
 
     def _table(self, frame: Frame, index: int, skeleton: Skeleton) -> Values | None:
-        """Costs of a skeleton for all shared and own tile sizes at once (shared x own x objectives), where there are few; else None."""
+        """Costs of a skeleton for all shared and own tile sizes at once (shared x own x objectives); None where they are many."""
         key = (id(frame), index, id(skeleton))
         if key not in self._tables:
             slots = (*frame.shared, *skeleton.slots)

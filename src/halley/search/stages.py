@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from halley.formulas.numbers import Number, ceil_div, minimum
-from halley.ir.hardware import Axis
 from halley.ir.mapping import Collective, CollectiveKind, Compute, Hold, Node, Spatial, Temporal
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.network import algorithms
@@ -54,6 +53,16 @@ class Stage:
     name: str
     ops: tuple[str, ...]
     skeletons: tuple[Skeleton, ...]
+
+
+def of_dim(ranges: Callable[[Tiles], Ranges], dim: str) -> Callable[[Tiles], Number]:
+    """The range of one dim."""
+    return lambda tiles: ranges(tiles)[dim]
+
+
+def always(ranges: Ranges) -> Callable[[Tiles], Ranges]:
+    """Ranges that no tile size changes."""
+    return lambda tiles: ranges
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +178,8 @@ def gemm_skeletons(
     """Shapes of a contraction inside given outer loops.
 
     ``outer_loops`` are tiled at the shared buffer, ``staged`` tensors are held there; ``resident``: the output already lies in
-    the clusters; ``inner_split``: a spread of this stage's own between the two loop levels; ``split_axes``: reduced dim -> axes that
-    split it further out, which calls for a collective; ``via_shared``: the output passes through the shared buffer.
+    the clusters; ``inner_split``: a spread of this stage's own between the two loop levels; ``split_axes``: reduced dim ->
+    axes that split it further out, which calls for a collective; ``via_shared``: the output passes through the shared buffer.
     """
     role = roles(workload, op)
     output = op.outputs[0]
@@ -205,13 +214,13 @@ def gemm_skeletons(
                 node = nest(workload, outer, holds, node)
                 return Steps((node, *after)) if resident and after else node
 
-            slots = [Slot(f"{prefix}{dim}1", dim, sizes(dim), lambda t, dim=dim: ranges(t)[dim]) for dim in outer_loops]
+            slots = [Slot(f"{prefix}{dim}1", dim, sizes(dim), of_dim(ranges, dim)) for dim in outer_loops]
 
-            def inner_range(tiles: Tiles, dim: str) -> Number:
+            def inner(tiles: Tiles) -> Ranges:
                 here = {d: minimum(r, tiles[f"{prefix}{d}1"]) if d in outer_loops else r for d, r in ranges(tiles).items()}
-                return member_ranges(template, inner_split, here)[dim] if inner_split is not None else here[dim]
+                return member_ranges(template, inner_split, here) if inner_split is not None else here
 
-            slots += [Slot(f"{prefix}{dim}2", dim, sizes(dim), lambda t, dim=dim: inner_range(t, dim)) for dim in order]
+            slots += [Slot(f"{prefix}{dim}2", dim, sizes(dim), of_dim(inner, dim)) for dim in order]
             name = f"{op.name}: {order[-1]} innermost" + (f", {kind} {algorithm}" if after else "")
             if inner_split is not None:
                 name += f", clusters split {'x'.join(inner_split)}"
@@ -244,9 +253,7 @@ def passes(workload: Workload, ops: Sequence[Op], dim: str) -> list[list[Op]] | 
             result.append([])
             reducing = set()
         result[-1].append(op)
-        if dim in workload.reduced(op):
-            reducing |= set(op.outputs)
-        elif dim not in op.dims and reducing:
+        if dim in workload.reduced(op) or (dim not in op.dims and reducing):
             reducing |= set(op.outputs)
     for index, part in enumerate(result):
         made = {name for op in part for name in op.outputs if dim in workload.tensors[name].dims}
