@@ -31,7 +31,7 @@ from halley.ir.mapping import (
     walk,
 )
 from halley.ir.text import to_text
-from halley.ir.workload import Workload
+from halley.ir.workload import OpKind, Workload
 from halley.rewrite.legality import faults
 from halley.rewrite.transforms import insert_collectives
 
@@ -88,7 +88,12 @@ class Sketch:
         return node
 
     def groups(self, names: list[str]) -> tuple[tuple[str, ...], ...]:
-        in_place = ("S", "E") if {"S", "E"} <= set(names) and self.draw.random() < 0.4 else ()
+        """Some tensors overwritten by a map of them, the others apart."""
+        tensors, pairs = self.item.tensors, []
+        for op in self.item.ops:
+            same = [name for name in op.inputs if tensors[name].dims == tensors[op.outputs[0]].dims]
+            pairs += [(name, op.outputs[0]) for name in same if op.kind is OpKind.MAP and {name, op.outputs[0]} <= set(names)]
+        in_place = self.draw.choice(pairs) if pairs and self.draw.random() < 0.5 else ()
         return tuple(([in_place] if in_place else []) + [(name,) for name in names if name not in in_place])
 
     def collective(self) -> Collective:

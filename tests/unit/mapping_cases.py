@@ -38,6 +38,17 @@ LEGAL: dict[str, tuple[Workload, str]] = {
     "all on one member": (GEMM, nest(ABC, f"spread m by 9 {X}", "hold obuf: A B C", "compute C")),
     "split k": (GEMM, nest(ABC, f"spread k by 4 {X}", "hold obuf: C", seq("compute C", f"all-reduce C {RING}"))),
     "softmax in place": (SOFTMAX, nest(ABP, "for m by 3", "hold obuf: S|E|P mx z", seq(*each("S mx E z P")))),
+    "overwritten where it was filled": (
+        SOFTMAX,
+        nest(
+            ABP,
+            "hold glb: E z",
+            seq(
+                nest("hold obuf: S mx", seq(*each("S mx E z"))),
+                nest(f"spread n by 3 {X}", "for m by 2", "hold obuf: z E|P", "compute P"),
+            ),
+        ),
+    ),
     "distributed softmax": (
         SOFTMAX,
         nest(

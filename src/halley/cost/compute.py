@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from halley.cost.counting import Axes, Counter, Loop, OpenHold, Scope
 from halley.cost.events import Access, Event, Passage, Work
@@ -57,7 +57,10 @@ def _contract(counter: Counter, scope: Scope, op: Op, engine: MatrixEngine) -> I
     every = frozenset(counter.axis_depth)
 
     def folded(dims: tuple[str, ...], width: int) -> Leaf:
-        return {dim: (lambda axes, dim=dim: counter.folds(dim, loops, axes, width)) for dim in dims}
+        def along(dim: str) -> Callable[[Axes], Number]:
+            return lambda axes: counter.folds(dim, loops, axes, width)
+
+        return {dim: along(dim) for dim in dims}
 
     rows, columns = engine.rows, engine.cols
     match engine.dataflow:

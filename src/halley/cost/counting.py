@@ -1,8 +1,8 @@
 """Counting at a point of the tree: products over dims of sums over tiles.
 
 `Scope` is what a node can see on its way from the root: the loops that narrow its ranges and the Holds around it. `Counter`
-turns a scope into numbers. With tiles that are arrays, the results are arrays: put the choices for each dim on an array axis of its
-own, and only the last products have the full shape.
+turns a scope into numbers. With tiles that are arrays, the results are arrays: put the choices for each dim on an array axis of
+its own, and only the last products have the full shape.
 
 A *relaxed* array axis stands for all its choices at once: each sum is replaced by the least one along it (the largest where it is
 subtracted). Every cost is monotone in these sums, so the result bounds all choices from below, by the same formulas.
@@ -30,7 +30,8 @@ Formula = Callable[[Number, list[Split]], Number]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loop:
-    """One loop around a node, ``path`` in the tree. ``axis`` is None for a temporal loop. ``first_only`` takes its first tile alone."""
+    """One loop around a node, ``path`` in the tree. ``axis`` is None for a temporal loop. ``first_only`` takes its first tile
+    alone."""
 
     dim: str
     tile: Number
@@ -169,7 +170,8 @@ class Counter:
         """Points of boxes over ``dims``, summed over all visits that the loops make.
 
         Along an axis in ``each`` every member counts; along another, members that differ in a dim of the box count, and members
-        that want the same box count once. Along an axis in ``critical`` only member 0 counts. ``leaf`` replaces the factor of a dim, ``skip`` leaves it out.
+        that want the same box count once. Along an axis in ``critical`` only member 0 counts. ``leaf`` replaces the factor of
+        a dim, ``skip`` leaves it out.
         """
         key = ("boxes", dims, id(loops), each, critical, skip, upper) if leaf is None and not scope.shares else None
         if key is not None and key in self._shortcuts:
@@ -228,7 +230,7 @@ class Counter:
         return found[0]
 
     def _keep(self, dim: str, name: str, splits: list[Split], formula: Formula, upper: bool = False) -> Number:
-        key = (dim, name, upper, tuple([(id(split.tile), split.summed, split.index) for split in splits]))
+        key = (dim, name, upper, tuple([(id(split.tile), split.summed, split.place) for split in splits]))
         if key not in self._sums:
             self._sums[key] = (self._relax(formula(self.workload.dims[dim], splits), upper), splits)
         return self._sums[key][0]

@@ -16,7 +16,7 @@ from halley.cost.exchange import SINGLE, Shared, exchange
 from halley.cost.footprint import footprint
 from halley.cost.movement import SHARDING, Body, Transfer, drain, fill, refill
 from halley.formulas.energy import action_energy, static_energy
-from halley.formulas.numbers import Number, maximum
+from halley.formulas.numbers import Number, ceil_div, maximum
 from halley.formulas.timing import busy_time, longest, phase_time, pipeline_time, total
 from halley.ir.hardware import Chip
 from halley.ir.mapping import (
@@ -62,8 +62,8 @@ def evaluate(
 
     Tiles may be arrays that broadcast together: the result then has an entry per mapping. Array axes in ``relaxed``
     contribute the least of each sum along them: time, energy and footprint then bound all choices on these axes from below.
-    With ``only``, the path of a node, the result is that node's share of the whole: its time as a phase, its own events and their energy
-    (the footprint stays the whole tree's). The search asks for stages so.
+    With ``only``, the path of a node, the result is that node's share of the whole: its time as a phase, its own events and
+    their energy (the footprint stays the whole tree's). The search asks for stages so.
     """
     fold = _Fold(Counter(workload, chip, relaxed), tree, only)
     root = fold.visit(tree, Scope())
@@ -83,10 +83,11 @@ def evaluate(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Split:
-    """A tensor was computed inside a split of one of its dims: the loops down to it."""
+    """A tensor was computed inside a split of one of its dims, or a collective shared it out evenly: the loops down to that."""
 
     dim: str
     loops: tuple[Loop, ...]
+    even: bool = False
 
 
 class _Fold:
@@ -184,9 +185,8 @@ class _Fold:
                 return self.chip.levels.index(self.chip.level(resource[1]))
 
     def _hold(self, node: Hold, scope: Scope) -> _Cost:
-        opened = {
-            name: OpenHold(node, node.memory, self.chip.depth(node.memory), scope.loops, scope.holds.get(name)) for name in node.names
-        }
+        depth = self.chip.depth(node.memory)
+        opened = {name: OpenHold(node, node.memory, depth, scope.loops, scope.holds.get(name)) for name in node.names}
         fills: list[Transfer] = []
         drains: list[Transfer] = []
         for name, hold in opened.items():
@@ -236,11 +236,19 @@ class _Fold:
             loop = next((x for x in scope.loops if x.axis == axis and x.dim in dims), None)
             self.shared[name, axis] = Split(loop.dim, scope.loops[: scope.loops.index(loop) + 1]) if loop else None
 
+    def _dealt(self, dim: str, axis: AxisName, scope: Scope) -> Split:
+        """What a collective shares out evenly at a place."""
+        whole = self.counter.reach(dim, tuple(map(counter_first, scope.loops)), self.counter.axis_depth[axis])
+        share = Loop(dim, ceil_div(whole, self.counter.axis_size(axis, scope)), axis)
+        return Split(dim, (*scope.loops, share), even=True)
+
     def _shared(self, tensor: str, axis: AxisName, scope: Scope) -> Shared | None:
         """How members share out a tensor at a place outside the split that did it."""
         found = self.shared.get((tensor, axis))
         if not isinstance(found, Split):
             return found
+        if found.even and all(loop in scope.loops for loop in found.loops[:-1] if loop.dim == found.dim):
+            return (found.dim, None)
         loops = tuple(counter_first(loop) if loop in scope.loops else loop for loop in found.loops)
         return (found.dim, self.counter.reach(found.dim, loops, self.counter.axis_depth[axis]))
 
@@ -256,7 +264,7 @@ class _Fold:
             if node.kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.BROADCAST):
                 self.shared[tensor, axis] = None
             elif node.kind in SHARDING:
-                self.shared[tensor, axis] = (node.dim, None)
+                self.shared[tensor, axis] = self._dealt(node.dim, axis, scope)
             elif node.kind is not CollectiveKind.SHIFT:
                 self.shared[tensor, axis] = SINGLE
         rescaling = total(event.time for event in events if isinstance(event, Work))

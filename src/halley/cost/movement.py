@@ -265,8 +265,8 @@ class _Ends:
         path = self.scope.path
         c, p = self.child, self.parent
         result: list[Event] = [
-            Access(path, p.memory, self.tensor, cause, is_fill, count(parent_each, p.depth, False), count(parent_each, p.depth, True)),
-            Access(path, c.memory, self.tensor, cause, not is_fill, count(child_each, c.depth, False), count(child_each, c.depth, True)),
+            Access(path, end.memory, self.tensor, cause, is_read, count(each, end.depth, False), count(each, end.depth, True))
+            for end, is_read, each in ((p, is_fill, parent_each), (c, not is_fill, child_each))
         ]
         for depth in range(p.depth + 1, c.depth + 1):
             level = counter.chip.levels[depth]

@@ -266,7 +266,7 @@ def _blocks(node: Collective, payloads: Sequence[Payload]) -> list[Array]:
 
 
 def _check_blocks(store: Store, node: Collective, holds: Mapping[str, OpenHold], line: Line, payloads: Sequence[Payload]) -> None:
-    """Before a kind that moves what members hold, that must be tiles of one dim in their order, all of it, or all on the first."""
+    """Before a kind that moves what members hold, that must be tiles of one dim in order, all of it, or all on the first."""
     for name in node.tensors:
         found = holds[name].placements[name].get((node.level, node.axis), Replicate())
         held = [(payload.count[name] > 0).reshape([stop - start for start, stop in line.box]) for payload in payloads]

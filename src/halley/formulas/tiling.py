@@ -13,11 +13,11 @@ from halley.formulas.numbers import Number, anywhere, ceil_div, floor_div, maxim
 
 
 class Split(NamedTuple):
-    """One split: ``tile`` size [points] and whether all its tiles are summed or only one is taken, that with this ``index``."""
+    """One split: ``tile`` size [points] and whether all its tiles are summed or only one is taken, the one at ``place``."""
 
     tile: Number
     summed: bool
-    index: int = 0
+    place: int = 0
 
 
 def over_tiles(extent: Number, splits: Sequence[Split], leaf: Callable[[Number], Number]) -> Number:

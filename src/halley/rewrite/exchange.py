@@ -9,7 +9,6 @@ from halley.ir.mapping import Collective, CollectiveKind
 from halley.ir.network import algorithms
 from halley.ir.placement import Partial, Placement, Replicate, Shard, Single
 from halley.ir.text import to_text
-from halley.ir.workload import Op
 from halley.rewrite.layout import AxisKey, beyond, restrict
 from halley.rewrite.residence import Held, Residence, combined, reduced_dims, repeating, unfit
 from halley.rewrite.scopes import Path, Scope
@@ -109,7 +108,7 @@ def _combinable(state: State, where: str, node: Collective, name: str, home: Res
         remedy = "move it out of the loop, or move the writer in"
         state.fault(where, f"{name} written again before each time", f"a loop over {', '.join(dims)} around it alone", remedy)
     op = state.producers.get(name)
-    _uninterrupted(state, where, node, home, op, scope)
+    _uninterrupted(state, where, node, name, home, scope)
     lacking = [other for other in op.outputs if other not in node.tensors] if op else []
     if op and lacking and node.kind in _REDUCING:
         got = f"{name} without {lacking[0]}"
@@ -119,19 +118,17 @@ def _combinable(state: State, where: str, node: Collective, name: str, home: Res
     return len(state.findings) == before
 
 
-def _uninterrupted(state: State, where: str, node: Collective, home: Residence, op: Op | None, scope: Scope) -> None:
+def _uninterrupted(state: State, where: str, node: Collective, name: str, home: Residence, scope: Scope) -> None:
     """The accumulation in the Hold is over, and a shift's copies have nowhere to go wrong."""
+    op = state.producers.get(name)
     reduced = reduced_dims(state.workload, op) if op else ()
     inside = [loop.dim for loop in scope.loops[len(home.scope.loops) :] if loop.dim in reduced]
     if inside and node.kind in _REDUCING:
-        expected = f"no loop over {inside[0]} between it and the hold of {' '.join(node.tensors)}"
+        expected = f"no loop over {inside[0]} between it and the hold of {name}"
         state.fault(where, expected, "one", "move it out of that loop, or the hold into it")
-    for name in node.tensors:
-        around = [other for other in state.open[name] if other.depth == home.depth]
-        if node.kind is CollectiveKind.SHIFT and op and len(around) > 1:
-            state.fault(
-                where, f"one hold of {name} in {node.level}, for copies do not drain", "two", "hold it once at that level"
-            )
+    around = [other for other in state.open[name] if other.depth == home.depth]
+    if node.kind is CollectiveKind.SHIFT and op and len(around) > 1:
+        state.fault(where, f"one hold of {name} in {node.level}, for copies do not drain", "two", "hold it once at that level")
 
 
 def _in_order(state: State, held: Held, home: Residence, scope: Scope, key: AxisKey) -> bool:

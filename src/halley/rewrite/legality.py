@@ -9,7 +9,7 @@ The rules are the interpreter's; it finds them broken by looking at elements, th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from halley.errors import Fault, IllegalMapping
@@ -19,7 +19,7 @@ from halley.ir.placement import Replicate
 from halley.ir.workload import Op, Workload
 from halley.rewrite.computing import compute
 from halley.rewrite.exchange import collective
-from halley.rewrite.layout import AxisKey, Chain, Interval, restrict
+from halley.rewrite.layout import Chain, restrict
 from halley.rewrite.names import name_faults
 from halley.rewrite.residence import Finding, Held, Residence, network_adds, reduced_dims, repeating
 from halley.rewrite.scopes import Path, scopes
@@ -110,52 +110,52 @@ def _touches(state: State, home: Residence, name: str) -> Iterator[Path]:
             yield (*home.path, *inner)
 
 
-def _kept(state: State, where: str, parent: Residence, home: Residence, name: str) -> Reader:
-    """The Hold as a reader: the region, narrowed by the splits over its axes that lie right on the way to every touch."""
-    leaves = [state.scopes[path] for path in _touches(state, home, name)]
-    first = leaves[0]
-
-    def alike(dim: str, length: int) -> bool:
-        return all(leaf.ways.get(dim, ())[:length] == first.ways.get(dim, ())[:length] for leaf in leaves)
-
-    chains: dict[str, Chain] = {}
-    narrowed: set[AxisKey | None] = set()
+def _kept(state: State, home: Residence, name: str) -> dict[str, Chain]:
+    """How a filled Hold cuts the tensor: its region, narrowed by the splits over its axes right on the way to every touch."""
+    ways = [state.scopes[path].ways for path in _touches(state, home, name)]
+    chains = {}
     for dim in state.workload.tensors[name].dims:
-        way, length = first.ways.get(dim, ()), len(home.scope.ways.get(dim, ()))
-        start = length
-        while length < len(way) and way[length].axis in home.axes and alike(dim, length + 1):
-            length += 1
-        narrowed.update(cut.axis for cut in way[start:length])
-        chains[dim] = restrict((*home.scope.chain(dim), *way[start:length]), parent.axes)
-    active: dict[AxisKey, Interval] = {}
-    idles: dict[AxisKey, Chain] = {}
-    for key in parent.axes:
-        split = first.split.get(key)
-        foreign = split is not None and split.dim not in chains and alike(split.dim, len(first.ways[split.dim]))
-        if key in home.scope.split or key in narrowed or foreign:
-            active[key], idles[key] = first.active(key), first.until(key)
-        else:
-            active[key] = (
-                first.share(key) if all(leaf.share(key) == first.share(key) for leaf in leaves) else home.scope.share(key)
-            )
+        way, start = ways[0].get(dim, ()), len(home.scope.ways.get(dim, ()))
+        stop = start
+        while stop < len(way) and way[stop].axis in home.axes and _agree(ways, dim, stop + 1):
+            stop += 1
+        chains[dim] = (*home.scope.chain(dim), *way[start:stop])
+    return chains
+
+
+def _agree(ways: list[Mapping[str, Chain]], dim: str, length: int) -> bool:
+    return len({way.get(dim, ())[:length] for way in ways}) == 1
+
+
+def _filler(state: State, where: str, parent: Residence, home: Residence, name: str, kept: dict[str, Chain]) -> Reader:
+    """The Hold as a reader of what the next one out has."""
+    leaves = [state.scopes[path] for path in _touches(state, home, name)]
+    first, shares = leaves[0], {}
+    narrowing = {cut.axis for chain in kept.values() for cut in chain} | home.scope.split.keys()
+    for key, split in first.split.items():
+        if split.dim not in kept and _agree([leaf.ways for leaf in leaves], split.dim, len(first.ways[split.dim])):
+            narrowing.add(key)  # members that are idle there keep nothing
+    for key in parent.axes - narrowing:
+        shares[key] = first.share(key) if len({leaf.share(key) for leaf in leaves}) == 1 else home.scope.share(key)
+    active = {key: first.active(key) if key in narrowing else shares[key] for key in parent.axes}
+    idles = {key: first.until(key) for key in parent.axes & narrowing}
+    chains = {dim: restrict(chain, parent.axes) for dim, chain in kept.items()}
     return Reader(where, parent, name, home.path, first, chains, active, idles)
 
 
 def _fill(state: State, home: Residence, name: str) -> None:
     """The Hold takes what its body reads from the next one out."""
     parent, where = state.innermost(name), f"hold {home.node.memory}: {name}"
-    start = Held(home.path, repeating(home.scope), filled=True)
-    if parent is None:
-        if name in state.producers:
-            remedy = f"hold {name} outside both its writer and its readers"
-            state.fault(where, f"a hold of {name} further out that has it", "none", remedy)
-        home.put(name, start)
-        return
-    held = state.present(where, parent, name)
-    if held is not None:
-        state.covered(_kept(state, where, parent, home, name), held)
-        moved = held.seen_from(parent.axes, home.path, home.scope)
-        start = replace(moved, filled=True)
+    kept = _kept(state, home, name)
+    filled = {dim: restrict(chain, home.axes) for dim, chain in kept.items()}
+    start = Held(home.path, repeating(home.scope), filled=filled)
+    if parent is None and name in state.producers:
+        remedy = f"hold {name} outside both its writer and its readers"
+        state.fault(where, f"a hold of {name} further out that has it", "none", remedy)
+    held = state.present(where, parent, name) if parent else None
+    if parent and held:
+        state.covered(_filler(state, where, parent, home, name, kept), held)
+        start = replace(held.seen_from(parent.axes, home.path, home.scope), filled=filled)
     home.put(name, start)
 
 

@@ -43,8 +43,9 @@ class Held:
 
     ``setter`` is the node that last changed it, in the repeating ``loops``. ``chains``: how each dim is cut. ``partial``: the
     monoid per axis whose members have parts. ``active``: the members that surely have it, on axes where not all do, and in
-    ``idled`` the cuts that left the others idle. ``single``: axes where a collective left it on the first. ``filled``: each
-    member has just what it reads. ``relative``: the running maximum that it is relative to, and which version of it.
+    ``idled`` the cuts that left the others idle. ``single``: axes where a collective left it on the first. ``filled``: what a
+    fill brought is cut like this, and is what its readers select. ``relative``: the running maximum that it is relative to,
+    and which version of it.
     """
 
     setter: Path
@@ -54,7 +55,7 @@ class Held:
     active: Mapping[AxisKey, Interval] = field(default_factory=dict)
     idled: Mapping[AxisKey, Chain] = field(default_factory=dict)
     single: frozenset[AxisKey] = frozenset()
-    filled: bool = False
+    filled: Mapping[str, Chain] | None = None
     relative: tuple[str, int] | None = None
 
     def placement(self, key: AxisKey) -> Placement:
@@ -168,7 +169,7 @@ def combined(node: Collective, held: Held, scope: Scope, path: Path) -> Held:
             return replace(after, chains=gathered, active=one, single=held.single | {key})
         case CollectiveKind.REDUCE_SCATTER | CollectiveKind.SCATTER | CollectiveKind.ALL_TO_ALL:
             chains = {**gathered, node.dim: even_chain(scope, key, node.dim)}
-            return replace(after, chains=chains, active=everywhere, single=held.single - {key}, filled=False)
+            return replace(after, chains=chains, active=everywhere, single=held.single - {key}, filled=None)
         case _:  # a shift adds the neighbour's block to a member's own
             return replace(after, idled=held.idled)
 

@@ -86,10 +86,9 @@ class State:
 
     def overwrites(self, home: Residence, new: Held, old: Held) -> bool:
         """Whether the new tensor, on the members that have it, is wherever the old one was."""
-        sizes = self.sizes(home.axes)
+        sizes, before = self.sizes(home.axes), old.filled if old.filled is not None else old.chains
         return all(
-            covers(chain, old.chains.get(dim, ()), new.active, self.workload.dims[dim], sizes)
-            for dim, chain in new.chains.items()
+            covers(chain, before.get(dim, ()), new.active, self.workload.dims[dim], sizes) for dim, chain in new.chains.items()
         )
 
     # ---- what a reader needs -----------------------------------------------------------------------
@@ -122,7 +121,7 @@ class State:
             if not alike and (low < first or high > stop):
                 self.wrong_placement(reader, held, key, self.needed(reader, key))
                 return False
-        if held.filled:
+        if held.filled is not None:
             return True
         for dim, chain in held.chains.items():
             if not covers(chain, reader.chains[dim], reader.active, self.workload.dims[dim], sizes):

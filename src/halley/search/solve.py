@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
@@ -218,7 +219,7 @@ class GroupSearch:
                 bounds = self._bound(frame, index, skeleton, {**shared, **_grid(head, 0, len(head))}, len(head))
             else:
                 bounds = floors[position][None, :]
-            combos = np.array(list(product(*(slot.sizes for slot in head))), dtype=np.float64).reshape(len(bounds), len(head))
+            combos = _combinations(tuple(slot.sizes for slot in head))
             alive = ~self._hopeless(front, bounds, others)
             self._descend(frame, index, skeleton, shared, bounds[alive], combos[alive], head, tail, front, others, quick)
             if quick and front.payloads:
@@ -336,6 +337,15 @@ def _grid(slots: Sequence[Slot], first_axis: int, axes: int) -> dict[str, Number
         shape[first_axis + offset] = len(slot.sizes)
         tiles[slot.name] = np.array(slot.sizes, dtype=np.float64).reshape(shape)
     return tiles
+
+
+@lru_cache(maxsize=64)
+def _combinations(sizes: tuple[tuple[int, ...], ...]) -> Values:
+    """Every combination of sizes, one row each, the last varying fastest."""
+    if not sizes:
+        return np.empty((1, 0))
+    grids = np.meshgrid(*(np.array(row, dtype=np.float64) for row in sizes), indexing="ij")
+    return np.stack([grid.ravel() for grid in grids], axis=1)
 
 
 def _halves(slots: Sequence[Slot]) -> tuple[Sequence[Slot], Sequence[Slot]]:
