@@ -252,8 +252,9 @@ def tiles(start: int, stop: int, splits: Sequence[Split]) -> list[tuple[int, int
     """The innermost tiles that the splits select, as ranges: by walking, as a loop nest does."""
     if not splits:
         return [(start, stop)]
-    (tile, summed), inner = splits[0], splits[1:]
-    starts = range(start, stop, tile) if summed else [start]
+    (tile, summed, place), inner = splits[0], splits[1:]
+    starts = range(start, stop, tile) if summed else [start + place * tile]
+    starts = [first for first in starts if first < stop]
     return [found for first in starts for found in tiles(first, min(first + tile, stop), inner)]
 
 
@@ -270,6 +271,17 @@ def test_sums_over_tiles_by_walking(seed: int) -> None:
     assert tiling.reach(extent, splits) == max(stop for _, stop in tiles(0, extent, splits))
     assert tiling.over_tiles(extent, splits, leaf_of) == sum(size**2 for size in walked)
     assert sorted(size for size, count in tiling.sizes(extent, splits) for _ in range(count)) == sorted(walked)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_sums_of_later_members_by_walking(seed: int) -> None:
+    draw = random.Random(seed)
+    extent, width = draw.randint(1, 40), draw.randint(1, 6)
+    splits = [Split(draw.randint(1, 14), draw.random() < 0.5, draw.randint(0, 3)) for _ in range(draw.randint(1, 3))]
+    walked = [stop - start for start, stop in tiles(0, extent, splits)]
+    assert tiling.visits(extent, splits) == len(walked)
+    assert tiling.covered(extent, splits) == sum(walked)
+    assert tiling.folds(extent, splits, width) == sum(math.ceil(Fraction(size, width)) for size in walked)
 
 
 def test_pipeline_by_walking() -> None:

@@ -102,7 +102,7 @@ class _Fold:
         self.nodes: dict[Path, NodeCost] = {}
         self.paths = {node.op: path for path, node in walk(tree) if isinstance(node, Compute)}
         self.shared: dict[tuple[str, AxisName], Split | Shared | None] = {}
-        self.computed: set[str] = set()
+        self.joined: dict[str, frozenset[AxisName]] = {}  # axes over which what was computed has been combined or moved
         self.stale: set[str] = set()  # accumulators whose running maximum has moved since they were last touched
 
     def visit(self, node: Node, scope: Scope) -> _Cost:
@@ -224,7 +224,7 @@ class _Fold:
         events = compute(self.counter, scope, op, common)
         for name in op.outputs:
             self.stale.discard(name)
-            self.computed.add(name)
+            self.joined[name] = frozenset()
             self._place(name, scope)
         time = total(event.time for event in events if isinstance(event, Work))
         return _Cost(time, self._record(events))
@@ -257,9 +257,11 @@ class _Fold:
         if self.counter.axis_size(axis, scope) == 1:
             return _Cost()
         name = node.tensors[0]
-        events = exchange(self.counter, scope, node, name in self.stale, self._shared(name, axis, scope))
+        joined = self.joined.get(name, frozenset())
+        events = exchange(self.counter, scope, node, name in self.stale, self._shared(name, axis, scope), joined)
+        self.joined.update(dict.fromkeys(node.tensors, joined | {axis}))
         self.stale.difference_update(node.tensors)
-        self.stale.update(n for op in self.workload.ops if op.scaled_by in node.tensors for n in op.outputs if n in self.computed)
+        self.stale.update(n for op in self.workload.ops if op.scaled_by in node.tensors for n in op.outputs if n in self.joined)
         for tensor in node.tensors:
             if node.kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.BROADCAST):
                 self.shared[tensor, axis] = None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import product
 
 from halley.cost.compute import rescale
-from halley.cost.counting import AxisName, Counter, Loop, OpenHold, Scope
+from halley.cost.counting import Axes, AxisName, Counter, Loop, OpenHold, Scope
 from halley.cost.events import Access, Crossing, Event, Work
 from halley.formulas.collectives import collective_time
 from halley.formulas.numbers import Number, ceil_div, maximum, minimum
@@ -26,9 +26,12 @@ WHOLE = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE, CollectiveKind.BROADC
 """Kinds whose payload is one flat vector per member, cut into chunks."""
 
 
-def exchange(counter: Counter, scope: Scope, node: Collective, stale: bool, shared: Shared | None) -> tuple[Event, ...]:
+def exchange(
+    counter: Counter, scope: Scope, node: Collective, stale: bool, shared: Shared | None, joined: Axes
+) -> tuple[Event, ...]:
     """All events of a Collective over every visit. ``stale``: a scaled tensor's maximum has changed since it was last
-    touched. ``shared``: how the members share out the tensors before it, (dim, tile), None where each has all."""
+    touched. ``shared``: how the members share out the tensors before it, (dim, tile), None where each has all. ``joined``: axes over which a
+    collective has combined them already."""
     axis = counter.chip.axis(node.level, node.axis)
     name = (node.level, node.axis)
     size = counter.axis_size(name, scope)
@@ -36,11 +39,10 @@ def exchange(counter: Counter, scope: Scope, node: Collective, stale: bool, shar
     for tensor in node.tensors:
         producer = counter.workload.producer(tensor)
         if stale and producer is not None and producer.scaled_by:
-            one = counter.boxes((), scope, scope.loops, frozenset(), skip=tuple(counter.workload.dims))
-            members = _members(counter, scope, name)
             held = hold_at(scope, tensor, counter.axis_depth[name])
+            members = _members(counter, scope, counter.workload.reduced(producer), joined, held.depth)
             there = replace(scope, holds={**scope.holds, tensor: held})
-            events += rescale(counter, there, producer, tensor, producer.scaled_by, (members, one), held.depth)
+            events += rescale(counter, there, producer, tensor, producer.scaled_by, (members, 1), held.depth)
     # part of a ring lacks the link that closes it
     topology = Topology.LINE if axis.topology is Topology.RING and size < axis.size else axis.topology
     shape = profile(node.kind, node.algorithm, topology, size)
@@ -59,13 +61,16 @@ def hold_at(scope: Scope, tensor: str, depth: int) -> OpenHold:
     return hold
 
 
-def _members(counter: Counter, scope: Scope, name: AxisName) -> Number:
-    """Active members along the collective's own axis, where it splits a dim (others are counted by `boxes`)."""
-    own = [loop for loop in scope.loops if loop.axis == name]
-    if not own:
-        return 1
-    first = tuple(loop for loop in scope.loops if loop.dim == own[0].dim and loop.axis is not None)
-    return counter.visits(own[0].dim, first, frozenset({name}))
+def _members(counter: Counter, scope: Scope, reduced: tuple[str, ...], joined: Axes, depth: int) -> Number:
+    """Members that hold a part of an accumulator, along all axes that split a reduced dim: those at work there; all, once
+    a collective has joined the axis' parts."""
+    result: Number = 1
+    for dim in reduced:
+        splits = tuple(loop for loop in scope.loops if loop.dim == dim and loop.axis and loop.axis not in joined)
+        result = result * counter.visits(dim, splits, counter.upto(depth))
+    for axis in {loop.axis for loop in scope.loops if loop.dim in reduced and loop.axis in joined and loop.axis}:
+        result = result * counter.axis_size(axis, scope)
+    return result
 
 
 class _Moved:

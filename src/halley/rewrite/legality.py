@@ -9,17 +9,17 @@ The rules are the interpreter's; it finds them broken by looking at elements, th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from halley.errors import Fault, IllegalMapping
 from halley.ir.hardware import Chip
-from halley.ir.mapping import Collective, Compute, Hold, Node, children, walk
+from halley.ir.mapping import Collective, Compute, Hold, Node, children
 from halley.ir.placement import Replicate
 from halley.ir.workload import Op, Workload
 from halley.rewrite.computing import compute
 from halley.rewrite.exchange import collective
-from halley.rewrite.layout import Chain, restrict
+from halley.rewrite.keeping import kept, touches
+from halley.rewrite.layout import restrict
 from halley.rewrite.names import name_faults
 from halley.rewrite.residence import Finding, Held, Residence, network_adds, reduced_dims, repeating
 from halley.rewrite.scopes import Path, scopes
@@ -78,7 +78,7 @@ def _hold(state: State, node: Hold, path: Path) -> None:
         _position(state, home, name)
         if name in made:
             _fill_again(state, home, name, made[name])
-        elif any(True for _ in _touches(state, home, name)):
+        elif any(True for _ in touches(state.workload, home, name)):
             _fill(state, home, name)
     outer = dict(state.open)
     state.open = {**outer, **{name: (*outer.get(name, ()), home) for name in node.names}}
@@ -99,62 +99,19 @@ def _position(state: State, home: Residence, name: str) -> None:
         state.fault(where, expected, f"none around {home.node.memory}", f"hold {name} further out first")
 
 
-def _touches(state: State, home: Residence, name: str) -> Iterator[Path]:
-    """The nodes inside that read the tensor."""
-    for inner, node in walk(home.node):
-        if isinstance(node, Compute):
-            op = state.workload.op(node.op)
-            if name in (*op.inputs, op.scaled_by):
-                yield (*home.path, *inner)
-        elif isinstance(node, Collective) and name in node.tensors:
-            yield (*home.path, *inner)
-
-
-def _kept(state: State, home: Residence, name: str) -> dict[str, Chain]:
-    """How a filled Hold cuts the tensor: its region, narrowed by the splits over its axes right on the way to every touch."""
-    ways = [state.scopes[path].ways for path in _touches(state, home, name)]
-    chains = {}
-    for dim in state.workload.tensors[name].dims:
-        way, start = ways[0].get(dim, ()), len(home.scope.ways.get(dim, ()))
-        stop = start
-        while stop < len(way) and way[stop].axis in home.axes and _agree(ways, dim, stop + 1):
-            stop += 1
-        chains[dim] = (*home.scope.chain(dim), *way[start:stop])
-    return chains
-
-
-def _agree(ways: list[Mapping[str, Chain]], dim: str, length: int) -> bool:
-    return len({way.get(dim, ())[:length] for way in ways}) == 1
-
-
-def _filler(state: State, where: str, parent: Residence, home: Residence, name: str, kept: dict[str, Chain]) -> Reader:
-    """The Hold as a reader of what the next one out has."""
-    leaves = [state.scopes[path] for path in _touches(state, home, name)]
-    first, shares = leaves[0], {}
-    narrowing = {cut.axis for chain in kept.values() for cut in chain} | home.scope.split.keys()
-    for key, split in first.split.items():
-        if split.dim not in kept and _agree([leaf.ways for leaf in leaves], split.dim, len(first.ways[split.dim])):
-            narrowing.add(key)  # members that are idle there keep nothing
-    for key in parent.axes - narrowing:
-        shares[key] = first.share(key) if len({leaf.share(key) for leaf in leaves}) == 1 else home.scope.share(key)
-    active = {key: first.active(key) if key in narrowing else shares[key] for key in parent.axes}
-    idles = {key: first.until(key) for key in parent.axes & narrowing}
-    chains = {dim: restrict(chain, parent.axes) for dim, chain in kept.items()}
-    return Reader(where, parent, name, home.path, first, chains, active, idles)
-
-
 def _fill(state: State, home: Residence, name: str) -> None:
     """The Hold takes what its body reads from the next one out."""
     parent, where = state.innermost(name), f"hold {home.node.memory}: {name}"
-    kept = _kept(state, home, name)
-    filled = {dim: restrict(chain, home.axes) for dim, chain in kept.items()}
+    keeps = kept(state.workload, home, name, state.scopes)
+    filled = {dim: restrict(chain, home.axes) for dim, chain in keeps.chains.items()}
     start = Held(home.path, repeating(home.scope), filled=filled)
     if parent is None and name in state.producers:
         remedy = f"hold {name} outside both its writer and its readers"
         state.fault(where, f"a hold of {name} further out that has it", "none", remedy)
     held = state.present(where, parent, name) if parent else None
     if parent and held:
-        state.covered(_filler(state, where, parent, home, name, kept), held)
+        chains = {dim: restrict(chain, parent.axes) for dim, chain in keeps.chains.items()}
+        state.covered(Reader(where, parent, name, home.path, keeps.scope, chains, keeps.active, keeps.idles), held)
         start = replace(held.seen_from(parent.axes, home.path, home.scope), filled=filled)
     home.put(name, start)
 

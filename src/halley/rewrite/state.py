@@ -13,6 +13,7 @@ from halley.ir.network import algorithms
 from halley.ir.placement import Placement, Replicate, Shard, transition
 from halley.ir.text import to_text
 from halley.ir.workload import Op, Workload
+from halley.rewrite.keeping import kept
 from halley.rewrite.layout import AxisKey, Chain, Interval, beyond, covers, restrict
 from halley.rewrite.residence import Finding, Held, Missing, Residence, even_chain
 from halley.rewrite.scopes import Path, Scope
@@ -78,17 +79,18 @@ class State:
         """The tensor is there now; what it was made from should have been nowhere else."""
         mates = home.mates(name)
         for other in mates:
-            if self.overwrites(home, held, home.held[other]):
+            if self.overwrites(home, name, held, home.held[other]):
                 home.mixed.pop(name, None)
             else:
                 home.mixed[name] = other
         home.put(name, held)
 
-    def overwrites(self, home: Residence, new: Held, old: Held) -> bool:
-        """Whether the new tensor, on the members that have it, is wherever the old one was."""
+    def overwrites(self, home: Residence, name: str, new: Held, old: Held) -> bool:
+        """Whether the new tensor, on the members that have some of it, is wherever the old one was."""
         sizes, before = self.sizes(home.axes), old.filled if old.filled is not None else old.chains
+        active = {**kept(self.workload, home, name, self.scopes).active, **new.active}
         return all(
-            covers(chain, before.get(dim, ()), new.active, self.workload.dims[dim], sizes) for dim, chain in new.chains.items()
+            covers(chain, before.get(dim, ()), active, self.workload.dims[dim], sizes) for dim, chain in new.chains.items()
         )
 
     # ---- what a reader needs -----------------------------------------------------------------------
@@ -114,7 +116,7 @@ class State:
     def covered(self, reader: Reader, held: Held) -> bool:
         """Whether each member has what it reads; a fault if not."""
         home, sizes = reader.home, self.sizes(reader.home.axes)
-        for key in sorted(home.axes):
+        for key in sorted(home.axes & reader.active.keys()):
             (low, high), (first, stop) = reader.active[key], held.active.get(key, (0, sizes[key]))
             # behind the same cuts, whoever reads has work where the writer had
             alike = key in held.idled and held.idled[key] == reader.idles.get(key)

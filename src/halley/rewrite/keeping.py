@@ -1,0 +1,59 @@
+"""What each instance of a Hold keeps: the region, narrowed by the splits that lie right on the way to every touch inside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from halley.ir.mapping import Collective, Compute, walk
+from halley.ir.workload import Workload
+from halley.rewrite.layout import AxisKey, Chain, Interval
+from halley.rewrite.residence import Residence
+from halley.rewrite.scopes import Path, Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """``chains``: how the tensor's dims are cut. ``active``: by axis, the members that keep something; where a split leaves
+    others idle, ``idles`` has the cuts up to it. ``scope``: that of the first touch."""
+
+    chains: Mapping[str, Chain]
+    active: Mapping[AxisKey, Interval]
+    idles: Mapping[AxisKey, Chain]
+    scope: Scope
+
+
+def touches(workload: Workload, home: Residence, name: str) -> Iterator[Path]:
+    """The computes and collectives inside a Hold that touch a tensor."""
+    for inner, node in walk(home.node):
+        if isinstance(node, Compute):
+            op = workload.op(node.op)
+            if name in (*op.inputs, *op.outputs, op.scaled_by):
+                yield (*home.path, *inner)
+        elif isinstance(node, Collective) and name in node.tensors:
+            yield (*home.path, *inner)
+
+
+def kept(workload: Workload, home: Residence, name: str, scopes: Mapping[Path, Scope]) -> Kept:
+    """What the members keep of a tensor in an open Hold, in which something touches it."""
+    leaves = [scopes[path] for path in touches(workload, home, name)]
+    first, chains = leaves[0], {}
+    for dim in workload.tensors[name].dims:
+        way, start = first.ways.get(dim, ()), len(home.scope.ways.get(dim, ()))
+        stop = start
+        while stop < len(way) and way[stop].axis in home.axes and _agree(leaves, dim, stop + 1):
+            stop += 1
+        chains[dim] = (*home.scope.chain(dim), *way[start:stop])
+    narrowing = {cut.axis for chain in chains.values() for cut in chain} | home.scope.split.keys()
+    for key, split in first.split.items():
+        if split.dim not in chains and _agree(leaves, split.dim, len(first.ways[split.dim])):
+            narrowing.add(key)
+    shares = {key: {leaf.share(key) for leaf in leaves} for key in home.axes}
+    around = {key: first if len(found) == 1 else home.scope for key, found in shares.items()}
+    active = {key: first.active(key) if key in narrowing else around[key].share(key) for key in home.axes}
+    return Kept(chains, active, {key: first.until(key) for key in home.axes & narrowing}, first)
+
+
+def _agree(leaves: list[Scope], dim: str, length: int) -> bool:
+    """Whether all touches lie behind the same first cuts of a dim."""
+    return len({leaf.ways.get(dim, ())[:length] for leaf in leaves}) == 1
