@@ -44,6 +44,7 @@ from halley.rewrite.tidy import tidy
 from halley.search.frames import frames
 from halley.search.optimise import kernels, partitions
 from halley.search.template import template
+from halley.workloads import build, variants
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -232,6 +233,28 @@ def test_mappings_of_the_search_space(seed: int) -> None:
 @many(10000)
 def test_many_mappings_of_the_search_space(seed: int) -> None:
     check_searched(seed)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize(("keys", "tile_x", "tile_y"), [(6, 3, 2), (5, 2, 1), (4, 4, 2), (7, 3, 2), (5, 3, 3)])
+def test_rescales_of_keys_split_over_two_axes(keys: int, tile_x: int, tile_y: int, interleaved: bool) -> None:
+    sizes: dict[str, Any] = {"batch": 1, "heads": 2, "kv_heads": 1, "queries": 3, "keys": keys, "head_dim": 2, "value_dim": 3}
+    workload = next(item for item in variants(build("attention", sizes)) if item.variant == "online")
+    chip = next(chip for chip in map(random_chip, map(Random, range(99))) if [axis.size for _, axis in chip.axes] == [3, 2])
+    *steps, last = (Compute(op.name) for op in workload.ops)
+    scaled = next(op for op in workload.ops if op.scaled_by)
+    state = workload.producer(scaled.scaled_by)
+    assert state is not None
+
+    def combine(tensors: tuple[str, ...], axis: str) -> Node:
+        return Collective(CollectiveKind.ALL_REDUCE, tensors, "cluster", axis, "direct")
+
+    both = [combine(tensors, axis) for axis in "xy" for tensors in (state.outputs, scaled.outputs)]
+    joins = both if interleaved else [both[0], both[2], both[1], both[3]]
+    inside = Hold("obuf", tuple((name,) for name in workload.tensors), Sequence((*steps, *joins, last)))
+    split = Spatial("n", tile_x, "cluster", "x", Spatial("n", tile_y, "cluster", "y", inside))
+    ends = tuple((name,) for name in (*workload.inputs, *workload.outputs))
+    assert Checker(workload, chip, 0)(Hold("dram", ends, split))
 
 
 # ---- batches and bounds ----------------------------------------------------------------------------

@@ -75,7 +75,7 @@ def _contract(counter: Counter, scope: Scope, op: Op, engine: MatrixEngine) -> I
     for name, leaf in zip(op.inputs, leaves[:2], strict=True):
         yield from _operand(counter, scope, name, leaf)
     yield from _result(counter, scope, op, op.outputs[0], leaves[2])
-    macs = counter.boxes(op.dims, scope, loops, every)
+    macs = counter.boxes(op.dims, scope, loops, every) if counter.totals else 0
     dtype = counter.workload.tensors[op.inputs[0]].dtype
     time = busy_time(_matrix_cycles(counter, scope, role, engine), engine.rate.get(dtype, 1.0) * engine.clock)
     yield Work(scope.path, engine.name, "mac", dtype, macs, time)
@@ -117,7 +117,7 @@ def _vector(counter: Counter, scope: Scope, op: Op) -> Iterator[Event]:
         yield from _result(counter, scope, op, name, {})
     if engine is None:
         return
-    points = counter.boxes(op.dims, scope, scope.loops, frozenset(counter.axis_depth))
+    points = counter.boxes(op.dims, scope, scope.loops, frozenset(counter.axis_depth)) if counter.totals else 0
     none: Axes = frozenset()
     lanes = _product(counter.covered(dim, scope.loops, none) for dim in op.dims[:-1])
     lanes = lanes * counter.folds(op.dims[-1], scope.loops, none, engine.lanes)
@@ -133,6 +133,8 @@ def _operand(counter: Counter, scope: Scope, name: str, leaf: Leaf) -> Iterator[
     tensor = counter.workload.tensors[name]
 
     def boxes(each: Axes, depth: int, critical: bool) -> Number:
+        if not critical and not counter.totals:
+            return 0
         first = counter.upto(depth) if critical else frozenset()
         return counter.boxes(tensor.dims, scope, scope.loops, each, first, leaf) * tensor.word
 
@@ -153,6 +155,8 @@ def _result(counter: Counter, scope: Scope, op: Op, name: str, leaf: Leaf) -> It
     adding = frozenset(loop.axis for loop in scope.loops if loop.axis in counter.adding and loop.dim in reduced and loop.axis)
 
     def written(depth: int, critical: bool, also: Axes = frozenset()) -> Number:
+        if not critical and not counter.totals:
+            return 0
         first = counter.upto(depth) if critical else frozenset()
         each = counter.upto(hold.depth) | also
         return counter.boxes(tensor.dims, scope, scope.loops, each, first, leaf) * tensor.word
@@ -163,7 +167,7 @@ def _result(counter: Counter, scope: Scope, op: Op, name: str, leaf: Leaf) -> It
     yield Access(scope.path, hold.memory, name, "result", False, written(hold.depth, False), written(hold.depth, True))
     yield from _passages(counter, scope, hold.depth, False, passing)
     if reduced:
-        total = written(hold.depth, False) - fresh(counter, scope, hold, name, reduced, None)
+        total = written(hold.depth, False) - fresh(counter, scope, hold, name, reduced, None) if counter.totals else 0
         critical = written(hold.depth, True) - fresh(counter, scope, hold, name, reduced, hold.depth)
         yield Access(scope.path, hold.memory, name, "accumulate", True, total, critical)
 

@@ -73,12 +73,16 @@ class Scope:
 
 
 class Counter:
-    """Counts for one workload on one chip. Keeps each dim's sums, as many traffic terms need the same ones."""
+    """Counts for one workload on one chip. Keeps each dim's sums, as many traffic terms need the same ones.
 
-    def __init__(self, workload: Workload, chip: Chip, relaxed: tuple[int, ...] = ()) -> None:
+    Without ``totals`` the counts over all members are left out (0): time needs only those of member 0.
+    """
+
+    def __init__(self, workload: Workload, chip: Chip, relaxed: tuple[int, ...] = (), totals: bool = True) -> None:
         self.workload = workload
         self.chip = chip
         self.relaxed = relaxed
+        self.totals = totals
         self.leaf_depth = len(chip.levels) - 1
         self._axis_size = {(level, axis.name): axis.size for level, axis in chip.axes}
         depth = {level.name: index for index, level in enumerate(chip.levels)}

@@ -57,15 +57,17 @@ def evaluate(
     tree: Node,
     relaxed: tuple[int, ...] = (),
     only: Path | None = None,
+    totals: bool = True,
 ) -> Estimate:
     """Cost of a mapping, which must be legal (`halley.rewrite.legality.check`); capacity is not checked here.
 
     Tiles may be arrays that broadcast together: the result then has an entry per mapping. Array axes in ``relaxed``
     contribute the least of each sum along them: time, energy and footprint then bound all choices on these axes from below.
     With ``only``, the path of a node, the result is that node's share of the whole: its time as a phase, its own events and
-    their energy (the footprint stays the whole tree's). The search asks for stages so.
+    their energy (the footprint stays the whole tree's). The search asks for stages so,
+    and without ``totals`` where it minimises time: energy and total traffic are then not meaningful.
     """
-    fold = _Fold(Counter(workload, chip, relaxed), tree, only)
+    fold = _Fold(Counter(workload, chip, relaxed, totals), tree, only)
     root = fold.visit(tree, Scope())
     asked = fold.nodes[only or ()]
     events = [event for event in fold.events if event.path[: len(asked.path)] == asked.path] if only else fold.events

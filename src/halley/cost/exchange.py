@@ -30,8 +30,8 @@ def exchange(
     counter: Counter, scope: Scope, node: Collective, stale: bool, shared: Shared | None, joined: Axes
 ) -> tuple[Event, ...]:
     """All events of a Collective over every visit. ``stale``: a scaled tensor's maximum has changed since it was last
-    touched. ``shared``: how the members share out the tensors before it, (dim, tile), None where each has all. ``joined``: axes over which a
-    collective has combined them already."""
+    touched. ``shared``: how the members share out the tensors before it, (dim, tile), None where each has all. ``joined``:
+    axes over which a collective has combined them already."""
     axis = counter.chip.axis(node.level, node.axis)
     name = (node.level, node.axis)
     size = counter.axis_size(name, scope)
@@ -87,9 +87,8 @@ class _Moved:
         others = counter.upto(counter.axis_depth[name]) - {name}
         self.groups = self._repeats(others)
         self.visits_of_one = self._repeats(frozenset())
-        self.all_boxes = self._boxes(others)
         self.own_boxes = self._boxes(frozenset())
-        self.totals = self._per_chunk(self.all_boxes, self.groups)
+        self.totals = self._per_chunk(self._boxes(others) if counter.totals else [], self.groups)
 
     def _repeats(self, across: frozenset[AxisName]) -> Number:
         """Times that a payload moves: visits by loops over other dims, and groups of members along axes that do not split

@@ -258,6 +258,8 @@ class _Ends:
         is_fill = cause == "fill"
 
         def count(each: Axes, depth: int, critical: bool) -> Number:
+            if not critical and not counter.totals:
+                return 0
             only_first = counter.upto(depth) if critical else frozenset()
             boxes = counter.boxes(tensor.dims, self.scope, loops, each, only_first, skip=skip)
             return boxes * times * tensor.word

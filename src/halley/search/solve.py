@@ -307,7 +307,7 @@ class GroupSearch:
         stubs[index] = node
         tree = self.around(frame.wrap(tiles, stubs))
         path = next(path for path, found in walk(tree) if found is node)
-        estimate = evaluate(self.workload, self.chip, tree, relaxed, only=path)
+        estimate = evaluate(self.workload, self.chip, tree, relaxed, only=path, totals="energy" in self.objectives)
         time, energy = estimate.time, estimate.energy
         shapes = [np.shape(value) for value in (*tiles.values(), time, energy)]
         full = np.broadcast_shapes(*shapes)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from halley.formulas.numbers import Number, ceil_div, minimum
 from halley.ir.mapping import Collective, CollectiveKind, Compute, Hold, Node, Spatial, Temporal
 from halley.ir.mapping import Sequence as Steps
-from halley.ir.network import algorithms
+from halley.ir.network import algorithms, steps
 from halley.ir.workload import Op, OpKind, Workload
 from halley.search.template import Template
 
@@ -148,10 +149,15 @@ def splits(template: Template, workload: Workload, dims: Iterable[str]) -> tuple
     return tuple(found)
 
 
+@cache
 def collective_names(template: Template, kind: CollectiveKind) -> tuple[str, ...]:
-    """Algorithms that fit every axis of the clusters."""
+    """Algorithms that fit every axis of the clusters; of those whose steps are the same at these sizes, the first."""
     fitting = [set(algorithms(kind, axis.topology, axis.size)) for axis in template.axes]
-    return tuple(sorted(set.intersection(*fitting)))
+    distinct: dict[object, str] = {}
+    for name in sorted(set.intersection(*fitting)):
+        tables = (steps(kind, name, axis.topology, axis.size) for axis in template.axes)
+        distinct.setdefault(tuple(tuple(frozenset(step) for step in table) for table in tables), name)
+    return tuple(distinct.values())
 
 
 def inner_orders(role: Roles) -> tuple[tuple[str, ...], ...]:
