@@ -48,6 +48,7 @@ OPERATIONS = {
     "vocabulary-softmax": f"GEMM-Softmax: {DECODED} tokens, one of each sequence, to the vocabulary, then softmax over it",
     "projection-norm": "GEMM and norm: the attention's output projection, then the model's LayerNorm or RMSNorm",
     "attention": "Self-attention of one KV head with its query heads",
+    "attention-decode": "Self-attention of all heads, one new token of one sequence against its KV cache",
 }
 
 
@@ -85,17 +86,20 @@ def workload(operation: str, model: str) -> Workload:
     shape, tokens = MODELS[model], TOKENS[model]
     if operation == "attention":
         return attention(1, shape.heads // shape.kv_heads, 1, tokens, tokens, shape.head_dim, causal=shape.causal)
+    if operation == "attention-decode":
+        return attention(1, shape.heads, shape.kv_heads, 1, tokens, shape.head_dim, causal=True)
     return shapes(model, DECODED if operation == "vocabulary-softmax" else tokens)[operation]
 
 
 def wanted() -> list[tuple[str, str, str]]:
-    """(operation, model, chip) of every row; models of images have no vocabulary."""
+    """(operation, model, chip) of every row; models of images have no vocabulary, and encoders do not decode."""
     return [
         (operation, model, chip)
         for operation in OPERATIONS
         for model in TOKENS
         for chip in CHIPS
-        if operation != "vocabulary-softmax" or MODELS[model].vocabulary is not None
+        if (operation != "vocabulary-softmax" or MODELS[model].vocabulary is not None)
+        and (operation != "attention-decode" or MODELS[model].causal)
     ]
 
 

@@ -10,7 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from random import Random
+from typing import Any
 
+from halley.cost.estimate import Estimate
+from halley.errors import BadInput
+from halley.execute.interpreter import random_inputs, run
 from halley.ir.algorithms import ALGORITHMS
 from halley.ir.hardware import Axis, Chip, Dataflow, Level, Link, MatrixEngine, Memory, Network, Topology, VectorEngine
 from halley.ir.mapping import (
@@ -420,3 +424,33 @@ def random_trees(
         if edited is not None and edited != tree and legal(edited):
             tree = edited
             yield tree
+
+
+def grown(seed: int, edits: int) -> tuple[Random, Workload, Chip, Node]:
+    """A random problem and one of its legal trees."""
+    random = Random(seed)
+    workload, chip = random_workload(random), random_chip(random)
+    arrays = random_inputs(workload, 0)
+
+    def legal(tree: Node) -> bool:
+        try:
+            run(workload, chip, tree, arrays)
+        except BadInput:
+            return False
+        return True
+
+    *_, tree = random_trees(random, workload, chip, legal, edits)
+    return random, workload, chip, tree
+
+
+def numbers(estimate: Estimate) -> dict[Any, Any]:
+    """Everything that an estimate says."""
+    found: dict[Any, Any] = {"time": estimate.time, "energy": estimate.energy}
+    for label in ("reads", "writes", "links", "ports", "work"):
+        found |= {(label, key): value for key, value in getattr(estimate, label)().items()}
+    for label in ("footprint", "energy_by", "busy"):
+        found |= {(label, key): value for key, value in getattr(estimate, label).items()}
+    for path, node in estimate.nodes.items():
+        own = {"node": node.time, "inside": node.work, "up": node.ramp_up, "down": node.ramp_down, "entries": node.entries}
+        found |= {(label, path): value for label, value in own.items()}
+    return found

@@ -15,6 +15,7 @@ from halley.cost.events import Access, Crossing, Event, Passage, Path, Work
 from halley.cost.exchange import SINGLE, Shared, exchange
 from halley.cost.footprint import footprint
 from halley.cost.movement import SHARDING, Body, Transfer, drain, fill, refill
+from halley.errors import BadInput, Fault, did_you_mean
 from halley.formulas.energy import action_energy, static_energy
 from halley.formulas.numbers import Number, ceil_div, maximum
 from halley.formulas.timing import busy_time, longest, phase_time, pipeline_time, total
@@ -33,7 +34,7 @@ from halley.ir.mapping import (
     Temporal,
     walk,
 )
-from halley.ir.workload import Workload
+from halley.ir.workload import OpKind, Workload
 
 Busy = dict[Resource, Number]
 
@@ -67,6 +68,7 @@ def evaluate(
     their energy (the footprint stays the whole tree's). The search asks for stages so,
     and without ``totals`` where it minimises time: energy and total traffic are then not meaningful.
     """
+    _check_engines(workload, chip, tree)
     fold = _Fold(Counter(workload, chip, relaxed, totals), tree, only)
     root = fold.visit(tree, Scope())
     asked = fold.nodes[only or ()]
@@ -90,6 +92,30 @@ class Split:
     dim: str
     loops: tuple[Loop, ...]
     even: bool = False
+
+
+def _check_engines(workload: Workload, chip: Chip, tree: Node) -> None:
+    """No silent default for a rate or an energy: every dtype and elementary function in use must be listed for its engine.
+
+    Raises BadInput, all faults at once. An engine without any energies is taken as one whose energy is not of interest.
+    """
+    faults: dict[str, Fault] = {}
+    for _, node in walk(tree):
+        if not isinstance(node, Compute):
+            continue
+        op = workload.op(node.op)
+        if op.kind is OpKind.CONTRACT and chip.matrix is not None:
+            dtype = workload.tensors[op.inputs[0]].dtype
+            if chip.matrix.energy and dtype not in chip.matrix.energy:
+                where = f"chip {chip.name}, engine {chip.matrix.name}"
+                faults[dtype] = Fault(where, f"an energy per MAC in {dtype}", "none", did_you_mean(dtype, chip.matrix.energy))
+        elif chip.vector is not None:
+            for function in workload.work(op):
+                if function not in chip.vector.rate or (chip.vector.energy and function not in chip.vector.energy):
+                    where = f"chip {chip.name}, engine {chip.vector.name}"
+                    faults[function] = Fault(where, f"a rate and an energy for {function}", "none", "add them to the chip's file")
+    if faults:
+        raise BadInput(faults.values())
 
 
 class _Fold:

@@ -66,8 +66,8 @@ def _members(counter: Counter, scope: Scope, reduced: tuple[str, ...], joined: A
     a collective has joined the axis' parts."""
     result: Number = 1
     for dim in reduced:
-        splits = tuple(loop for loop in scope.loops if loop.dim == dim and loop.axis and loop.axis not in joined)
-        result = result * counter.visits(dim, splits, counter.upto(depth))
+        splits = tuple(loop for loop in scope.loops if loop.dim == dim and loop.axis)
+        result = result * counter.visits(dim, splits, counter.upto(depth) - joined)
     for axis in {loop.axis for loop in scope.loops if loop.dim in reduced and loop.axis in joined and loop.axis}:
         result = result * counter.axis_size(axis, scope)
     return result

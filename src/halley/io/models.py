@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidatorFunctionWrapHandler, WrapValidator
 
@@ -158,79 +158,3 @@ class ProblemModel(Model):
     objective: Annotated[Entry[str], word(Objective, cited=False)] = Field(Entry("time"), description="what to make small")
     time_limit: Duration | None = Field(None, description="longest time that the search may take; left out, no limit")
     gap: Gap = Field(Entry(0.0), description="relative distance to the proven bound at which the search may stop")
-
-
-class ProgramModel(Model):
-    """What made the result."""
-
-    name: str = Field(description="halley")
-    version: str = Field(description="its version")
-
-
-class QuestionModel(Model):
-    """The problem that was answered, with every default filled in."""
-
-    workload: str = Field(description="kind of workload")
-    parameters: dict[str, int | str | bool] = Field(description="parameters of the workload")
-    chip: str = Field(description="name of the chip")
-    objective: str = Field(description="what the search made small")
-    time_limit: float | None = Field(description="seconds that the search could take; null for no limit")
-
-
-class CertificateModel(Model):
-    """How far from optimal a solution can be, and how that is known. Bound and value are of the objective: s, J or J s."""
-
-    space: str = Field(description="the space of mappings that was searched")
-    left_out: list[str] = Field(description="what the space leaves out")
-    size: int = Field(ge=0, description="mappings in the space")
-    method: str = Field(description="how the bound was obtained")
-    objective: str = Field(description="what was made small")
-    bound: float = Field(ge=0, description="no mapping of the space has a smaller objective")
-    value: float = Field(ge=0, description="objective of the solution")
-    gap: float | None = Field(ge=0, description="value / bound - 1; null where the bound is 0")
-    costed: int = Field(ge=0, description="mappings that were evaluated")
-    bounds: int = Field(ge=0, description="partial mappings that were bounded")
-    seconds: float = Field(ge=0, description="time of the search")
-    closed: str = Field(description="how the proof ended")
-
-
-class EstimateModel(Model):
-    """What a mapping costs."""
-
-    time: float = Field(ge=0, description="seconds")
-    energy: float = Field(ge=0, description="joules")
-    energy_by: dict[str, float] = Field(description="joules by component; they add up to the energy")
-    busy: dict[str, float] = Field(description="seconds that a resource works, by its parts joined with /, e.g. read/glb")
-    footprint: dict[str, float] = Field(description="largest number of bytes live in one instance, by memory")
-
-
-class SolutionModel(Model):
-    """A mapping with its cost and its proof."""
-
-    name: str = Field(description="best, or the name of the baseline")
-    plan: str = Field(description="the mapping, in the text form of the mapping language")
-    estimate: EstimateModel = Field(description="what it costs")
-    certificate: CertificateModel = Field(description="how far from optimal it can be")
-    status: Literal["optimal", "limit"] = Field(description="optimal: proven; limit: the best so far, with a true bound")
-    groups: list[list[str]] = Field(description="operations that are fused with each other")
-    shape: list[str] = Field(description="the frame and the shapes of the stages")
-    variant: str = Field(description="variant of the workload")
-
-
-class PointModel(Model):
-    """One point of a time-energy front."""
-
-    time: float = Field(ge=0, description="seconds")
-    energy: float = Field(ge=0, description="joules")
-    plan: str = Field(description="the mapping, in the text form of the mapping language")
-
-
-class ResultModel(Model):
-    """The answer to a problem, in SI. An infeasible problem has no result: it is an error that says what does not fit."""
-
-    format: Literal["halley-result-1"] = Field(description="version of this format")
-    program: ProgramModel = Field(description="what made the result")
-    problem: QuestionModel = Field(description="what was asked")
-    best: SolutionModel = Field(description="the best mapping found")
-    baselines: list[SolutionModel] = Field(description="restricted spaces, searched with the same rigour")
-    front: list[PointModel] = Field(description="the time-energy front, if it was asked for")

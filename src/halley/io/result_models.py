@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator
 
@@ -38,9 +38,10 @@ class WorkloadModel(Model):
 class QuestionModel(Model):
     """The problem, with every default filled in."""
 
-    workload: WorkloadModel
+    workload: WorkloadModel = Field(description="what was mapped")
     chip: Annotated[ChipFile, WrapValidator(_as_it_is)] = Field(description="the whole chip, as in a chip file")
     objective: Literal["time", "energy", "edp"] = Field(description="what the search made small")
+    gap: Amount = Field(description="relative distance to the bound that was good enough")
     time_limit_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(description="limit of the search; null: none")
     baselines: bool = Field(description="whether the baselines were searched too")
     front: bool = Field(description="whether the time-energy front was asked for")
@@ -57,8 +58,8 @@ class TrafficModel(Model):
 class EstimateModel(Model):
     """What the plan costs."""
 
-    time_s: Amount
-    energy_J: Amount
+    time_s: Amount = Field(description="time of the whole plan")
+    energy_J: Amount = Field(description="energy of the whole plan")
     energy_by_J: dict[str, Amount] = Field(description="by component; adds up to energy_J")
     busy_s: dict[str, Amount] = Field(description="time that each resource works, e.g. 'read dram'")
     footprint_B: dict[str, Amount] = Field(description="most bytes live in one instance of each memory")
@@ -71,8 +72,8 @@ class CertificateModel(Model):
     space: Text = Field(description="the declared space of mappings")
     left_out: list[Text] = Field(description="what is not in the space")
     mappings: Count = Field(description="mappings in the space")
-    method: Text
-    objective: Literal["time", "energy", "edp"]
+    method: Text = Field(description="how the bound was obtained")
+    objective: Literal["time", "energy", "edp"] = Field(description="what the search made small")
     bound: QuantityModel = Field(description="no mapping of the space has a smaller objective")
     value: QuantityModel = Field(description="objective of the plan")
     costed: Count = Field(description="mappings that were costed")
@@ -84,22 +85,22 @@ class CertificateModel(Model):
 class SolutionModel(Model):
     """A plan with its estimate and certificate."""
 
-    name: Text
+    name: Text = Field(description="best, or the name of the baseline")
     variant: str = Field(description="algorithmic variant; empty where there is only one")
     status: Literal["optimal", "limit"] = Field(description="optimal: proven; limit: stopped early, with a true bound")
     groups: list[list[str]] = Field(description="ops that are fused together")
     shape: list[str] = Field(description="frame and stages that the search chose, one per group")
     plan: Text = Field(description="the mapping, in the text form of the mapping language")
-    estimate: EstimateModel
-    certificate: CertificateModel
+    estimate: EstimateModel = Field(description="what the plan costs")
+    certificate: CertificateModel = Field(description="how good the plan is at least")
 
 
 class PointModel(Model):
     """One point of the time-energy front."""
 
-    time_s: Amount
-    energy_J: Amount
-    plan: Text
+    time_s: Amount = Field(description="time of the plan")
+    energy_J: Amount = Field(description="energy of the plan")
+    plan: Text = Field(description="the mapping, in the text form of the mapping language")
 
 
 class ProvenanceModel(Model):
@@ -114,18 +115,8 @@ class ResultFile(Model):
     """The answer to a problem."""
 
     schema_: Literal["halley.result/1"] = Field(alias="schema", description="name and version of this format")
-    problem: QuestionModel
-    best: SolutionModel
-    baselines: list[SolutionModel]
+    problem: QuestionModel = Field(description="what was asked")
+    best: SolutionModel = Field(description="the best plan found")
+    baselines: list[SolutionModel] = Field(description="best plans of restricted spaces")
     front: list[PointModel] = Field(description="empty unless asked for")
-    provenance: ProvenanceModel
-
-
-def result_schema() -> dict[str, Any]:
-    """The JSON Schema of result.json.
-
-    >>> result_schema()["properties"]["schema"]["const"]
-    'halley.result/1'
-    """
-    made = ResultFile.model_json_schema(by_alias=True)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made, "title": "Halley result file"}
+    provenance: ProvenanceModel = Field(description="what made the file")

@@ -8,11 +8,12 @@ from pydantic import BaseModel
 
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.io.chip import ELEMENTARY
-from halley.io.models import ChipFile, ProblemModel, ResultModel
+from halley.io.models import ChipFile, ProblemModel
+from halley.io.result_models import ResultFile
 from halley.ir.workload import DTYPE_BYTES
 from halley.library import chip_names
 
-SCHEMAS: dict[str, type[BaseModel]] = {"chip": ChipFile, "problem": ProblemModel, "result": ResultModel}
+SCHEMAS: dict[str, type[BaseModel]] = {"chip": ChipFile, "problem": ProblemModel, "result": ResultFile}
 """Models by the name of the file that they check."""
 
 
@@ -25,8 +26,8 @@ def schema(name: str) -> dict[str, Any]:
     Raises BadInput: another name.
     """
     if name not in SCHEMAS:
-        raise BadInput(Fault("schema", "the name of a kind of file", repr(name), did_you_mean(name, SCHEMAS)))
-    result = SCHEMAS[name].model_json_schema()
+        raise BadInput(Fault("schema", "chip, problem or result", repr(name), did_you_mean(name, SCHEMAS)))
+    result = SCHEMAS[name].model_json_schema(by_alias=True)
     _tidy(result)
     definitions = result.get("$defs", {})
     # the keys that the loader's rules between parts ask for
