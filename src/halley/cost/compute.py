@@ -3,40 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 from halley.cost.counting import Axes, Counter, Loop, OpenHold, Scope
 from halley.cost.events import Access, Event, Passage, Work
-from halley.cost.movement import Body, refills
+from halley.cost.movement import refills
 from halley.formulas.engines import systolic_cycles, vector_cycles
 from halley.formulas.numbers import Number
 from halley.formulas.timing import busy_time
 from halley.ir.hardware import Dataflow, MatrixEngine, VectorEngine
-from halley.ir.workload import MONOIDS, Op, OpKind
+from halley.ir.workload import Op, OpKind, Roles, roles
 
 Leaf = Mapping[str, Callable[[Axes], Number]]
-
-
-@dataclass(frozen=True, slots=True)
-class Roles:
-    """Dims of a contraction by what they index: rows M, columns N, contraction K, batch B."""
-
-    m: tuple[str, ...]
-    n: tuple[str, ...]
-    k: tuple[str, ...]
-    b: tuple[str, ...]
-
-
-def roles(counter: Counter, op: Op) -> Roles:
-    tensors = counter.workload.tensors
-    first, second = (set(tensors[name].dims) for name in op.inputs)
-    out = set(tensors[op.outputs[0]].dims)
-    return Roles(
-        m=tuple(d for d in op.dims if d in out and d in first and d not in second),
-        n=tuple(d for d in op.dims if d in out and d in second and d not in first),
-        k=tuple(d for d in op.dims if d not in out),
-        b=tuple(d for d in op.dims if d in out and d in first and d in second),
-    )
 
 
 def compute(counter: Counter, scope: Scope, op: Op, common: tuple[Loop, ...]) -> tuple[Event, ...]:
@@ -52,7 +29,7 @@ def compute(counter: Counter, scope: Scope, op: Op, common: tuple[Loop, ...]) ->
 
 
 def _contract(counter: Counter, scope: Scope, op: Op, engine: MatrixEngine) -> Iterator[Event]:
-    role = roles(counter, op)
+    role = roles(counter.workload, op)
     loops = scope.loops
     every = frozenset(counter.axis_depth)
 
@@ -65,13 +42,13 @@ def _contract(counter: Counter, scope: Scope, op: Op, engine: MatrixEngine) -> I
     rows, columns = engine.rows, engine.cols
     match engine.dataflow:
         case Dataflow.WEIGHT:
-            leaves: tuple[Leaf, Leaf, Leaf] = (folded(role.n, columns), {}, folded(role.k, rows))
+            leaves: tuple[Leaf, Leaf, Leaf] = (folded(role.columns, columns), {}, folded(role.reduced, rows))
         case Dataflow.INPUT:
-            leaves = ({}, folded(role.m, columns), folded(role.k, rows))
+            leaves = ({}, folded(role.rows, columns), folded(role.reduced, rows))
         case Dataflow.OUTPUT:
-            leaves = (folded(role.n, columns), folded(role.m, rows), {})
+            leaves = (folded(role.columns, columns), folded(role.rows, rows), {})
         case Dataflow.NONE:
-            leaves = (folded(role.n, 1), folded(role.m, 1), folded(role.k, 1))
+            leaves = (folded(role.columns, 1), folded(role.rows, 1), folded(role.reduced, 1))
     for name, leaf in zip(op.inputs, leaves[:2], strict=True):
         yield from _operand(counter, scope, name, leaf)
     yield from _result(counter, scope, op, op.outputs[0], leaves[2])
@@ -95,17 +72,17 @@ def _matrix_cycles(counter: Counter, scope: Scope, role: Roles, engine: MatrixEn
     def passes(dims: tuple[str, ...], width: int) -> Number:
         return _product(counter.folds(dim, loops, none, width) for dim in dims)
 
-    batch, rows, columns = points(role.b), engine.rows, engine.cols
+    batch, rows, columns = points(role.batch), engine.rows, engine.cols
     load = 0 if engine.prefetch else rows
     match engine.dataflow:
         case Dataflow.WEIGHT:
-            on_array, stream = passes(role.k, rows) * passes(role.n, columns), role.m
+            on_array, stream = passes(role.reduced, rows) * passes(role.columns, columns), role.rows
         case Dataflow.INPUT:
-            on_array, stream = passes(role.k, rows) * passes(role.m, columns), role.n
+            on_array, stream = passes(role.reduced, rows) * passes(role.rows, columns), role.columns
         case Dataflow.OUTPUT:
-            on_array, stream, load = passes(role.m, rows) * passes(role.n, columns), role.k, 0
+            on_array, stream, load = passes(role.rows, rows) * passes(role.columns, columns), role.reduced, 0
         case Dataflow.NONE:
-            return batch * points(role.m) * points(role.n) * points(role.k)
+            return batch * points(role.rows) * points(role.columns) * points(role.reduced)
     return systolic_cycles(batch * on_array, points(stream), tiles(stream), rows, columns, load)
 
 
@@ -265,16 +242,8 @@ def rescales(counter: Counter, scope: Scope, common: tuple[Loop, ...], reduced: 
     return result[0], result[1]
 
 
-def monoid_work(monoid: str) -> Mapping[str, float]:
-    """Elementary functions per element that a combining receiver spends."""
-    return MONOIDS[monoid].work
-
-
 def _product(factors: Iterator[Number]) -> Number:
     result: Number = 1
     for factor in factors:
         result = result * factor
     return result
-
-
-__all__ = ["Body", "compute", "fresh", "monoid_work", "rescale", "rescales", "roles"]

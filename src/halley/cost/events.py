@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from halley.formulas.numbers import Number
-from halley.ir.workload import Op
 
 Path = tuple[int, ...]
 
@@ -60,8 +59,3 @@ class Work:
 
 
 Event: TypeAlias = Access | Passage | Crossing | Work
-
-
-def scale_key(op: Op) -> str:
-    """Name under which a contraction's MACs are counted."""
-    return "mac" if op.kind == "contract" else op.kind.value

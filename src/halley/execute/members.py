@@ -45,19 +45,6 @@ def slices(box: Box) -> tuple[slice, ...]:
     return tuple(slice(start, stop) for start, stop in box)
 
 
-def hull(a: Box | None, b: Box) -> Box:
-    """The smallest box around two.
-
-    >>> hull(((0, 2), (0, 9)), ((2, 4), (3, 5)))
-    ((0, 4), (0, 9))
-    """
-    if a is None or not size(a):
-        return b
-    if not size(b):
-        return a
-    return tuple((min(p[0], q[0]), max(p[1], q[1])) for p, q in zip(a, b, strict=True))
-
-
 def box_text(box: Box) -> str:
     """
     >>> box_text(((2, 5), (0, 4)))

@@ -173,6 +173,28 @@ class Workload:
         return sum(math.prod(self.dims[d] for d in op.dims) for op in self.ops if op.kind is OpKind.CONTRACT)
 
 
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Dims of a contraction by what they index: rows (M), columns (N), reduced (K), batch (B)."""
+
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    reduced: tuple[str, ...]
+    batch: tuple[str, ...]
+
+
+def roles(workload: Workload, op: Op) -> Roles:
+    """The dims of a contraction: in input 0 and the output, in input 1 and the output, in no output, in all three."""
+    first, second = (set(workload.tensors[name].dims) for name in op.inputs)
+    out = set(workload.tensors[op.outputs[0]].dims)
+    return Roles(
+        rows=tuple(d for d in op.dims if d in out and d in first and d not in second),
+        columns=tuple(d for d in op.dims if d in out and d in second and d not in first),
+        reduced=tuple(d for d in op.dims if d not in out),
+        batch=tuple(d for d in op.dims if d in out and d in first and d in second),
+    )
+
+
 def work_per_point(op: Op, dims: Mapping[str, int]) -> dict[str, float]:
     """Elementary functions per point of the iteration space of a non-GEMM op."""
     total: dict[str, float] = {}

@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from halley.formulas.numbers import minimum
-from halley.ir.mapping import Collective, CollectiveKind, Compute, Hold, Node, Temporal
+from halley.ir.mapping import Collective, CollectiveKind, Hold, Node, Temporal
 from halley.ir.mapping import Sequence as Steps
-from halley.ir.workload import Op, OpKind, Workload
+from halley.ir.workload import Op, OpKind, Workload, roles
 from halley.search.rows import RowStage, chunked_skeletons, resident_skeletons
 from halley.search.stages import (
     Ranges,
@@ -34,7 +34,6 @@ from halley.search.stages import (
     gemm_skeletons,
     in_place,
     member_ranges,
-    roles,
     splits,
     spread,
 )
@@ -368,6 +367,3 @@ class _Maker:
 
             name = last.name + (f", after all-reduce {algorithm}" if joins else "")
             yield Skeleton(name, last.slots, build, bool(joins))
-
-
-__all__ = ["Compute", "Frame", "frames", "runs"]

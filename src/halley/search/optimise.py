@@ -35,7 +35,7 @@ ROUNDING = 1e-9
 SPACE = (
     "every partition of the kernels into fused groups; every algorithmic variant; intermediates in the clusters, in the "
     "shared buffer or in outer memory; clusters split over any dims; loop orders that differ in reuse, at two levels; tile "
-    "sizes: divisors and powers-of-two parts rounded up; every fitting collective algorithm"
+    "sizes: divisors and powers-of-two parts rounded up; every fitting collective algorithm (equal ones once)"
 )
 LEFT_OUT = (
     "Pipeline, Parallel and Overlap nodes (stages run one after the other)",
@@ -44,6 +44,7 @@ LEFT_OUT = (
     "clusters left idle on purpose, or repeating each other's work",
     "different collective algorithms on the two cluster axes; re-sharding an intermediate between stages of the resident frame",
     "splitting the contraction dim of a fused GEMM over clusters",
+    "vector kernels before a GEMM with intermediates in the clusters; running softmax in parts of attention",
 )
 
 

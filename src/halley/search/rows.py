@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from halley.formulas.numbers import Number, minimum
+from halley.formulas.numbers import Number
 from halley.ir.mapping import Collective, CollectiveKind, Compute, Hold, Node, Temporal
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Op, Workload
@@ -180,8 +180,3 @@ def _pass(stage: RowStage, ops: Sequence[Op], tile: Number) -> list[Node]:
         Compute(op.name) for op in ops if stage.long not in op.dims and any(set(op.inputs) & set(x.outputs) for x in inside)
     ]
     return nodes
-
-
-def limit_of(ranges: Ranges, tiles: Mapping[str, Number], dim: str, slot: str) -> Number:
-    """What is left of a dim inside a tile."""
-    return minimum(ranges[dim], tiles[slot])

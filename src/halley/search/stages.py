@@ -14,7 +14,7 @@ from halley.formulas.numbers import Number, ceil_div, minimum
 from halley.ir.mapping import Collective, CollectiveKind, Compute, Hold, Node, Spatial, Temporal
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.network import algorithms, steps
-from halley.ir.workload import Op, OpKind, Workload
+from halley.ir.workload import Op, OpKind, Roles, Workload, roles
 from halley.search.template import Template
 
 Tiles = Mapping[str, Number]
@@ -64,27 +64,6 @@ def of_dim(ranges: Callable[[Tiles], Ranges], dim: str) -> Callable[[Tiles], Num
 def always(ranges: Ranges) -> Callable[[Tiles], Ranges]:
     """Ranges that no tile size changes."""
     return lambda tiles: ranges
-
-
-@dataclass(frozen=True, slots=True)
-class Roles:
-    """Dims of a contraction by what they index."""
-
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    reduced: tuple[str, ...]
-    batch: tuple[str, ...]
-
-
-def roles(workload: Workload, op: Op) -> Roles:
-    first, second = (set(workload.tensors[name].dims) for name in op.inputs)
-    out = set(workload.tensors[op.outputs[0]].dims)
-    return Roles(
-        rows=tuple(d for d in op.dims if d in out and d in first and d not in second),
-        columns=tuple(d for d in op.dims if d in out and d in second and d not in first),
-        reduced=tuple(d for d in op.dims if d not in out),
-        batch=tuple(d for d in op.dims if d in out and d in first and d in second),
-    )
 
 
 @dataclass(frozen=True, slots=True)

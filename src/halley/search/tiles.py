@@ -21,12 +21,3 @@ def tile_sizes(extent: int) -> tuple[int, ...]:
         found.add(-(-extent // part))
         part *= 2
     return tuple(sorted(found | {1}))
-
-
-def choices_within(extent: int, limit: int) -> tuple[int, ...]:
-    """Tile sizes of the extent that differ in effect inside a range of ``limit``: the smaller ones, and the whole range.
-
-    >>> choices_within(12, 5)
-    (1, 2, 3, 4, 5)
-    """
-    return (*(size for size in tile_sizes(extent) if size < limit), limit)
