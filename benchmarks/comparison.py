@@ -202,7 +202,7 @@ here were fixed before any result and are not tuned.
 
 - **What drives ours** is the outer memory's share of the unfused time. Fusing takes away the round trip of the intermediate
   (S, and E for attention). That is much of the work where the contraction is short (head dims of 64 and 128: scores and
-  attention) and the memory slow (edge), and little where the contraction is long: a projection has k of 768 to 8192, its
+  attention) and the memory slow (edge), and little where the contraction is long: a projection has k of 768 to 4544, its
   GEMM takes nearly all of the time, and its norm reads S once more at most.
 - **Where it is less than COMET's**: GEMM-LayerNorm. The unfused baseline is searched as hard as the rest, its norm is one
   kernel that reads S once, and its GEMM may split the contraction over clusters with a reduce-scatter, which a fused GEMM may
@@ -213,8 +213,8 @@ here were fixed before any result and are not tuned.
   query head, so that without a split of the keys most of cloud's 16 clusters idle. Where rows are many, rows are split instead,
   and a collective is not needed. For long sequences the best plan often fuses scores with softmax, writes the weights
   out, and runs the second GEMM with a split contraction, which again needs a reduce-scatter.
-- **What is missing** works against fusion here: stages of a fused group run one after the other (no pipeline between the matrix and
-  the vector engine), and masked tiles of causal attention are computed.
+- **What is missing** works against fusion here: stages of a fused group run one after the other (no pipeline between the
+  matrix and the vector engine), and masked tiles of causal attention are computed.
 """
 
 

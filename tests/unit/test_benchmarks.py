@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from itertools import groupby
 
 import numpy as np
 import pytest
@@ -57,8 +58,11 @@ def test_page() -> None:
     fast, slow = Figures(1e-6, 2e-6, 3e6), Figures(4e-6, 5e-6, 6e6)
     row = Row("attention", "gpt2-xl", "edge", "m 2", slow, None, fast, "gemm", 0.25, 1.0, "")
     page = comparison.page([row])
-    tables = [line for line in page.splitlines() if line.startswith("|")]
-    assert len({line.count("|") for line in tables}) == 1
+    tables = [list(lines) for is_table, lines in groupby(page.splitlines(), lambda line: line.startswith("|")) if is_table]
+    assert len(tables) == 3
+    for table in tables:
+        assert len({line.count("|") for line in table}) == 1
+    assert "| self-attention | 1.82 x | 4.00 x | 4.00 x |" in page
     assert "| none fits | 1 us | 4.00 x |" in page
     assert "25.00%" in page
     assert "in 0 of them" in page
