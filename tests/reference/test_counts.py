@@ -271,26 +271,42 @@ def with_tiles(tree: Node, tiles: Mapping[tuple[int, ...], Any]) -> Node:
 
 
 def check_varied(seed: int) -> None:
-    """A grown tree with up to four of its tiles varied."""
+    """A grown tree with up to four of its tiles varied. Splits of one dim over one axis vary together: in a batch they are the
+    same split only if their tiles are the same array (see `evaluate`)."""
     random, workload, chip, tree = grown(seed, 16)
-    paths = [path for path, node in walk(tree) if isinstance(node, Temporal | Spatial | Pipeline)]
-    paths = random.sample(paths, min(len(paths), 4))
+    together = varied_together(tree)
+    chosen = random.sample(together, min(len(together), 4))
     options = []
-    for path in paths:
-        node: Any = at(tree, path)
+    for paths in chosen:
+        node: Any = at(tree, paths[0])
         extent = workload.dims[node.dim]
         more = {extent} if isinstance(node, Spatial) else {random.randint(1, extent), random.randint(1, extent)}
         options.append(sorted({node.tile} | more))
-    axes = range(len(paths))
-    arrays = {
-        path: np.array(sizes, dtype=np.float64).reshape([-1 if axis == other else 1 for other in axes])
-        for axis, (path, sizes) in enumerate(zip(paths, options, strict=True))
-    }
+    axes = range(len(chosen))
+    arrays = {}
+    for axis, (paths, sizes) in enumerate(zip(chosen, options, strict=True)):
+        array = np.array(sizes, dtype=np.float64).reshape([-1 if axis == other else 1 for other in axes])
+        arrays |= dict.fromkeys(paths, array)
 
     def single(entry: tuple[int, ...]) -> Node:
-        return with_tiles(tree, {path: options[axis][entry[axis]] for axis, path in enumerate(paths)})
+        return with_tiles(tree, {path: options[axis][entry[axis]] for axis, paths in enumerate(chosen) for path in paths})
 
     check_batch(workload, chip, random, tuple(map(len, options)), with_tiles(tree, arrays), single)
+
+
+def varied_together(tree: Node) -> list[list[tuple[int, ...]]]:
+    """Paths of loops whose tiles may vary, each list as one: a loop in time alone, the splits of a dim over an axis if all
+    have the same tile."""
+    splits: dict[tuple[str, str, str], list[tuple[int, ...]]] = {}
+    tiles: dict[tuple[str, str, str], set[int]] = {}
+    found = []
+    for path, node in walk(tree):
+        if isinstance(node, Spatial):
+            splits.setdefault((node.dim, node.level, node.axis), []).append(path)
+            tiles.setdefault((node.dim, node.level, node.axis), set()).add(node.tile)
+        elif isinstance(node, Temporal | Pipeline):
+            found.append([path])
+    return [*found, *(paths for key, paths in splits.items() if len(tiles[key]) == 1)]
 
 
 @given(SEEDS)

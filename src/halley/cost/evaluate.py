@@ -62,7 +62,9 @@ def evaluate(
 ) -> Estimate:
     """Cost of a mapping, which must be legal (`halley.rewrite.legality.check`); capacity is not checked here.
 
-    Tiles may be arrays that broadcast together: the result then has an entry per mapping. Array axes in ``relaxed``
+    Tiles may be arrays that broadcast together: the result then has an entry per mapping. Two splits inside one distributed
+    Hold count as the same split only if their tiles are the same array; where other arrays merely coincide in an entry, its
+    footprint is that of different splits. Array axes in ``relaxed``
     contribute the least of each sum along them: time, energy and footprint then bound all choices on these axes from below.
     With ``only``, the path of a node, the result is that node's share of the whole: its time as a phase, its own events and
     their energy (the footprint stays the whole tree's). The search asks for stages so,
