@@ -7,6 +7,7 @@ bound is no better than a value already reached.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -83,6 +84,7 @@ class GroupSearch:
     open_bounds: list[Values] = field(default_factory=list)
     _maxima: set[str] = field(init=False)
     _tables: dict[tuple[int, int, int], Values] = field(default_factory=dict)
+    _head_bounds: dict[tuple[int, int, int], Values] = field(default_factory=dict)
     _listed: dict[int, list[_Candidate]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -133,7 +135,7 @@ class GroupSearch:
         combos = list(product(*(slot.sizes for slot in frame.shared)))
         floors: list[Values] = []  # per stage: skeletons x combos x objectives
         for index, stage in enumerate(frame.stages):
-            rows = [self._bound(frame, index, skeleton, grids, len(frame.shared)) for skeleton in stage.skeletons]
+            rows = [self._floor(frame, index, skeleton, grids) for skeleton in stage.skeletons]
             if not rows:
                 return []
             floors.append(np.array([np.broadcast_to(row, (len(combos), row.shape[1])) for row in rows]))
@@ -144,6 +146,23 @@ class GroupSearch:
             for at, combo in enumerate(combos)
             if np.isfinite(total[at]).all()
         ]
+
+    def _floor(self, frame: Frame, index: int, skeleton: Skeleton, grids: Mapping[str, Number]) -> Values:
+        """Lower bounds of one stage over the grid of shared tiles."""
+        if not frame.shared and _points(skeleton.slots) > TABLE:  # the bounds that are needed next serve at once
+            return np.asarray(self._heads(frame, index, skeleton, {}).min(axis=0, keepdims=True))
+        return self._bound(frame, index, skeleton, grids, len(frame.shared))
+
+    def _heads(self, frame: Frame, index: int, skeleton: Skeleton, shared: Mapping[str, int]) -> Values:
+        """Lower bounds of one stage for each combination of its first slots; kept where no tiles are shared."""
+        key = (id(frame), index, id(skeleton))
+        if key in self._head_bounds:
+            return self._head_bounds[key]
+        head, _ = _halves(skeleton.slots)
+        bounds = self._bound(frame, index, skeleton, {**shared, **_grid(head, 0, len(head))}, len(head))
+        if not frame.shared:
+            self._head_bounds[key] = bounds
+        return bounds
 
     def _bound(
         self,
@@ -215,10 +234,7 @@ class GroupSearch:
                 self._pick(skeleton, table[candidate.at], front, others)
                 continue
             head, tail = _halves(skeleton.slots)
-            if head:
-                bounds = self._bound(frame, index, skeleton, {**shared, **_grid(head, 0, len(head))}, len(head))
-            else:
-                bounds = floors[position][None, :]
+            bounds = self._heads(frame, index, skeleton, shared) if head else floors[position][None, :]
             combos = _combinations(tuple(slot.sizes for slot in head))
             alive = ~self._hopeless(front, bounds, others)
             self._descend(frame, index, skeleton, shared, bounds[alive], combos[alive], head, tail, front, others, quick)
@@ -231,13 +247,12 @@ class GroupSearch:
         key = (id(frame), index, id(skeleton))
         if key not in self._tables:
             slots = (*frame.shared, *skeleton.slots)
-            shape = [len(slot.sizes) for slot in slots]
-            shared = int(np.prod(shape[: len(frame.shared)]))
-            if int(np.prod(shape)) > TABLE:
+            if _points(slots) > TABLE:
                 return None
+            shared = _points(frame.shared)
             values, _ = self._cost(frame, index, skeleton, _grid(slots, 0, len(slots)), ())
             self._tables[key] = values.reshape(shared, -1, values.shape[-1])
-            self.tally.costed += int(np.prod(shape))
+            self.tally.costed += _points(slots)
             self.tally.tick()
         return self._tables[key]
 
@@ -346,6 +361,11 @@ def _combinations(sizes: tuple[tuple[int, ...], ...]) -> Values:
         return np.empty((1, 0))
     grids = np.meshgrid(*(np.array(row, dtype=np.float64) for row in sizes), indexing="ij")
     return np.stack([grid.ravel() for grid in grids], axis=1)
+
+
+def _points(slots: Sequence[Slot]) -> int:
+    """Size of the grid of the slots' sizes."""
+    return math.prod(len(slot.sizes) for slot in slots)
 
 
 def _halves(slots: Sequence[Slot]) -> tuple[Sequence[Slot], Sequence[Slot]]:
