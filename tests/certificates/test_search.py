@@ -63,6 +63,11 @@ def test_search_equals_exhaustive_walk_at_length(block: int) -> None:
         compare(seed, limit=3000)
 
 
+def test_a_stage_leaves_room_for_what_the_others_hold() -> None:
+    """A buffer that holds tensors of several stages is full for the stage that touches few of them, too."""
+    assert compare(100_047, limit=3000) == "equal"
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_more_memory_and_bandwidth_never_make_the_optimum_worse(seed: int) -> None:
     draw = random.Random(seed)

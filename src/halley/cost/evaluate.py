@@ -59,6 +59,7 @@ def evaluate(
     relaxed: tuple[int, ...] = (),
     only: Path | None = None,
     totals: bool = True,
+    held: Node | None = None,
 ) -> Estimate:
     """Cost of a mapping, which must be legal (`halley.rewrite.legality.check`); capacity is not checked here.
 
@@ -69,6 +70,7 @@ def evaluate(
     With ``only``, the path of a node, the result is that node's share of the whole: its time as a phase, its own events and
     their energy (the footprint stays the whole tree's). The search asks for stages so,
     and without ``totals`` where it minimises time: energy and total traffic are then not meaningful.
+    ``held``: a tree to take the footprint of instead, where the costed one leaves out some that use its Holds.
     """
     _check_engines(workload, chip, tree)
     fold = _Fold(Counter(workload, chip, relaxed, totals), tree, only)
@@ -81,7 +83,7 @@ def evaluate(
         energy=total(energy_by.values()),
         energy_by=energy_by,
         busy=root.busy if only is None else asked.busy,
-        footprint=footprint(fold.counter, tree, fold.body),
+        footprint=footprint(fold.counter, tree if held is None else held, fold.body),
         events=tuple(events),
         nodes=fold.nodes,
     )

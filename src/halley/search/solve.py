@@ -17,6 +17,7 @@ import numpy as np
 
 from halley.cost.estimate import Estimate
 from halley.cost.evaluate import evaluate
+from halley.errors import Fault, InternalError
 from halley.formulas.numbers import Number
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Compute, Node, walk
@@ -217,8 +218,10 @@ class GroupSearch:
             choice = Choice(frame, tuple(skeleton for skeleton, _ in picked), tiles)
             estimate = evaluate(self.workload, self.chip, self.around(choice.tree()))
             self.tally.costed += 1
-            if fits(self.chip, estimate):
-                self.found.add(self._objective(estimate.time, estimate.energy), choice)
+            if not fits(self.chip, estimate):
+                got = f"{ {name: float(used) for name, used in estimate.footprint.items()} } B together"
+                raise InternalError(Fault("search", "stages that fit one by one to fit together", got, "please report"))
+            self.found.add(self._objective(estimate.time, estimate.energy), choice)
 
     def _solve_stage(self, candidate: _Candidate, index: int, stage: Stage, others: Values, quick: bool) -> Frontier:
         """Frontier of one stage with the shared tiles given; what cannot improve the group's frontier even with the least of the
@@ -321,8 +324,13 @@ class GroupSearch:
         stubs: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops if op in self._maxima)) for stage in frame.stages]
         stubs[index] = node
         tree = self.around(frame.wrap(tiles, stubs))
+        # the other stages' shapes are open, but their ops use the frame's buffers whatever shape they take
+        users: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops)) for stage in frame.stages]
+        users[index] = node
+        held = self.around(frame.wrap(tiles, users))
         path = next(path for path, found in walk(tree) if found is node)
-        estimate = evaluate(self.workload, self.chip, tree, relaxed, only=path, totals="energy" in self.objectives)
+        wanted = "energy" in self.objectives
+        estimate = evaluate(self.workload, self.chip, tree, relaxed, only=path, totals=wanted, held=held)
         time, energy = estimate.time, estimate.energy
         shapes = [np.shape(value) for value in (*tiles.values(), time, energy)]
         full = np.broadcast_shapes(*shapes)
