@@ -87,6 +87,21 @@ def pareto(points: Front) -> Front:
     return result
 
 
+def draw_batched(draw: random.Random) -> Workload:
+    """A compound operation over two or three batch items or heads, which the mappings walk in a loop around everything."""
+    kind, b = draw.choice(["gemm", "softmax", "heads", "grouped"]), draw.randint(2, 3)
+    m, n, k = draw.randint(1, 2), draw.randint(1, 3), draw.randint(1, 2)
+    match kind:
+        case "gemm":
+            return gemm(m, n, k, b=b)
+        case "softmax":
+            return gemm_softmax(m, n, 1, b=b, variant=draw.choice(["plain", "online"]))
+        case "heads":
+            return attention(1, b, b, m, n, 1, value_dim=1, variant=draw.choice(["online", "deferred", "plain"]))
+        case _:
+            return attention(1, 2 * b, b, 1, n, 1, value_dim=1, variant=draw.choice(["online", "deferred", "plain"]))
+
+
 def draw_workload(draw: random.Random) -> Workload:
     """A compound operation with extents of 1 to 3."""
 
@@ -166,4 +181,4 @@ def more_of_everything(chip: Chip, factor: float) -> Chip:
     return replace(chip, levels=levels)
 
 
-__all__ = ["HalleyError", "TooLarge", "draw_chip", "draw_workload", "exhaustive", "more_of_everything", "pareto"]
+__all__ = ["HalleyError", "TooLarge", "draw_batched", "draw_chip", "draw_workload", "exhaustive", "more_of_everything", "pareto"]

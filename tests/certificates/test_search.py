@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import numpy as np
 import pytest
-from tests.certificates.exhaustive import TooLarge, draw_chip, draw_workload, exhaustive, more_of_everything
+from tests.certificates.exhaustive import TooLarge, draw_batched, draw_chip, draw_workload, exhaustive, more_of_everything
 
+from halley.cost.evaluate import evaluate
 from halley.errors import Infeasible
 from halley.io.load import load_chip
-from halley.search.optimise import optimise
+from halley.ir.mapping import Hold
+from halley.ir.workload import Workload
+from halley.search.frames import frames
+from halley.search.optimise import kernels, optimise
 from halley.search.problem import Objective, Problem
 from halley.search.result import Status
+from halley.search.solve import Choice, GroupSearch, Tally
+from halley.search.template import template
 from halley.workloads import attention, gemm, gemm_softmax
 
 
-def compare(seed: int, limit: int) -> str:
+def compare(seed: int, limit: int, drawn: Callable[[random.Random], Workload] = draw_workload) -> str:
     """Search and exhaustive walk of one drawn problem; "large" where the walk is too long."""
     draw = random.Random(seed)
-    workload, chip = draw_workload(draw), draw_chip(draw)
+    workload, chip = drawn(draw), draw_chip(draw)
     try:
         front, size = exhaustive(workload, chip, limit)
     except TooLarge:
@@ -46,21 +53,23 @@ def compare(seed: int, limit: int) -> str:
     return "equal"
 
 
-@pytest.mark.parametrize("block", range(16))
-def test_search_equals_exhaustive_walk(block: int) -> None:
+@pytest.mark.parametrize("drawn", [draw_workload, draw_batched])
+@pytest.mark.parametrize("block", range(8))
+def test_search_equals_exhaustive_walk(block: int, drawn: Callable[[random.Random], Workload]) -> None:
     """Each block draws problems until six small ones were compared."""
     outcomes: list[str] = []
     seed = 1000 * block
     while sum(outcome != "large" for outcome in outcomes) < 6:
-        outcomes.append(compare(seed, limit=250))
+        outcomes.append(compare(seed, 250, drawn))
         seed += 1
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("drawn", [draw_workload, draw_batched])
 @pytest.mark.parametrize("block", range(40))
-def test_search_equals_exhaustive_walk_at_length(block: int) -> None:
+def test_search_equals_exhaustive_walk_at_length(block: int, drawn: Callable[[random.Random], Workload]) -> None:
     for seed in range(100_000 + 20 * block, 100_000 + 20 * block + 20):
-        compare(seed, limit=3000)
+        compare(seed, 3000, drawn)
 
 
 def test_a_stage_leaves_room_for_what_the_others_hold() -> None:
@@ -138,3 +147,44 @@ def test_front_is_a_front_and_holds_both_ends() -> None:
     thriftiest = optimise(Problem(workload, chip, Objective.ENERGY, baselines=False)).best.certificate.value
     assert times[0] == pytest.approx(fastest, rel=1e-9)
     assert energies[-1] == pytest.approx(thriftiest, rel=1e-9)
+
+
+@pytest.mark.parametrize("chip", ["edge", "cloud"])
+@pytest.mark.parametrize("seed", range(6))
+def test_stage_costs_add_up_to_the_groups(seed: int, chip: str) -> None:
+    """The search ranks mappings by sums of stage costs: in every frame, the sum is what the whole group's tree costs."""
+    draw = random.Random(seed)
+    work = attention(
+        2, 8, draw.choice([2, 8]), draw.choice([1, 64]), 256, 64, variant=draw.choice(["plain", "online", "deferred"])
+    )
+    names = [op.name for op in work.ops]
+    whole = frames(work, template(load_chip(chip)), work.ops)
+    alone = [frame for kernel in kernels(work) for frame in frames(work, template(load_chip(chip)), list(map(work.op, kernel)))]
+    compared = 0
+    for frame in draw.sample(alone, min(12, len(alone))) + draw.sample(whole, min(4, len(whole))):
+        inside = {name for stage in frame.stages for name in stage.ops}
+        made = {name for op in work.ops if op.name in inside for name in op.outputs}
+        read_later = {name for op in work.ops if op.name not in inside for name in op.inputs}
+        kept = tuple(
+            (name,)
+            for name in work.tensors
+            if any(name in (*work.op(op).inputs, *work.op(op).outputs) for op in names if op in inside)
+            and (name not in made or name in work.outputs or name in read_later)
+        )
+        search = GroupSearch(
+            work, load_chip(chip), [frame], lambda node, kept=kept: Hold("dram", kept, node, 1), ("time", "energy"), Tally()
+        )
+        for _ in range(4):
+            skeletons = tuple(draw.choice(stage.skeletons) for stage in frame.stages)
+            slots = (*frame.shared, *(slot for skeleton in skeletons for slot in skeleton.slots))
+            tiles = {slot.name: draw.choice(slot.sizes) for slot in slots}
+            parts = np.stack([search._cost(frame, at, skeleton, tiles, ())[0] for at, skeleton in enumerate(skeletons)])
+            if not np.isfinite(parts).all():
+                continue  # a stage that overflows a memory has no cost
+            compared += 1
+            estimate = evaluate(work, search.chip, search.around(Choice(frame, skeletons, tiles).tree()))
+            total, whole_cost = parts.sum(axis=0), np.array([estimate.time, estimate.energy])
+            assert (total <= whole_cost * (1 + 1e-12)).all()
+            if not frame.name.startswith("streamed"):  # only that frame moves tensors of its own
+                assert np.allclose(total, whole_cost, rtol=1e-12, atol=0)
+    assert compared > 10

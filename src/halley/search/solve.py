@@ -328,7 +328,8 @@ class GroupSearch:
         users: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops)) for stage in frame.stages]
         users[index] = node
         held = self.around(frame.wrap(tiles, users))
-        path = next(path for path, found in walk(tree) if found is node)
+        # several stages follow each other, each a phase of its own; a single one is the whole, loops around it included
+        path = next(path for path, found in walk(tree) if found is node) if len(stubs) > 1 else None
         wanted = "energy" in self.objectives
         estimate = evaluate(self.workload, self.chip, tree, relaxed, only=path, totals=wanted, held=held)
         time, energy = estimate.time, estimate.energy
