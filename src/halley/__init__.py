@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from halley.search.optimise import optimise
     from halley.search.problem import Objective, Problem
     from halley.search.result import Certificate, Point, Result, Solution, Status
-    from halley.workloads import build, shapes, variants
+    from halley.workloads import build, graph, shapes, variants
 
 _HOME = {
     "halley.cost.estimate": ("Estimate",),
@@ -49,7 +49,7 @@ _HOME = {
     "halley.search.optimise": ("optimise",),
     "halley.search.problem": ("Objective", "Problem"),
     "halley.search.result": ("Certificate", "Point", "Result", "Solution", "Status"),
-    "halley.workloads": ("build", "shapes", "variants"),
+    "halley.workloads": ("build", "graph", "shapes", "variants"),
 }
 """Public names by the module that defines them."""
 
@@ -80,6 +80,7 @@ __all__ = [
     "check",
     "chip_names",
     "evaluate",
+    "graph",
     "load_chip",
     "load_problem",
     "load_result",

@@ -46,21 +46,35 @@ def _run(workload: Workload, op: Op, given: list[np.ndarray]) -> list[np.ndarray
             kept = tuple(dim for dim in op.dims if dim in dims_out)
             return [_ordered(part, kept, dims_out) for part in MONOIDS[op.monoid](dict(op.constants), points, over)]
         case OpKind.SCAN:
-            return [_scan(*given, axis=dims_out.index(op.along))]
+            aligned = [_aligned(array, dims, dims_out) for array, dims in zip(given, dims_in, strict=True)]
+            return [_scan(op.monoid, aligned, [dims_out.index(dim) for dim in op.sequence])]
         case OpKind.FFT:
-            spectrum = np.fft.fft(given[0] + 1j * given[1], axis=dims_out.index(op.along))
-            return [spectrum.real, spectrum.imag]
+            return _transform(workload, op, given, dims_in[0], dims_out)
         case OpKind.GATHER:
-            return [given[0][given[1]]]
+            return [_gather(workload, op, *given)]
         case OpKind.SCATTER:
             shape = tuple(workload.dims[dim] for dim in dims_out)
             total = np.zeros(shape)
             np.add.at(total, given[1], given[0])
             return [total]
         case OpKind.PERMUTE:
-            return [_ordered(given[0], dims_in[0], dims_out)]
+            renamed = iter([dim for dim in dims_out if dim not in dims_in[0]])
+            return [_ordered(given[0], tuple(dim if dim in dims_out else next(renamed) for dim in dims_in[0]), dims_out)]
+        case OpKind.WINDOW:
+            return [_windows(workload, op, given[0])]
         case _:
             assert_never(op.kind)
+
+
+def _gather(workload: Workload, op: Op, table: np.ndarray, index: np.ndarray) -> np.ndarray:
+    """Element by element: the index says which row of the table, the output's own position all else."""
+    table_dims, index_dims, out = (workload.tensors[name].dims for name in (*op.inputs, *op.outputs))
+    result = np.empty(tuple(workload.dims[dim] for dim in out))
+    for position in np.ndindex(*result.shape):
+        here = dict(zip(out, position, strict=True))
+        row = index[tuple(here[dim] for dim in index_dims)]
+        result[position] = table[tuple(here.get(dim, row) for dim in table_dims)]
+    return result
 
 
 def _ordered(array: np.ndarray, dims: tuple[str, ...], wanted: tuple[str, ...]) -> np.ndarray:
@@ -105,18 +119,60 @@ def _welford(_: Numbers, x: np.ndarray, axes: tuple[int, ...]) -> list[np.ndarra
     return [mean, squares]
 
 
-def _scan(decay: np.ndarray, x: np.ndarray, axis: int) -> np.ndarray:
-    decay, x = np.moveaxis(decay, axis, 0), np.moveaxis(x, axis, 0)
-    states = [x[0]]
-    for a, element in zip(decay[1:], x[1:], strict=True):
-        states.append(a * states[-1] + element)
-    return np.moveaxis(np.stack(states), 0, axis)
+def _scan(monoid: str, given: list[np.ndarray], axes: list[int]) -> np.ndarray:
+    """Place by place along the axes, the last fastest."""
+    shape = np.broadcast_shapes(*(array.shape for array in given))
+    x = np.broadcast_to(given[-1], shape)
+    decay = np.broadcast_to(given[0], shape) if len(given) == 2 else np.ones(shape)
+    result, state = np.empty(shape), 0.0
+    for place in np.ndindex(*(shape[axis] for axis in axes)):
+        at = tuple(place[axes.index(axis)] if axis in axes else slice(None) for axis in range(len(shape)))
+        before, state = state, decay[at] * state + x[at]
+        result[at] = before if monoid == "linear_before" else state
+    return result
+
+
+def _transform(
+    workload: Workload, op: Op, given: list[np.ndarray], dims: tuple[str, ...], out: tuple[str, ...]
+) -> list[np.ndarray]:
+    """The transform as a matrix, of which zeros and cut-off points are columns and rows left out."""
+    (axis,) = (i for i, dim in enumerate(dims) if dim == op.along or dim not in op.dims)
+    count, inverse = workload.dims[op.along], dict(op.constants).get("inverse") == 1.0
+    angles = np.outer(np.arange(workload.dims[out[axis]]), np.arange(workload.dims[dims[axis]])) * (2 * np.pi / count)
+    matrix = np.exp(1j * angles) / count if inverse else np.exp(-1j * angles)
+    rows = np.moveaxis(given[0] + 1j * given[1] if len(given) == 2 else given[0], axis, -1)
+    spectrum = np.moveaxis(rows @ matrix.T, -1, axis)
+    return [spectrum.real, spectrum.imag][: len(op.outputs)]
+
+
+def _windows(workload: Workload, op: Op, source: np.ndarray) -> np.ndarray:
+    """Element by element."""
+    dims, out = workload.tensors[op.inputs[0]].dims, workload.tensors[op.outputs[0]].dims
+    result = np.zeros(tuple(workload.dims[dim] for dim in out))
+    extents = tuple(workload.dims[dim] for dim in op.sequence)
+    for position in np.ndindex(*result.shape):
+        here = dict(zip(out, position, strict=True))
+        here |= {window.dim: here[window.base] + here[window.offset] for window in op.windows}
+        if op.along:
+            (offset,) = set(out) - set(dims)
+            place = int(np.ravel_multi_index(tuple(here[dim] for dim in op.sequence), extents))
+            place += here[offset] - workload.dims[offset] + 1
+            if place < 0:
+                continue
+            here |= dict(zip(op.sequence, map(int, np.unravel_index(place, extents)), strict=True))
+        result[position] = source[tuple(here[dim] for dim in dims)]
+    return result
 
 
 FUNCTIONS: dict[str, Callable[..., np.ndarray]] = {
     "identity": lambda _, x: x,
     "add": lambda _, x, y: x + y,
     "square": lambda _, x: x * x,
+    "mul": lambda _, x, y: x * y,
+    "exp": lambda _, x: np.exp(x),
+    "below": lambda _, x, y: np.where(x >= y, -np.inf, x),
+    "exp_selected": lambda _, x, y, z: np.exp(np.where(x < z, -np.inf, x - y)),
+    "gelu": lambda _, x: 0.5 * x * (1.0 + np.tanh((2.0 / np.pi) ** 0.5 * (x + 0.044715 * x**3))),
     "divide": lambda _, x, y: x / y,
     "scale": lambda c, x: x * c["scale"],
     "scale_mask": _scale_mask,
@@ -126,6 +182,16 @@ FUNCTIONS: dict[str, Callable[..., np.ndarray]] = {
     "rsqrt_mean": lambda c, x: 1.0 / np.sqrt(x / c["count"] + c["epsilon"]),
     "normalise_gain": lambda _, x, rstd, gain: x * rstd * gain,
     "normalise_affine": lambda _, x, mean, rstd, gain, bias: (x - mean) * rstd * gain + bias,
+    "relu": lambda _, x: np.where(x > 0.0, x, 0.0),
+    "multiply_add": lambda _, x, y, z: x * y + z,
+    "silu_bias": lambda _, x, y: (x + y) * 0.5 * (1.0 + np.tanh((x + y) / 2.0)),
+    "softplus_bias": lambda _, x, y: np.maximum(x + y, 0.0) + np.log1p(np.exp(-np.abs(x + y))),
+    "exp_product": lambda _, x, y: np.exp(x * y),
+    "product": lambda _, x, y, z: x * y * z,
+    "product_difference": lambda _, x, y, z, w: x * y - z * w,
+    "product_sum": lambda _, x, y, z, w: x * y + z * w,
+    "decay_mask": lambda _, x, y, z: np.tril(x * np.exp(np.tril(y - z))),
+    "add_decayed": lambda _, x, y, z: x + y * np.exp(z),
     "silu_mul": lambda _, x, y: x / (1.0 + np.exp(-x)) * y,
 }
 

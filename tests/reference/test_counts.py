@@ -1,12 +1,13 @@
 """Formulas equal execution: every count that the interpreter makes while it runs a mapping, the cost fold finds by formula.
 
 Trees come from two sources: grown at random with all node kinds (tests/reference/generate.py), and drawn from the declared search
-space. Then: batches equal scalars, and relaxed evaluations bound what they stand for.
+space. Then: batches equal scalars.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
@@ -114,18 +115,25 @@ def test_many_grown_trees(seed: int, edits: int) -> None:
     grow(seed, edits)
 
 
+KINDS_OF_ALL_OPS = (
+    "gemm-softmax", "gated-mlp", "gated-scan", "power-spectrum", "embedding", "scatter-add", "merge-heads", "conv-chain"
+)  # fmt: skip
+"""Workloads in which, together, every kind of op occurs, and ops that need not wait for each other."""
+
+
 def test_the_generator_reaches_every_node_and_collective() -> None:
-    kinds: set[type] = set()
-    collectives: set[CollectiveKind] = set()
-    ops: set[OpKind] = set()
-    for seed in range(200):
-        _, workload, _, tree = grown(seed, 20)
-        kinds |= {type(node) for _, node in walk(tree)}
-        collectives |= {node.kind for _, node in walk(tree) if isinstance(node, Collective)}
-        ops |= {op.kind for op in workload.ops}
-    assert kinds == {Temporal, Spatial, Hold, Collective, Compute, Sequence, Overlap, Parallel, Pipeline}
-    assert collectives == set(CollectiveKind)
-    assert ops == set(OpKind)
+    wanted = (
+        {Temporal, Spatial, Hold, Collective, Compute, Sequence, Overlap, Parallel, Pipeline}, set(CollectiveKind), set(OpKind)
+    )  # fmt: skip
+    reached: tuple[set[type], set[CollectiveKind], set[OpKind]] = (set(), set(), set())
+    for seed in range(400):
+        _, workload, _, tree = grown(seed, 20, (KINDS_OF_ALL_OPS[seed % len(KINDS_OF_ALL_OPS)],))
+        reached[0].update(type(node) for _, node in walk(tree))
+        reached[1].update(node.kind for _, node in walk(tree) if isinstance(node, Collective))
+        reached[2].update(op.kind for op in workload.ops)
+        if reached == wanted:
+            break
+    assert reached == wanted
 
 
 # ---- the declared search space ---------------------------------------------------------------------
@@ -144,11 +152,15 @@ def search_chip(random: Random) -> Chip:
 
 def drawn_tiles(random: Random, slots: Any, arrays: bool) -> dict[str, Any]:
     """A size per slot; or an array of up to three sizes, each slot along an axis of its own."""
+    tiles: dict[str, Any] = {}
     if not arrays:
-        return {slot.name: random.choice(slot.sizes) for slot in slots}
-    tiles = {}
+        for slot in slots:
+            tiles[slot.name] = random.choice(slot.sizes(int(slot.limit(tiles))))
+        return tiles
+    widest: dict[str, Any] = defaultdict(lambda: 1 << 40)
     for axis, slot in enumerate(slots):
-        sizes = sorted(random.sample(list(slot.sizes), min(len(slot.sizes), 3)))
+        choices = slot.sizes(int(slot.limit(widest)))
+        sizes = sorted(random.sample(choices, min(len(choices), 3)))
         tiles[slot.name] = np.array(sizes, dtype=np.float64).reshape([-1 if axis == i else 1 for i in range(len(slots))])
     return tiles
 
@@ -239,29 +251,18 @@ def test_rescales_of_keys_split_over_two_axes(keys: int, tile_x: int, tile_y: in
     assert Checker(workload, chip, 0)(Hold("dram", ends, split))
 
 
-# ---- batches and bounds ----------------------------------------------------------------------------
-
-
-BOUNDED = ("time", "energy", "footprint", "energy_by")
+# ---- batches ----------------------------------------------------------------------------
 
 
 def check_batch(workload: Workload, chip: Chip, random: Random, shape: tuple[int, ...], batch: Node, single: Any) -> None:
     """``batch`` is a tree whose tiles are arrays of that shape together, ``single(index)`` the tree of one entry."""
     together = numbers(evaluate(workload, chip, batch))
-    relaxed = tuple(axis for axis in range(len(shape)) if random.random() < 0.6)
-    bound = numbers(evaluate(workload, chip, batch, relaxed)) if relaxed else {}
-    flat = tuple(1 if axis in relaxed else size for axis, size in enumerate(shape))
     entries = list(itertools.product(*map(range, shape)))
     for entry in random.sample(entries, min(len(entries), 40)):
         alone = numbers(evaluate(workload, chip, single(entry)))
         for key in {*alone, *together}:
             got = np.broadcast_to(together.get(key, 0), shape)[entry]
             assert got == alone.get(key, 0), f"{key} of {entry}: {got} in the batch, {alone.get(key, 0)} alone"
-        place = tuple(0 if axis in relaxed else index for axis, index in enumerate(entry))
-        for key, value in bound.items():
-            if key in BOUNDED or key[0] in BOUNDED:
-                least = np.broadcast_to(value, flat)[place]
-                assert least <= alone.get(key, 0) * (1 + 1e-12), f"{key} of {entry}: bound {least}, value {alone.get(key, 0)}"
 
 
 def with_tiles(tree: Node, tiles: Mapping[tuple[int, ...], Any]) -> Node:

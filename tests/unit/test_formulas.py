@@ -81,6 +81,7 @@ CASES: dict[Formula, Case] = {
     timing.phase_time: Case(
         (ONE, SECOND, SECOND, SECOND, SECOND, SECOND), SECOND, lambda n, u, v, w, a, b: timing.phase_time(n, u, v, w, [a, b])
     ),
+    timing.stall_time: Case((SECOND, SECOND, ONE), SECOND),
     timing.pipeline_time: Case((SECOND, SECOND, SECOND, ONE), SECOND, lambda a, b, c, n: timing.pipeline_time([a, b, c], n)),
     timing.longest: Case((SECOND, SECOND, SECOND), SECOND, lambda *t: timing.longest(t)),
     timing.total: Case((JOULE, JOULE, JOULE), JOULE, lambda *t: timing.total(t)),
@@ -98,6 +99,8 @@ CASES: dict[Formula, Case] = {
     tiling.sizes: Case((POINT, POINT, POINT), {"point": 2}, weighed_sizes),
     # its "e - 1" is the last point's index: points are counted here, so they have no dimension
     tiling.reach: Case((ONE, ONE, ONE), ONE, lambda e, t, u: tiling.reach(e, first_inside(t, u))),
+    tiling.steps: Case((ONE, ONE, ONE), ONE, lambda e, t, u: tiling.steps(e, first_inside(t, u))),
+    tiling.windowed: Case((POINT, POINT, ONE, ONE), POINT),
     collectives.collective_time: Case((ONE, SECOND, ONE, BYTE, BANDWIDTH), SECOND),
     collectives.ring_all_gather_time: Case(MESSAGE, SECOND),
     collectives.ring_all_reduce_time: Case(MESSAGE, SECOND),
@@ -266,6 +269,7 @@ def test_sums_over_tiles_by_walking(seed: int) -> None:
     walked = [stop - start for start, stop in tiles(0, extent, splits)]
     assert tiling.visits(extent, splits) == len(walked)
     assert tiling.covered(extent, splits) == sum(walked)
+    assert tiling.steps(extent, splits) == sum(size - 1 for size in walked)
     assert tiling.folds(extent, splits, width) == sum(math.ceil(Fraction(size, width)) for size in walked)
     assert tiling.first_tile(extent, splits) == walked[0] == max(walked)
     assert tiling.reach(extent, splits) == max(stop for _, stop in tiles(0, extent, splits))

@@ -6,7 +6,22 @@ from typing import Annotated
 
 import typer
 
-from halley.cli import check, chips, compare, demo, estimate, explain, optimise, schema, show, workloads
+from halley.cli import (
+    check,
+    chips,
+    compare,
+    demo,
+    estimate,
+    explain,
+    figure,
+    optimise,
+    report,
+    schema,
+    show,
+    table,
+    validate,
+    workloads,
+)
 from halley.cli.errors import HalleyGroup
 from halley.cli.options import FREE_FORM
 from halley.io.result import halley_version
@@ -24,11 +39,15 @@ app.command(context_settings=FREE_FORM)(optimise.optimise)
 app.command()(show.show)
 app.command()(check.check)
 app.command()(explain.explain)
+app.command()(report.report)
+app.command("figure")(figure.draw)
+app.command()(table.table)
 app.command(context_settings=FREE_FORM)(estimate.estimate)
 app.command(context_settings=FREE_FORM)(compare.compare)
 app.command()(chips.chips)
 app.command()(workloads.workloads)
 app.command()(schema.schema)
+app.command()(validate.validate)
 app.command()(demo.demo)
 
 

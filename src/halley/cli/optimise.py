@@ -13,8 +13,9 @@ from rich.text import Text
 
 from halley.cli import options
 from halley.cli.errors import LIMIT
-from halley.cli.options import ChipOption, ForceOption, JsonOption, ObjectiveOption, TimeLimitOption
+from halley.cli.options import ChipOption, ForceOption, JsonOption, ObjectiveOption, TimeLimitOption, TraceOption
 from halley.cli.parameters import workload_from
+from halley.cli.report import refuse_existing, save_trace
 from halley.cli.solve import enough, solve
 from halley.errors import BadInput, Fault
 from halley.io.load import load_chip, load_problem
@@ -40,6 +41,7 @@ def optimise(
     out: Annotated[str | None, typer.Option("-o", "--output", help="Where to write the result.", metavar="FILE")] = None,
     force: ForceOption = False,
     save: Annotated[bool, typer.Option(help=f"Write the result, to {DEFAULT_FILE} unless -o says otherwise.")] = True,
+    trace: TraceOption = None,
     json: JsonOption = False,
 ) -> None:
     """Find the best mapping of a workload on a chip, and prove it.
@@ -71,9 +73,8 @@ def optimise(
             front=front,
             fixed_variant=fixed,
         )
-    if save and out is not None and Path(out).exists() and not force:
-        # before the search, not after it
-        raise BadInput(Fault(out, "a new file", "a file that exists", "choose another name, or give --force to replace it"))
+    for target in filter(None, (out if save else None, trace)):
+        refuse_existing(target, force)
     result = solve(problem, remarks)
     # saved first, so that a reader who leaves early (`| head`) does not lose the answer; and shown even if it cannot be saved
     saved, unsaved = "", None
@@ -85,6 +86,8 @@ def optimise(
         options.print_json(result_document(result))
     else:
         report(options.output(), result)
+    if trace is not None:
+        save_trace(result, trace, force)
     if unsaved is not None:
         raise unsaved
     if saved:

@@ -31,6 +31,9 @@ ObjectiveOption = Annotated[
 TimeLimitOption = Annotated[str | None, typer.Option("--time-limit", help="Longest time of a search, e.g. 60s.", metavar="TIME")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON to stdout, all else to stderr.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace a file that exists.")]
+TraceOption = Annotated[
+    str | None, typer.Option("--trace", help="Also write a trace for Perfetto or Chrome.", metavar="FILE")
+]
 ResultArgument = Annotated[str, typer.Argument(metavar="FILE", help="A result file that 'halley optimise' wrote.")]
 
 

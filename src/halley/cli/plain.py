@@ -7,7 +7,7 @@ from typing import assert_never
 
 import numpy as np
 
-from halley.execute.functions import DEFINITIONS, MONOID_DEFINITIONS, SCANS, Array, Site
+from halley.execute.functions import DEFINITIONS, MONOID_DEFINITIONS, Array, Site, scan, transform
 from halley.ir.workload import Op, OpKind, Workload
 
 
@@ -37,23 +37,46 @@ def _run(workload: Workload, op: Op, given: Sequence[Array]) -> Sequence[Array]:
             kept = tuple(dim for dim in op.dims if dim in out)
             return [_ordered(part, kept, out) for part in MONOID_DEFINITIONS[op.monoid].reduce(site, points, over)]
         case OpKind.SCAN:
-            return [
-                SCANS[op.monoid]([_aligned(a, dims, out) for a, dims in zip(given, dims_in, strict=True)], out.index(op.along))
-            ]
+            values = [_aligned(a, dims, out) for a, dims in zip(given, dims_in, strict=True)]
+            return [scan(op.monoid, values, [out.index(dim) for dim in op.sequence])]
         case OpKind.FFT:
-            values = given[0] + 1j * given[1] if len(given) > 1 else given[0]
-            spectrum = np.fft.fft(values, axis=out.index(op.along))
-            return [spectrum.real, spectrum.imag][: len(op.outputs)]
+            (axis,) = (i for i, dim in enumerate(dims_in[0]) if dim == op.along or dim not in op.dims)
+            inverse = dict(op.constants).get("inverse", 0.0) == 1.0
+            planes = transform(given, axis, workload.dims[op.along], inverse)[: len(op.outputs)]
+            return [plane.take(range(workload.dims[out[axis]]), axis) for plane in planes]
         case OpKind.GATHER:
-            return [given[0][given[1]]]
+            table, index = given
+            (row,) = (dim for dim in dims_in[0] if dim not in out)
+            places = [
+                _aligned(index, dims_in[1], out) if dim == row else _aligned(np.arange(extent), (dim,), out)
+                for dim, extent in zip(dims_in[0], table.shape, strict=True)
+            ]
+            return [table[tuple(places)]]
         case OpKind.SCATTER:
             total = np.zeros(tuple(workload.dims[dim] for dim in out))
             np.add.at(total, given[1], given[0])
             return [total]
         case OpKind.PERMUTE:
-            return [_ordered(given[0], dims_in[0], out)]
+            named = dict(zip((d for d in dims_in[0] if d not in out), (d for d in out if d not in dims_in[0]), strict=True))
+            return [_ordered(given[0], tuple(named.get(dim, dim) for dim in dims_in[0]), out)]
+        case OpKind.WINDOW:
+            return [_windows(workload, op, given[0], dims_in[0], out)]
         case _:
             assert_never(op.kind)
+
+
+def _windows(workload: Workload, op: Op, given: Array, dims: tuple[str, ...], out: tuple[str, ...]) -> Array:
+    """By index: every element of the result says where it comes from, and what lies before a sequence is zero."""
+    places = {dim: _aligned(np.arange(workload.dims[dim]), (dim,), out) for dim in out}
+    if not op.along:
+        sums = {window.dim: places[window.base] + places[window.offset] for window in op.windows}
+        return np.asarray(given[tuple(sums.get(dim, places.get(dim)) for dim in dims)])
+    (offset,) = (dim for dim in out if dim not in dims)
+    extents = tuple(workload.dims[dim] for dim in op.sequence)
+    place = np.ravel_multi_index(tuple(np.broadcast_arrays(*(places[dim] for dim in op.sequence))), extents)
+    source = place + places[offset] - (workload.dims[offset] - 1)
+    walked = dict(zip(op.sequence, np.unravel_index(np.maximum(source, 0), extents), strict=True))
+    return np.where(source >= 0, given[tuple(walked.get(dim, places[dim]) for dim in dims)], 0.0)
 
 
 def _ordered(array: Array, dims: tuple[str, ...], wanted: tuple[str, ...]) -> Array:

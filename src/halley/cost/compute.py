@@ -34,8 +34,10 @@ def _contract(counter: Counter, scope: Scope, op: Op, engine: MatrixEngine) -> I
     every = frozenset(counter.axis_depth)
 
     def folded(dims: tuple[str, ...], width: int) -> Leaf:
+        """Folds of the dims in one role: the last lies on the array, the others are walked."""
+
         def along(dim: str) -> Callable[[Axes], Number]:
-            return lambda axes: counter.folds(dim, loops, axes, width)
+            return lambda axes: counter.folds(dim, loops, axes, width if dim == dims[-1] else 1)
 
         return {dim: along(dim) for dim in dims}
 
@@ -70,7 +72,7 @@ def _matrix_cycles(counter: Counter, scope: Scope, role: Roles, engine: MatrixEn
         return _product(counter.visits(dim, loops, none) for dim in dims)
 
     def passes(dims: tuple[str, ...], width: int) -> Number:
-        return _product(counter.folds(dim, loops, none, width) for dim in dims)
+        return _product(counter.folds(dim, loops, none, width if dim == dims[-1] else 1) for dim in dims)
 
     batch, rows, columns = points(role.batch), engine.rows, engine.cols
     load = 0 if engine.prefetch else rows
@@ -166,7 +168,7 @@ def fresh(
     )
     first = frozenset() if critical is None else counter.upto(critical)
     each = counter.upto(hold.depth)
-    entered = counter.boxes(tensor.dims, scope, loops, each, first, upper=True)
+    entered = counter.boxes(tensor.dims, scope, loops, each, first)
     if hold.parent is None or not any(loop.dim in reduced and loop.axis is None for loop in hold.loops):
         return entered * tensor.word
     splitting: Axes = frozenset(loop.axis for loop in hold.loops if loop.axis and loop.dim in reduced)

@@ -2,18 +2,13 @@
 
 `Scope` is what a node can see on its way from the root: the loops that narrow its ranges and the Holds around it. `Counter`
 turns a scope into numbers. With tiles that are arrays, the results are arrays: put the choices for each dim on an array axis of
-its own, and only the last products have the full shape.
-
-A *relaxed* array axis stands for all its choices at once: each sum is replaced by the least one along it (the largest where it is
-subtracted). Every cost is monotone in these sums, so the result bounds all choices from below, by the same formulas.
+its own, and only the last products have the full shape. With tiles that are terms, the results are terms.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-
-import numpy as np
 
 from halley.formulas.numbers import Number
 from halley.formulas.tiling import Split, covered, first_tile, folds, reach, sizes, visits
@@ -72,16 +67,20 @@ class Scope:
         return Scope(self.path, (*self.loops, loop), self.holds, self.shares, self.firsts)
 
 
+Sums = dict[object, tuple[Number, object]]
+"""Sums over a dim's tiles by what they are taken of, with what their keys name by id."""
+
+
 class Counter:
     """Counts for one workload on one chip. Keeps each dim's sums, as many traffic terms need the same ones.
 
-    Without ``totals`` the counts over all members are left out (0): time needs only those of member 0.
+    Without ``totals`` the counts over all members are left out (0): time needs only those of member 0. ``sums`` found before
+    for the same dims serve again.
     """
 
-    def __init__(self, workload: Workload, chip: Chip, relaxed: tuple[int, ...] = (), totals: bool = True) -> None:
+    def __init__(self, workload: Workload, chip: Chip, totals: bool = True, sums: Sums | None = None) -> None:
         self.workload = workload
         self.chip = chip
-        self.relaxed = relaxed
         self.totals = totals
         self.leaf_depth = len(chip.levels) - 1
         self._axis_size = {(level, axis.name): axis.size for level, axis in chip.axes}
@@ -104,7 +103,7 @@ class Counter:
         )
         self._every = frozenset(self._axis_size)
         # kept values hold what their keys name by id: a freed object's id could be given to another
-        self._sums: dict[object, tuple[Number, object]] = {}
+        self._sums: Sums = {} if sums is None else sums
         self._shortcuts: dict[object, tuple[Number, object]] = {}
         self._own: dict[tuple[int, str], tuple[tuple[Loop, ...], tuple[Loop, ...]]] = {}
         self._minus: dict[tuple[Axes, Axes], Axes] = {}
@@ -120,11 +119,11 @@ class Counter:
     def axis_size(self, name: AxisName, scope: Scope) -> int:
         return scope.shares.get(name, self._axis_size[name])
 
-    def visits(self, dim: str, loops: tuple[Loop, ...], summed: Axes, upper: bool = False) -> Number:
-        return self._sum(dim, loops, summed, visits, "visits", upper)
+    def visits(self, dim: str, loops: tuple[Loop, ...], summed: Axes) -> Number:
+        return self._sum(dim, loops, summed, visits, "visits")
 
-    def covered(self, dim: str, loops: tuple[Loop, ...], summed: Axes, upper: bool = False) -> Number:
-        return self._sum(dim, loops, summed, covered, "covered", upper)
+    def covered(self, dim: str, loops: tuple[Loop, ...], summed: Axes) -> Number:
+        return self._sum(dim, loops, summed, covered, "covered")
 
     def folds(self, dim: str, loops: tuple[Loop, ...], summed: Axes, width: int) -> Number:
         if width == 1:
@@ -150,14 +149,11 @@ class Counter:
         return self._keep(dim, "kept", splits, covered)
 
     def reach(self, dim: str, loops: tuple[Loop, ...], depth: int) -> Number:
-        """Largest box that an instance at the depth touches in the dim over all iterations. Never relaxed, for not all grows
-        with it."""
+        """Largest box that an instance at the depth touches in the dim over all iterations."""
         return reach(self.workload.dims[dim], self._splits(dim, loops, self._every - self._upto[depth]))
 
     def sizes(self, dim: str, loops: tuple[Loop, ...], summed: Axes) -> list[tuple[Number, Number]]:
         """(size, how many) of the dim's tiles."""
-        if self._open(dim, loops):  # a point per visit, as often as the least number of visits, bounds all choices
-            return [(1, self.visits(dim, loops, summed))]
         return sizes(self.workload.dims[dim], self._splits(dim, loops, summed))
 
     def boxes(
@@ -169,7 +165,6 @@ class Counter:
         critical: Axes = frozenset(),
         leaf: Mapping[str, Callable[[Axes], Number]] | None = None,
         skip: tuple[str, ...] = (),
-        upper: bool = False,
     ) -> Number:
         """Points of boxes over ``dims``, summed over all visits that the loops make.
 
@@ -177,17 +172,17 @@ class Counter:
         that want the same box count once. Along an axis in ``critical`` only member 0 counts. ``leaf`` replaces the factor of
         a dim, ``skip`` leaves it out.
         """
-        key = ("boxes", dims, id(loops), each, critical, skip, upper) if leaf is None and not scope.shares else None
+        key = ("boxes", dims, id(loops), each, critical, skip) if leaf is None and not scope.shares else None
         if key is not None and key in self._shortcuts:
             return self._shortcuts[key][0]
         every, apart = self._less(self._every, critical), self._less(each, critical)
         result: Number = 1
         for dim in dims:
-            result = result * (leaf[dim](every) if leaf and dim in leaf else self.covered(dim, loops, every, upper))
+            result = result * (leaf[dim](every) if leaf and dim in leaf else self.covered(dim, loops, every))
         for dim in dict.fromkeys([loop.dim for loop in loops]):
             if dim in dims or dim in skip or (leaf and dim in leaf):
                 continue
-            result = result * self.visits(dim, loops, apart, upper)
+            result = result * self.visits(dim, loops, apart)
         for dim, factor in leaf.items() if leaf else ():
             if dim not in dims:
                 result = result * factor(apart)
@@ -206,9 +201,9 @@ class Counter:
             self._minus[axes, without] = axes - without
         return self._minus[axes, without]
 
-    def entries(self, scope: Scope, upper: bool = False) -> Number:
+    def entries(self, scope: Scope) -> Number:
         """How often the critical member enters a node."""
-        return self.boxes((), scope, scope.loops, frozenset(), upper=upper)
+        return self.boxes((), scope, scope.loops, frozenset())
 
     def _splits(self, dim: str, loops: tuple[Loop, ...], summed: Axes) -> list[Split]:
         return [
@@ -222,33 +217,18 @@ class Counter:
             self._own[key] = (tuple(loop for loop in loops if loop.dim == dim), loops)
         return self._own[key][0]
 
-    def _sum(
-        self, dim: str, loops: tuple[Loop, ...], summed: Axes, formula: Formula, name: str, upper: bool = False
-    ) -> Number:
+    def _sum(self, dim: str, loops: tuple[Loop, ...], summed: Axes, formula: Formula, name: str) -> Number:
         """A sum over the dim's tiles, found by the loops' identity, or else by the tiles' (other paths share them)."""
-        key = (name, dim, id(loops), summed, upper)
+        key = (name, dim, id(loops), summed)
         found = self._shortcuts.get(key)
         if found is None:
-            found = (self._keep(dim, name, self._splits(dim, loops, summed), formula, upper), loops)
+            found = (self._keep(dim, name, self._splits(dim, loops, summed), formula), loops)
             self._shortcuts[key] = found
         return found[0]
 
-    def _keep(self, dim: str, name: str, splits: list[Split], formula: Formula, upper: bool = False) -> Number:
-        key = (dim, name, upper, tuple([(id(split.tile), split.summed, split.place) for split in splits]))
+    def _keep(self, dim: str, name: str, splits: list[Split], formula: Formula) -> Number:
+        tiles = tuple([(s.tile if type(s.tile) is int else id(s.tile), s.summed, s.place) for s in splits])
+        key = (dim, name, tiles)
         if key not in self._sums:
-            self._sums[key] = (self._relax(formula(self.workload.dims[dim], splits), upper), splits)
+            self._sums[key] = (formula(self.workload.dims[dim], splits), splits)
         return self._sums[key][0]
-
-    def _open(self, dim: str, loops: tuple[Loop, ...]) -> bool:
-        """Whether the dim's tiles vary along a relaxed array axis."""
-        tiles = (loop.tile for loop in loops if loop.dim == dim and isinstance(loop.tile, np.ndarray))
-        return any(tile.ndim > axis and tile.shape[axis] > 1 for tile in tiles for axis in self.relaxed)
-
-    def least(self, value: Number) -> Number:
-        """The value, or its least along relaxed array axes."""
-        return self._relax(value, False)
-
-    def _relax(self, value: Number, upper: bool) -> Number:
-        if self.relaxed and isinstance(value, np.ndarray) and value.ndim:
-            return value.max(axis=self.relaxed, keepdims=True) if upper else value.min(axis=self.relaxed, keepdims=True)
-        return value

@@ -9,13 +9,14 @@ from halley.cost.events import Access, Crossing, Event, Passage, Path, Work
 from halley.formulas.numbers import Number
 
 Resource = tuple[str, ...]
-"""("engine", name) | ("read", memory) | ("write", memory) | ("port", level, "down" or "up") | ("axis", level, axis)."""
+"""("engine", name) | ("read", memory) | ("write", memory) | ("bus", memory) | ("port", level, "down" or "up") | ("axis", level, axis)."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeCost:
     """One node's totals over the whole execution. ``time`` [s] of the node as a phase (ramps in), ``work`` [s] without
-    what its own enclosing phase pays, ``busy`` [s] by resource, ``ramp_up``, ``ramp_down`` [s] of one entry."""
+    what its own enclosing phase pays, ``busy`` [s] by resource, ``ramp_up``, ``ramp_down`` [s] of one entry; ``steps``:
+    barriers in the work where its double buffers swap in lockstep, else None."""
 
     path: Path
     entries: Number
@@ -24,6 +25,7 @@ class NodeCost:
     ramp_up: Number
     ramp_down: Number
     time: Number
+    steps: Number | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from halley.cost.compute import compute, counter_first
-from halley.cost.counting import AxisName, Counter, Loop, OpenHold, Scope
+from halley.cost.counting import AxisName, Counter, Loop, OpenHold, Scope, Sums
 from halley.cost.estimate import Estimate, NodeCost, Resource
 from halley.cost.events import Access, Crossing, Event, Passage, Path, Work
 from halley.cost.exchange import SINGLE, Shared, exchange
 from halley.cost.footprint import footprint
 from halley.cost.movement import SHARDING, Body, Transfer, drain, fill, refill
+from halley.cost.window import counter_of
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.formulas.energy import action_energy, static_energy
 from halley.formulas.numbers import Number, ceil_div, maximum
-from halley.formulas.timing import busy_time, longest, phase_time, pipeline_time, total
+from halley.formulas.timing import busy_time, longest, phase_time, pipeline_time, stall_time, total
 from halley.ir.hardware import Chip
 from halley.ir.mapping import (
     Collective,
@@ -44,36 +45,39 @@ Shares = Mapping[int, tuple[Mapping[AxisName, int], Mapping[AxisName, int]]]
 
 @dataclass(frozen=True, slots=True)
 class _Cost:
-    """Of a subtree: ``work`` [s], ``busy`` [s] by resource, ramps [s] that the enclosing phase pays on each entry."""
+    """Of a subtree: ``work`` [s], ``busy`` [s] by resource, ramps [s] that the enclosing phase pays on each entry; ``steps``:
+    barriers in the work, None where transfers run ahead."""
 
     work: Number = 0
     busy: Busy = field(default_factory=dict)
     up: Number = 0
     down: Number = 0
+    steps: Number | None = None
 
 
 def evaluate(
     workload: Workload,
     chip: Chip,
     tree: Node,
-    relaxed: tuple[int, ...] = (),
     only: Path | None = None,
     totals: bool = True,
     held: Node | None = None,
+    sums: Sums | None = None,
 ) -> Estimate:
     """Cost of a mapping, which must be legal (`halley.rewrite.legality.check`); capacity is not checked here.
 
-    Tiles may be arrays that broadcast together: the result then has an entry per mapping. Two splits inside one distributed
-    Hold count as the same split only if their tiles are the same array; where other arrays merely coincide in an entry, its
-    footprint is that of different splits. Array axes in ``relaxed``
-    contribute the least of each sum along them: time, energy and footprint then bound all choices on these axes from below.
+    Tiles may be arrays that broadcast together: the result then has an entry per mapping; or terms: the result is then their
+    arithmetic. Two splits inside one distributed Hold count as the same split only if their tiles are the same array or term; where
+    others merely coincide in an entry, its footprint is that of different splits.
     With ``only``, the path of a node, the result is that node's share of the whole: its time as a phase, its own events and
     their energy (the footprint stays the whole tree's). The search asks for stages so,
     and without ``totals`` where it minimises time: energy and total traffic are then not meaningful.
-    ``held``: a tree to take the footprint of instead, where the costed one leaves out some that use its Holds.
+    ``held``: a tree to take the footprint of instead, where the costed one leaves out some that use its Holds. ``sums``: what
+    earlier trees of the same workload found, for terms.
     """
     _check_engines(workload, chip, tree)
-    fold = _Fold(Counter(workload, chip, relaxed, totals), tree, only)
+    _check_lockstep(chip, tree)
+    fold = _Fold(counter_of(workload, chip, totals, sums), tree, only)
     root = fold.visit(tree, Scope())
     asked = fold.nodes[only or ()]
     events = [event for event in fold.events if event.path[: len(asked.path)] == asked.path] if only else fold.events
@@ -122,6 +126,18 @@ def _check_engines(workload: Workload, chip: Chip, tree: Node) -> None:
         raise BadInput(faults.values())
 
 
+def _check_lockstep(chip: Chip, tree: Node) -> None:
+    """Stalls at barriers fall as the work beside them grows, so that they have no bounds over many mappings yet.
+
+    Raises BadInput: a memory in lockstep, and a tree that stands for many mappings.
+    """
+    names = [memory.name for memory in chip.memories if memory.lockstep]
+    loops = (node for _, node in walk(tree) if isinstance(node, Temporal | Spatial | Pipeline)) if names else ()
+    if any(not isinstance(node.tile, int) for node in loops):
+        where, remedy = f"chip {chip.name}, memory {names[0]}", "cost mappings one by one with 'halley estimate', or leave it out"
+        raise BadInput(Fault(where, "no lockstep, for a search", "lockstep: true", remedy))
+
+
 class _Fold:
     def __init__(self, counter: Counter, tree: Node, only: Path | None) -> None:
         self.workload, self.chip, self.only = counter.workload, counter.chip, only
@@ -149,11 +165,16 @@ class _Fold:
             ramp_up=cost.up,
             ramp_down=cost.down,
             time=self.phase(cost, scope),
+            steps=cost.steps,
         )
         return cost
 
     def phase(self, cost: _Cost, scope: Scope) -> Number:
-        return phase_time(self.counter.entries(scope), cost.up, cost.down, cost.work, cost.busy.values())
+        entries, busy = self.counter.entries(scope), cost.busy.values()
+        if cost.steps is None:
+            return phase_time(entries, cost.up, cost.down, cost.work, busy)
+        # in lockstep, the work has waited for transfers already, all but those of the ramps
+        return maximum(phase_time(entries, cost.up, cost.down, cost.work, ()), longest(busy))
 
     def _cost(self, node: Node, scope: Scope) -> _Cost:
         match node:
@@ -181,7 +202,7 @@ class _Fold:
             case Pipeline():
                 inside = scope.with_loop(Loop(node.dim, node.tile, None, path=scope.path))
                 times, busy = self._phases(node.children, inside, self._shares(node))
-                tiles = self.counter.entries(inside, upper=True) / self.counter.entries(scope)
+                tiles = self.counter.entries(inside) / self.counter.entries(scope)
                 return _Cost(pipeline_time(times, tiles), busy)
 
     def _shares(self, node: Parallel | Pipeline) -> Shares:
@@ -209,7 +230,7 @@ class _Fold:
 
     def _depth(self, resource: Resource) -> int:
         match resource[0]:
-            case "read" | "write":
+            case "read" | "write" | "bus":
                 return self.chip.depth(resource[1])
             case "engine":
                 return self.counter.leaf_depth
@@ -233,9 +254,25 @@ class _Fold:
         busy = _added(inner.busy, self._record(moved))
         up, down = (total(t.one_tile for t in transfers) for transfers in (fills, drains))
         if node.buffers > 1:
-            return _Cost(inner.work, busy, inner.up + up, inner.down + down)
+            if self.memories[node.memory].lockstep:
+                return self._lockstep(inner, busy, scope, fills, drains)
+            return _Cost(inner.work, busy, inner.up + up, inner.down + down, inner.steps)
         serial = total(self._serial(scope, transfers) for transfers in (fills, drains))
         return _Cost(self.phase(inner, scope) + serial, busy)
+
+    def _lockstep(self, inner: _Cost, busy: Busy, scope: Scope, fills: list[Transfer], drains: list[Transfer]) -> _Cost:
+        """A double-buffered Hold whose buffers swap at a barrier: each transfer runs beside one step, which it may hold up. The
+        innermost such Hold makes the steps: what is inside is a phase of its own. The first fill and the last drain are ramps,
+        which hold up no step."""
+        entries = self.counter.entries(scope)
+        if inner.steps is None:
+            inner = _Cost(self.phase(inner, scope), inner.busy, steps=entries)
+        up, down = (self._serial(scope, transfers) / entries for transfers in (fills, drains))
+        fill_stall = stall_time(up, inner.work, inner.steps)
+        work = inner.work + entries * fill_stall
+        drain_stall = stall_time(down, work, inner.steps)
+        work = work + entries * drain_stall
+        return _Cost(work, busy, inner.up + up - fill_stall, inner.down + down - drain_stall, inner.steps)
 
     def _serial(self, scope: Scope, transfers: list[Transfer]) -> Number:
         """Time of transfers that nothing hides: one after the other, each at its slowest port."""
@@ -318,7 +355,8 @@ class _Fold:
                 case Access():
                     memory = self.memories[event.memory]
                     bandwidth = memory.read_bandwidth if event.is_read else memory.write_bandwidth
-                    key: Resource = ("read" if event.is_read else "write", event.memory)
+                    way = "bus" if memory.shared_bus else "read" if event.is_read else "write"
+                    key: Resource = (way, event.memory)
                     time = busy_time(event.critical, bandwidth)
                 case Passage():
                     key = ("port", event.level, "down" if event.down else "up")

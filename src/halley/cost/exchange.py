@@ -121,10 +121,7 @@ class _Moved:
         return tuple(loop for loop in loops if loop.axis != self.name)
 
     def chunks(self, box: Sequence[Number]) -> list[Number]:
-        """Elements of each chunk for one payload box; where tiles are relaxed, the least of each, for not all grow with them."""
-        return [self.counter.least(chunk) for chunk in self._chunks(box)]
-
-    def _chunks(self, box: Sequence[Number]) -> list[Number]:
+        """Elements of each chunk for one payload box."""
         node, size = self.node, self.size
         if node.kind in WHOLE:
             return list(chunk_sizes(_prod(box), size))

@@ -10,6 +10,7 @@ import numpy as np
 from halley.cost.counting import Axes, AxisName, Counter, Loop, OpenHold, Scope
 from halley.cost.events import Access, Event, Passage
 from halley.formulas.numbers import Number, ceil_div
+from halley.formulas.terms import Term
 from halley.formulas.timing import busy_time, transfer_time
 from halley.ir.mapping import Collective, CollectiveKind, Compute, Hold, Node, Parallel, Pipeline, Spatial, Temporal, children
 from halley.ir.workload import Op
@@ -47,6 +48,7 @@ class Body:
     def __init__(self, counter: Counter) -> None:
         self._counter = counter
         self._kept: dict[int, tuple[Node, tuple[Touch, ...]]] = {}
+        self._parts: dict[tuple[int, int, str], tuple[Hold, Part | None]] = {}
 
     def touches(self, node: Node) -> tuple[Touch, ...]:
         """All touches in execution order. Loops are made here, so they carry no cached sums of their own."""
@@ -61,7 +63,7 @@ class Body:
             case Temporal() | Spatial():
                 loop = as_loop(node)
                 for touch in self.touches(node.body):
-                    yield replace(touch, loops=(loop, *touch.loops))
+                    yield Touch(touch.node, (loop, *touch.loops), touch.shares)
             case Parallel() | Pipeline():
                 loops = (as_loop(node),) if isinstance(node, Pipeline) else ()
                 for index, child in enumerate(node.children):
@@ -93,10 +95,16 @@ class Body:
     def part(self, hold: Hold, depth: int, tensor: str) -> Part | None:
         """What each instance of a Hold keeps of a tensor: the splits of its own level or further out that all touches inside
         have in common narrow the region; None where nothing touches it."""
+        key = (id(hold), depth, tensor)
+        if key not in self._parts:
+            self._parts[key] = (hold, self._find_part(hold, depth, tensor))
+        return self._parts[key][1]
+
+    def _find_part(self, hold: Hold, depth: int, tensor: str) -> Part | None:
         touches = self.touching(hold.body, tensor)
         if not touches:
             return None
-        own, dims = self._counter.upto(depth), self._counter.workload.tensors[tensor].dims
+        own, dims = self._counter.upto(depth), self._counter.workload.selectors(tensor)
         loops: list[Loop] = []
         blocked: set[str] = set()
         for index, loop in enumerate(touches[0].loops):
@@ -131,7 +139,7 @@ def _shared_split(first: Touch, index: int, other: Touch) -> bool:
 
 
 def _equal(a: Number, b: Number) -> bool:
-    return a is b or bool(np.array_equal(a, b))
+    return a is b or (not isinstance(a, Term) and not isinstance(b, Term) and bool(np.array_equal(a, b)))
 
 
 def as_loop(node: Temporal | Spatial | Pipeline) -> Loop:
@@ -173,7 +181,7 @@ def refill(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, op: Op, 
     asking = counter.asking(parent.depth, hold.depth) - splitting
     # no latency on first visits: serial time multiplies by all entries
     again = counter.boxes((), scope, scope.loops, frozenset(), skip=reduced) * times
-    latency = ends.latency * again / counter.entries(scope, upper=True)
+    latency = ends.latency * again / counter.entries(scope)
     return Transfer(ends.events("fill", scope.loops, child, asking, times, reduced), 0, latency)
 
 

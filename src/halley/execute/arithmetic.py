@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from halley.errors import Fault, IllegalMapping
-from halley.execute.functions import DEFINITIONS, MONOID_DEFINITIONS, SCANS, Array, Site, State
+from halley.execute.functions import (
+    DEFINITIONS,
+    MONOID_DEFINITIONS,
+    Array,
+    Site,
+    State,
+    causal_windows,
+    scan,
+    transform,
+)
 from halley.execute.members import Ranges
 from halley.ir.hardware import Dataflow, MatrixEngine
 from halley.ir.workload import Op, OpKind, Workload
@@ -39,6 +49,8 @@ def evaluate(workload: Workload, op: Op, reduced: Sequence[str], ranges: Ranges,
     shape = tuple(ranges[dim][1] - ranges[dim][0] for dim in op.dims)
     points = int(np.prod([ranges[dim][1] - ranges[dim][0] for dim in reduced], dtype=int))
     site = Site(op.name, dict(op.constants), tuple(ranges[dim][0] for dim in op.dims))
+    for dim in workload.whole(op):
+        _whole(workload, op, dim, ranges)
     aligned = [align(array, own, op.dims) for array, own in zip(operands, dims, strict=True)] if _aligns(op) else []
     target = workload.tensors[op.outputs[0]].dims
     with np.errstate(all="ignore"):
@@ -54,20 +66,18 @@ def evaluate(workload: Workload, op: Op, reduced: Sequence[str], ranges: Ranges,
                 kept = [dim for dim in op.dims if dim not in reduced]
                 outputs = [workload.tensors[name].dims for name in op.outputs]
                 return Result(tuple(align(part, kept, own) for part, own in zip(state, outputs, strict=True)), points)
-            case OpKind.MAP | OpKind.PERMUTE:
+            case OpKind.MAP:
                 value = np.broadcast_to(DEFINITIONS[op.function](site, *aligned), shape)
+            case OpKind.PERMUTE:
+                return Result((_copied(op, operands[0], dims[0], target),), points)
             case OpKind.SCAN:
-                _whole(workload, op, op.along, ranges)
-                if op.monoid != "linear":  # its two inputs play different roles; a function of one value does not apply
+                if len(aligned) == 1:  # the inputs of a linear scan play different roles; a function of one value does not apply
                     aligned = [DEFINITIONS[op.function](site, *aligned)]
-                value = np.broadcast_to(SCANS[op.monoid](aligned, op.dims.index(op.along)), shape)
+                value = np.broadcast_to(scan(op.monoid, aligned, [op.dims.index(dim) for dim in op.sequence]), shape)
             case OpKind.FFT:
-                _whole(workload, op, op.along, ranges)
-                # one complex tensor, or a planar pair (real, imaginary) in and out
-                points_in = aligned[0] if len(aligned) == 1 else aligned[0] + 1j * aligned[1]
-                value = np.fft.fft(points_in, axis=op.dims.index(op.along))
-                planes = (value.real, value.imag) if len(op.outputs) == 2 else (value,)
-                return Result(tuple(align(plane, op.dims, target) for plane in planes), points)
+                return Result(_transformed(workload, op, operands, dims[0], target), points)
+            case OpKind.WINDOW:
+                return Result((_windows(workload, op, operands[0], dims[0], target, ranges),), points)
             case OpKind.GATHER:
                 return Result((_gather(workload, op, ranges, operands),), points)
             case OpKind.SCATTER:
@@ -76,7 +86,50 @@ def evaluate(workload: Workload, op: Op, reduced: Sequence[str], ranges: Ranges,
 
 
 def _aligns(op: Op) -> bool:
-    return op.kind not in (OpKind.CONTRACT, OpKind.GATHER, OpKind.SCATTER)
+    return op.kind in (OpKind.MAP, OpKind.REDUCE, OpKind.SCAN)
+
+
+def _copied(op: Op, source: Array, dims: Sequence[str], target: Sequence[str]) -> Array:
+    """Dims that the result lacks take, in order, the names that the source lacks."""
+    named = dict(zip((d for d in dims if d not in target), (d for d in target if d not in dims), strict=True))
+    return align(source, [named.get(dim, dim) for dim in dims], target)
+
+
+def _transformed(
+    workload: Workload, op: Op, operands: Sequence[Array], dims: Sequence[str], target: Sequence[str]
+) -> tuple[Array, ...]:
+    """Planar: rows (real, or two planes) that zeros fill up, to two planes or to the real one alone, cut to the result's extent.
+    A single complex tensor makes another."""
+    if len(operands) == len(op.outputs) == 1:
+        return (np.fft.fft(operands[0], axis=dims.index(op.along)),)
+    entry = next((dim for dim in dims if dim not in op.dims), op.along)
+    inverse = dict(op.constants).get("inverse", 0.0) == 1.0
+    planes = transform(operands, dims.index(entry), workload.dims[op.along], inverse)[: len(op.outputs)]
+    left = [op.along if dim == entry else dim for dim in dims]
+    end = next((dim for dim in target if dim not in op.dims), op.along)
+    cut = [plane.take(range(workload.dims[end]), left.index(op.along)) for plane in planes]
+    return tuple(align(plane, [end if dim == op.along else dim for dim in left], target) for plane in cut)
+
+
+def _windows(
+    workload: Workload, op: Op, source: Array, dims: Sequence[str], target: Sequence[str], ranges: Ranges
+) -> Array:
+    """out[base, offset] = source[base + offset]; along a sequence, the elements up to each place, zeros before the first."""
+    if op.along:
+        (offset,) = (dim for dim in target if dim not in dims)
+        found = causal_windows(source, [dims.index(dim) for dim in op.sequence], workload.dims[offset])
+        return align(found[..., slice(*ranges[offset])], [*dims, offset], target)
+    names = list(dims)
+    for window in op.windows:
+        start = sum(ranges[each][0] for each in (window.base, window.offset))
+        extents = [ranges[each][1] - ranges[each][0] for each in (window.base, window.offset)]
+        if ranges[window.dim] != (start, start + sum(extents) - 1):
+            got = f"{window.dim} from {ranges[window.dim][0]} to {ranges[window.dim][1]}"
+            expected = f"{window.dim} from {start} to {start + sum(extents) - 1} in the tile"
+            raise IllegalMapping(Fault(f"compute {op.name}", expected, got, f"do not loop over or split {window.dim}"))
+        source = np.lib.stride_tricks.sliding_window_view(source, extents[1], names.index(window.dim))
+        names = [*(window.base if name == window.dim else name for name in names), window.offset]
+    return align(source, names, target)
 
 
 def _whole(workload: Workload, op: Op, dim: str, ranges: Ranges) -> None:
@@ -122,11 +175,15 @@ def _selected(workload: Workload, op: Op, operands: Sequence[Array]) -> tuple[Ar
 
 
 def _gather(workload: Workload, op: Op, ranges: Ranges, operands: Sequence[Array]) -> Array:
+    """A dim of the table that the index has too is read at the output's own position: out[x, c] = table[index[x, c], x]."""
     index, dims, table, table_dims = _selected(workload, op, operands)
     target = workload.tensors[op.outputs[0]].dims
     row = _rows(workload, op, table_dims, target, ranges)
-    rest = [dim for dim in table_dims if dim != row]
-    return align(align(table, table_dims, [row, *rest])[index], [*dims, *rest], target)
+    places = [
+        align(index, dims, target) if dim == row else align(np.arange(extent), (dim,), target)
+        for dim, extent in zip(table_dims, table.shape, strict=True)
+    ]
+    return np.asarray(table[tuple(places)])
 
 
 def _scatter(workload: Workload, op: Op, ranges: Ranges, operands: Sequence[Array]) -> Array:
@@ -148,20 +205,24 @@ def passes(workload: Workload, op: Op, ranges: Ranges, engine: MatrixEngine | No
     out = workload.tensors[op.outputs[0]].dims
     extent = {dim: ranges[dim][1] - ranges[dim][0] for dim in op.dims}
 
-    def product(*which: bool) -> int:
-        picked = (extent[dim] for dim in op.dims if (dim in first, dim in second, dim in out) == which)
-        return int(np.prod(list(picked), dtype=int))
+    def along(*which: bool) -> list[int]:
+        return [extent[dim] for dim in op.dims if (dim in first, dim in second, dim in out) == which]
 
-    m, n = product(True, False, True), product(False, True, True)
-    k = int(np.prod([extent[dim] for dim in op.dims if dim not in out], dtype=int))
+    def cuts(extents: list[int], part: int) -> list[int]:
+        # the last dim lies on the array, the others are walked index by index
+        return _cuts(extents[-1], part) * math.prod(extents[:-1]) if extents else [1]
+
+    all_m, all_n = along(True, False, True), along(False, True, True)
+    all_k = [extent[dim] for dim in op.dims if dim not in out]
+    m, n, k = math.prod(all_m), math.prod(all_n), math.prod(all_k)
     reads = {"input": 0, "weight": 0, "output": 0}
     match engine.dataflow:
         case Dataflow.WEIGHT:  # a fold keeps rows x cols weights and streams all M past them
-            folds = [(m, cols, rows) for rows in _cuts(k, engine.rows) for cols in _cuts(n, engine.cols)]
+            folds = [(m, cols, rows) for rows in cuts(all_k, engine.rows) for cols in cuts(all_n, engine.cols)]
         case Dataflow.INPUT:
-            folds = [(cols, n, rows) for rows in _cuts(k, engine.rows) for cols in _cuts(m, engine.cols)]
+            folds = [(cols, n, rows) for rows in cuts(all_k, engine.rows) for cols in cuts(all_m, engine.cols)]
         case Dataflow.OUTPUT:
-            folds = [(rows, cols, k) for rows in _cuts(m, engine.rows) for cols in _cuts(n, engine.cols)]
+            folds = [(rows, cols, k) for rows in cuts(all_m, engine.rows) for cols in cuts(all_n, engine.cols)]
         case Dataflow.NONE:
             return (n, m), k
     for fm, fn, fk in folds:

@@ -141,6 +141,12 @@ def _check(store: Store, node: Collective, scope: Scope, holds: Mapping[str, Ope
     dims = {store.workload.tensors[name].dims for name in node.tensors}
     if len(dims) != 1:
         raise IllegalMapping(Fault(where, "tensors with the same dims", f"{sorted(dims)}", "use one collective each"))
+    for window in scope.windows:
+        cutting = {window.base, window.offset}.intersection((*(dim for dim, _ in scope.loops), *scope.split.values()))
+        if window.dim in next(iter(dims)) and cutting:
+            got = f"inside one over {min(cutting)}"
+            expected = f"a place outside loops and splits that cut {window.dim} into overlapping parts"
+            raise IllegalMapping(Fault(where, expected, got, "move it out"))
     if node.kind in SHARDING and node.dim not in next(iter(dims)):
         raise IllegalMapping(
             Fault(

@@ -56,6 +56,8 @@ def compute(store: Store, journal: Journal, op: Op, scope: Scope) -> None:
             store.tally.steps[op.name] += 1
     times = {member: passes(store.workload, op, scope.ranges[member], store.chip.matrix) for member in active}
     for index, name in enumerate(op.inputs):
+        if name in op.inputs[:index] and op.kind is not OpKind.CONTRACT:
+            continue  # lanes read a tensor once, however often the function names it
         boxes = {member: region(store.workload.tensors[name], scope.ranges[member]) for member in active}
         moves = [Move(member, box, size(box) * times[member][0][index]) for member, box in boxes.items()]
         store.read(site.holds[name], name, "operand", moves)
@@ -84,6 +86,7 @@ def _check_loops(store: Store, site: Site) -> None:
                     "move it out of that loop",
                 )
             )
+    _check_windows(op, scope, where)
     reduced = store.reduced(op)
     for name in op.outputs:
         innermost = [dim for dim, _ in holds[name].scope.loops if dim in reduced]
@@ -109,6 +112,20 @@ def _check_loops(store: Store, site: Site) -> None:
                         f"hold {name} outside that loop, or inside the spread",
                     )
                 )
+
+
+def _check_windows(op: Op, scope: Scope, where: str) -> None:
+    """Splits that would leave parts of windows: those of a window's own dim or its offsets around who reads it, those of what
+    adds up to a dim around who walks it."""
+    for window in scope.windows:
+        barred = {window.dim, window.offset} if window in op.windows else {window.base, window.offset}
+        if window not in op.windows and window.dim not in op.dims:
+            continue
+        for key, dim in scope.split.items():
+            if dim in barred:
+                expected = f"no split of {' or '.join(sorted(barred))} around it"
+                got = f"one over {key[0]}.{key[1]}"
+                raise IllegalMapping(Fault(where, expected, got, "spread another dim, or move it out"))
 
 
 def _check_engine(store: Store, site: Site) -> None:

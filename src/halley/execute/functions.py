@@ -53,6 +53,15 @@ def _scale_mask(site: Site, x: Array) -> Array:
     return np.where(keys <= rows % int(site.constant("queries")) + site.constant("offset"), scaled, -np.inf)
 
 
+def _decay_mask(site: Site, x: Array, y: Array, z: Array) -> Array:
+    """The last two dims are target and source; what lies in the future is 0, however large its exponential."""
+    shape = np.broadcast_shapes(x.shape, y.shape, z.shape)
+    target = np.arange(shape[-2])[:, None] + site.starts[-2]
+    source = np.arange(shape[-1])[None, :] + site.starts[-1]
+    past = source <= target
+    return np.where(past, x * np.exp(np.where(past, y - z, 0.0)), 0.0)
+
+
 def _silu(x: Array) -> Array:
     return np.asarray(x / (1.0 + np.exp(-x)))
 
@@ -66,10 +75,23 @@ DEFINITIONS: dict[str, Callable[..., Array]] = {
     "add": lambda site, x, y: x + y,
     "mul": lambda site, x, y: x * y,
     "square": lambda site, x: x * x,
+    "subtract": lambda site, x, y: x - y,
     "divide": lambda site, x, y: x / y,
+    "reciprocal": lambda site, x: 1.0 / x,
+    "maximum": lambda site, x, y: np.asarray(np.maximum(x, y)),
+    "minimum": lambda site, x, y: np.asarray(np.minimum(x, y)),
+    "multiply_add": lambda site, x, y, z: x * y + z,
+    "exp": lambda site, x: np.asarray(np.exp(x)),
+    "rsqrt": lambda site, x: 1.0 / np.sqrt(x),
+    "sqrt": lambda site, x: np.asarray(np.sqrt(x)),
+    "relu": lambda site, x: np.asarray(np.maximum(x, 0.0)),
+    "sigmoid": lambda site, x: 1.0 / (1.0 + np.exp(-x)),
+    "tanh": lambda site, x: np.asarray(np.tanh(x)),
     "scale": lambda site, x: x * site.constant("scale"),
     "scale_mask": _scale_mask,
     "exp_difference": lambda site, x, y: exp_difference(x, y),
+    "below": lambda site, x, y: np.where(x < y, x, -np.inf),
+    "exp_selected": lambda site, x, y, z: np.where(x >= z, np.exp(x - y), 0.0),
     "square_difference": lambda site, x, y: (x - y) ** 2,
     "softmax_from_stats": lambda site, x, largest, total: exp_difference(x, largest) / total,
     "rsqrt_mean": lambda site, x: 1.0 / np.sqrt(x / site.constant("count") + site.constant("epsilon")),
@@ -78,6 +100,14 @@ DEFINITIONS: dict[str, Callable[..., Array]] = {
     "affine": lambda site, x, gain, bias: x * gain + bias,
     "normalise_affine": lambda site, x, mean, rstd, gain, bias: (x - mean) * rstd * gain + bias,
     "silu": lambda site, x: _silu(x),
+    "silu_bias": lambda site, x, y: _silu(x + y),
+    "softplus_bias": lambda site, x, y: np.asarray(np.logaddexp(x + y, 0.0)),
+    "exp_product": lambda site, x, y: np.asarray(np.exp(x * y)),
+    "product": lambda site, x, y, z: x * y * z,
+    "product_difference": lambda site, x, y, z, w: x * y - z * w,
+    "product_sum": lambda site, x, y, z, w: x * y + z * w,
+    "decay_mask": _decay_mask,
+    "add_decayed": lambda site, x, y, z: x + y * np.exp(z),
     "silu_mul": lambda site, x, y: _silu(x) * y,
     "gelu": lambda site, x: _gelu(x),
 }
@@ -153,9 +183,56 @@ def _linear(values: Sequence[Array], axis: int) -> Array:
     return np.moveaxis(result, 0, axis)
 
 
+def _linear_before(values: Sequence[Array], axis: int) -> Array:
+    after = _linear(values, axis)
+    first = np.zeros_like(np.take(after, [0], axis))
+    return np.concatenate([first, np.delete(after, -1, axis)], axis)
+
+
 SCANS: dict[str, Callable[[Sequence[Array], int], Array]] = {
     "sum": lambda values, axis: np.cumsum(values[0], axis),
     "max": lambda values, axis: np.asarray(np.maximum.accumulate(values[0], axis)),
     "linear": _linear,
+    "linear_before": _linear_before,
 }
 """Scans along an axis by the monoid's name."""
+
+
+def scan(monoid: str, values: Sequence[Array], axes: Sequence[int]) -> Array:
+    """A scan along axes that form one sequence, the last the fastest; the values broadcast together.
+
+    >>> scan("sum", [np.ones((2, 3, 2))], [0, 2])[:, 0].tolist()
+    [[1.0, 2.0], [3.0, 4.0]]
+    """
+    front = range(len(axes))
+    moved = [np.moveaxis(value, axes, front) for value in np.broadcast_arrays(*values)]
+    shape = moved[0].shape
+    flat = [value.reshape(-1, *shape[len(axes) :]) for value in moved]
+    return np.moveaxis(SCANS[monoid](flat, 0).reshape(shape), front, axes)
+
+
+def transform(values: Sequence[Array], axis: int, points: int, inverse: bool) -> tuple[Array, Array]:
+    """(real, imaginary) of the discrete Fourier transform of rows (real, or a pair of planes) that zeros fill up to ``points``;
+    the inverse divides by the points.
+
+    >>> transform([np.array([1.0, 1.0])], 0, 4, False)[0].tolist()
+    [2.0, 1.0, 0.0, 1.0]
+    """
+    rows = values[0] + 1j * values[1] if len(values) == 2 else values[0]
+    spectrum = np.fft.ifft(rows, points, axis) if inverse else np.fft.fft(rows, points, axis)
+    return spectrum.real, spectrum.imag
+
+
+def causal_windows(values: Array, axes: Sequence[int], size: int) -> Array:
+    """The ``size`` elements that end at each place of a sequence along axes (the last fastest), along a new last axis; zeros
+    before the first.
+
+    >>> causal_windows(np.array([1.0, 2.0, 3.0]), [0], 2).tolist()
+    [[0.0, 1.0], [1.0, 2.0], [2.0, 3.0]]
+    """
+    front = range(len(axes))
+    moved = np.moveaxis(values, axes, front)
+    flat = moved.reshape(-1, *moved.shape[len(axes) :])
+    padded = np.concatenate([np.zeros((size - 1, *flat.shape[1:]), flat.dtype), flat])
+    found = np.lib.stride_tricks.sliding_window_view(padded, size, axis=0)
+    return np.moveaxis(found.reshape(*moved.shape, size), front, axes)

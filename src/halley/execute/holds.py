@@ -11,7 +11,7 @@ import numpy as np
 from halley.errors import Fault, IllegalMapping
 from halley.execute.counters import Move
 from halley.execute.functions import Array, merge
-from halley.execute.members import AxisKey, Box, Instance, Member, Scope, box_text, idle, region, size, slices
+from halley.execute.members import AxisKey, Box, Instance, Member, Scope, box_text, idle, narrowed, region, size, slices
 from halley.execute.store import Buffer, OpenHold, Placements, Store
 from halley.ir.mapping import (
     Collective,
@@ -96,12 +96,13 @@ def _kept(store: Store, node: Hold, tensor: str, scope: Scope, depth: int) -> It
     if not found:
         return
     item, width, position, start = store.workload.tensors[tensor], scope.siblings.width(depth), 0, 0
+    selecting = store.workload.selectors(tensor)
     first, others = found[0], found[1:]
     # idle members take part in collectives, and may end up with a share of the result
     leaves = (inner for _, inner in walk(node.body) if isinstance(inner, Collective))
     joined = tensor in written(store, node.body) and any(tensor in leaf.tensors for leaf in leaves)
     for member, own in scope.ranges.items():
-        ranges, walked, shares, present = dict(own), set[str](), dict(scope.shares), True
+        ranges, walked, shares, present = own, set[str](), dict(scope.shares), True
         for step, index in first:
             if not isinstance(step, Temporal):
                 position = scope.siblings.position((step.level, step.axis))
@@ -117,10 +118,10 @@ def _kept(store: Store, node: Hold, tensor: str, scope: Scope, depth: int) -> It
             shared = isinstance(step, Spatial) and position < width and all(_cuts(w, step) == _cuts(first, step) for w in others)
             if shared and step.dim not in walked:
                 low = min(low + (member[position] - start) * step.tile, high)
-            elif step.dim in item.dims:
+            elif step.dim in selecting:
                 walked.add(step.dim)
                 continue
-            ranges[step.dim] = (low, min(low + step.tile, high))
+            ranges = narrowed(ranges, step.dim, (low, min(low + step.tile, high)), scope.windows)
         box = region(item, ranges)
         if present and (size(box) if joined else not idle(ranges)):
             yield member, box

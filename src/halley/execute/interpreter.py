@@ -60,7 +60,8 @@ def run(workload: Workload, chip: Chip, tree: Node, arrays: Mapping[str, Array],
     machine = _Machine(Store(workload, chip, arrays, dtype, tally), Journal(), tally)
     _check_tree(workload, tree)
     whole = {dim: (0, extent) for dim, extent in workload.dims.items()}
-    machine.node(tree, Scope(siblings, dict.fromkeys(siblings.members, whole)))
+    windows = tuple(workload.windows.values())
+    machine.node(tree, Scope(siblings, dict.fromkeys(siblings.members, whole), windows=windows))
     machine.check_complete()
     return Execution(machine.store.outputs, tally.counters())
 

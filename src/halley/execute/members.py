@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from halley.errors import Fault, IllegalMapping
 from halley.ir.hardware import Axis, Chip, Topology
 from halley.ir.mapping import Parallel, Pipeline, Spatial
-from halley.ir.workload import Tensor
+from halley.ir.workload import Tensor, Window
 
 if TYPE_CHECKING:
     from halley.execute.store import OpenHold
@@ -56,6 +56,22 @@ def box_text(box: Box) -> str:
 def idle(ranges: Ranges) -> bool:
     """A member with an empty range sits the iteration out."""
     return any(stop <= start for start, stop in ranges.values())
+
+
+def narrowed(ranges: Ranges, dim: str, to: tuple[int, int], windows: tuple[Window, ...]) -> Ranges:
+    """The ranges inside a tile of a dim: it narrows the dims that are read at a sum with it to the sums that are left.
+
+    >>> narrowed({"p": (0, 6), "r": (0, 3), "h": (0, 8)}, "p", (2, 4), (Window("h", "p", "r"),))
+    {'p': (2, 4), 'r': (0, 3), 'h': (2, 6)}
+    """
+    result = {**ranges, dim: to}
+    for window in windows:
+        if dim in (window.base, window.offset):
+            (first, stop), (begin, end) = result[window.base], result[window.offset]
+            low, high = result[window.dim]
+            low = max(low, first + begin)
+            result[window.dim] = (low, max(low, min(high, stop + end - 1)) if first < stop and begin < end else low)
+    return result
 
 
 class Siblings:
@@ -100,7 +116,7 @@ class Scope:
 
     ``split``: the dim that each split axis splits. ``shares``: (first member, members) of an axis that a
     `Parallel` or `Pipeline` divides. ``loops``: (dim, index of the iteration) of every loop in time.
-    ``holds``: the open Holds of each tensor, outermost first.
+    ``holds``: the open Holds of each tensor, outermost first. ``windows``: the dims that are read at a sum of two others.
     """
 
     siblings: Siblings
@@ -109,6 +125,7 @@ class Scope:
     shares: Mapping[AxisKey, tuple[int, int]] = field(default_factory=dict)
     loops: tuple[tuple[str, int], ...] = ()
     holds: Mapping[str, tuple[OpenHold, ...]] = field(default_factory=dict)
+    windows: tuple[Window, ...] = ()
 
     def axis(self, key: AxisKey) -> tuple[int, int, Topology]:
         """(first member, members, topology) of an axis as seen here."""
@@ -137,7 +154,7 @@ class Scope:
                     Fault(where, f"at most {count} parts", f"{parts}", f"use a tile of at least {-(-(stop - start) // count)}")
                 )
             begin = min(start + (member[position] - first) * node.tile, stop)
-            ranges[member] = {**own, node.dim: (begin, min(begin + node.tile, stop))}
+            ranges[member] = narrowed(own, node.dim, (begin, min(begin + node.tile, stop)), self.windows)
         return replace(self, ranges=ranges, split={**self.split, key: node.dim})
 
     def steps(self, dim: str, tile: int) -> int:
@@ -150,7 +167,7 @@ class Scope:
         for member, own in self.ranges.items():
             start, stop = own[dim]
             begin = min(start + index * tile, stop)
-            ranges[member] = {**own, dim: (begin, min(begin + tile, stop))}
+            ranges[member] = narrowed(own, dim, (begin, min(begin + tile, stop)), self.windows)
         return replace(self, ranges=ranges, loops=(*self.loops, (dim, index)))
 
     def share(self, key: AxisKey, shares: tuple[int, ...], index: int) -> Scope:

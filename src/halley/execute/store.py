@@ -134,7 +134,7 @@ def _dtypes(workload: Workload, arrays: Mapping[str, Array], dtype: Any) -> dict
     wide = np.result_type(dtype, np.complex64)
     kinds = {name: wide if np.iscomplexobj(arrays[name]) else np.dtype(dtype) for name in workload.inputs}
     for op in workload.ops:
-        transform = op.kind is OpKind.FFT and len(op.inputs) == 1
+        transform = op.kind is OpKind.FFT and len(op.inputs) == len(op.outputs) == 1
         spectral = transform or any(np.issubdtype(kinds[name], np.complexfloating) for name in op.inputs)
         kinds.update(dict.fromkeys(op.outputs, wide if spectral else np.dtype(dtype)))
     return kinds

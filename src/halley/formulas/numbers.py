@@ -1,4 +1,4 @@
-"""The few helpers that let one equation run on Python numbers and on NumPy arrays.
+"""The few helpers that let one equation run on Python numbers, on NumPy arrays and on symbolic terms.
 
 Whole numbers stay exact: Python integers without limit, arrays as float64 below 2**53, where the
 quotient of two whole numbers is never rounded across an integer.
@@ -10,8 +10,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from halley.formulas.terms import Operation, Term
+
 Number: TypeAlias = Any
-"""A whole number, a float, or a NumPy float64 array of either."""
+"""A whole number, a float, a NumPy float64 array of either, or a `Term`."""
 
 
 def floor_div(a: Number, b: Number) -> Number:
@@ -20,6 +22,8 @@ def floor_div(a: Number, b: Number) -> Number:
     >>> floor_div(13, 5), floor_div(np.array([13.0, 15.0]), 5.0).tolist()
     (2, [2.0, 3.0])
     """
+    if type(a) is Term or type(b) is Term:
+        return (a if type(a) is Term else b).terms.combine(Operation.FLOOR_DIVIDE, a, b)
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         return np.floor(a / b)
     return a // b
@@ -31,6 +35,8 @@ def ceil_div(a: Number, b: Number) -> Number:
     >>> ceil_div(13, 5), ceil_div(np.array([13.0, 15.0]), 5.0).tolist()
     (3, [3.0, 3.0])
     """
+    if type(a) is Term or type(b) is Term:
+        return (a if type(a) is Term else b).terms.combine(Operation.CEIL_DIVIDE, a, b)
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         return np.ceil(a / b)
     return -(-a // b)
@@ -42,6 +48,8 @@ def minimum(a: Number, b: Number) -> Number:
     >>> minimum(3, 2)
     2
     """
+    if type(a) is Term or type(b) is Term:
+        return (a if type(a) is Term else b).terms.combine(Operation.MINIMUM, a, b)
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         return np.minimum(a, b)
     return b if b < a else a
@@ -53,6 +61,8 @@ def maximum(a: Number, b: Number) -> Number:
     >>> maximum(3, 2)
     3
     """
+    if type(a) is Term or type(b) is Term:
+        return (a if type(a) is Term else b).terms.combine(Operation.MAXIMUM, a, b)
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         return np.maximum(a, b)
     return b if b > a else a
@@ -64,15 +74,19 @@ def positive(a: Number) -> Number:
     >>> positive(3), positive(np.array([0.0, 2.0])).tolist()
     (1, [0.0, 1.0])
     """
+    if type(a) is Term:
+        return a.terms.positive(a)
     if isinstance(a, np.ndarray):
         return (a > 0).astype(np.float64)
     return 1 if a > 0 else 0
 
 
 def anywhere(a: Number) -> bool:
-    """Whether a number, or any entry of an array, is not zero.
+    """Whether a number, or any entry of an array, is not zero; a term may be.
 
     >>> anywhere(0), anywhere(np.array([0.0, 2.0]))
     (False, True)
     """
+    if type(a) is Term:
+        return True
     return bool(a.any()) if isinstance(a, np.ndarray) else a != 0

@@ -84,6 +84,34 @@ def covered(extent: Number, splits: Sequence[Split]) -> Number:
     return over_tiles(extent, splits, lambda size: size)
 
 
+def steps(extent: Number, splits: Sequence[Split]) -> Number:
+    """Points that are not the first of their tile, in the tiles that the splits select.
+
+    .. math:: D = W(e) \\text{ with leaf } e - [e > 0]
+
+    Symbols: e [points] the extent. Source: `over_tiles`.
+
+    >>> steps(13, [Split(5, True)])   # 4 + 4 + 2
+    10
+    """
+    return over_tiles(extent, splits, lambda size: size - positive(size))
+
+
+def windowed(steps: Number, visits: Number, offsets: Number, passes: Number) -> Number:
+    """Points of all windows that tiles of a base dim and tiles of an offset dim have, each with each.
+
+    .. math:: H = \\sum_{p, r} (e_p + e_r - 1) = D_p V_r + V_p C_r
+
+    Symbols: D_p [points] steps of the base, V_p [points] its tiles (`visits`, a first point each), C_r [1] points of the
+    offset, V_r [1] its tiles. Holds for: windows inside the extent, at every point of the base (stride 1). Source: `steps`,
+    docs/model.md.
+
+    >>> windowed(10, 3, 4, 2)   # bases 5, 5, 3 with offsets 2, 2: 6 + 6 + 4, twice
+    32
+    """
+    return steps * passes + visits * offsets
+
+
 def folds(extent: Number, splits: Sequence[Split], width: Number) -> Number:
     """Passes that ``width`` rows, columns or lanes need, summed over tiles: each ragged tile rounds up.
 

@@ -48,6 +48,20 @@ def phase_time(entries: Number, ramp_up: Number, ramp_down: Number, work: Number
     return entries * (ramp_up + ramp_down) + maximum(work, longest(tuple(busy)))
 
 
+def stall_time(transfer: Number, work: Number, steps: Number) -> Number:
+    """Time by which a transfer outlasts the step that it runs beside, where buffers swap at a barrier.
+
+    .. math:: t = \\max(0, x - W / s)
+
+    Symbols: x [s] time of one transfer, W [s] time of all steps, s [1] steps. Holds for: tiles of equal size. Does not model:
+    ragged tiles, whose steps differ from the mean. Source: a synchronous pipeline advances at its slowest stage; docs/model.md.
+
+    >>> stall_time(30, 100, 5)   # 20 a step
+    10.0
+    """
+    return maximum(0, transfer - work / steps)
+
+
 def pipeline_time(stages: Sequence[Number], tiles: Number) -> Number:
     """Total time of a pipeline whose stages' totals over all tiles are given.
 

@@ -169,6 +169,8 @@ def _memory(name: str, file: MemoryFile) -> Memory:
         file.latency.value,
         file.read_energy.value,
         file.write_energy.value,
+        shared_bus=file.shared_bus is not None and file.shared_bus.value,
+        lockstep=file.lockstep is not None and file.lockstep.value,
     )
 
 

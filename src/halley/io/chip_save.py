@@ -58,6 +58,8 @@ def _memory(memory: Memory) -> dict[str, Any]:
         "latency": _unit(memory.latency, "s"),
         "read_energy": _unit(memory.read_energy, "J/B"),
         "write_energy": _unit(memory.write_energy, "J/B"),
+        **({"shared_bus": True} if memory.shared_bus else {}),
+        **({"lockstep": True} if memory.lockstep else {}),
     }
 
 

@@ -29,6 +29,7 @@ from halley.units import (
     Dimension,
     parse,
 )
+from halley.workloads.parameters import SIZE_LIMIT
 
 T = TypeVar("T")
 JsonSchema: TypeAlias = dict[str, Any]
@@ -211,6 +212,12 @@ def _whole(value: object, clock: float | None) -> int:
     raise BadInput(Fault("", f"a whole number from 1 to {COUNT_LIMIT}", shown(value)))
 
 
+def _extent(value: object, clock: float | None) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= SIZE_LIMIT:
+        return value
+    raise BadInput(Fault("", f"a whole number from 1 to {SIZE_LIMIT}", shown(value)))
+
+
 def _ratio(value: Any, clock: float | None) -> float:
     if _number(value) and 0 < value <= COUNT_LIMIT:
         return float(value)
@@ -263,6 +270,7 @@ _WALL_TIME = replace(SECONDS, example="60 s")
 _WALL_TIME_SHAPE = _shape(replace(_WALL_TIME, per_cycle={}))  # no clock counts the time of a search
 Duration: TypeAlias = Annotated[Entry[float], Reads(_quantity(_WALL_TIME).read, _WALL_TIME_SHAPE, cited=False)]
 Gap: TypeAlias = Annotated[Entry[float], Reads(_gap, {"type": "number", "minimum": 0, "exclusiveMaximum": 1}, cited=False)]
+Extent: TypeAlias = Annotated[Entry[int], Reads(_extent, {"type": "integer", "minimum": 1, "maximum": SIZE_LIMIT}, cited=False)]
 Parameter: TypeAlias = Annotated[
     Entry[int | str | bool], Reads(_parameter, {"type": ["integer", "string", "boolean"]}, cited=False)
 ]

@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 from halley.errors import BadInput, Fault
 from halley.io.check import check
 from halley.io.chip import read_chip
 from halley.io.entries import shown
-from halley.io.models import ProblemModel
-from halley.io.text import SIZE_LIMIT, Finding, read_text_bounded, read_yaml
+from halley.io.models import GraphWorkload, ProblemModel, WorkloadFile
+from halley.io.text import SIZE_LIMIT, Document, Finding, KeyPath, read_text_bounded, read_yaml
 from halley.ir.hardware import Chip
 from halley.library import chip_names, chip_text, unknown_chip
+from halley.workloads.user import assemble, extents_text
 
 __all__ = ["SIZE_LIMIT", "ProblemFile", "load_chip", "load_problem", "parse_chip", "parse_problem", "read_text_bounded"]
 
@@ -86,6 +88,8 @@ def parse_problem(text: str, name: str = "problem", folder: Path = Path()) -> Pr
     """
     document = read_yaml(text, name)
     model, findings = check(ProblemModel, document.data)
+    asked, inside = _workload(document)
+    findings += inside
     chip, elsewhere = None, []
     match document.at(("chip",)):
         case str() as reference if reference.strip():
@@ -98,16 +102,49 @@ def parse_problem(text: str, name: str = "problem", folder: Path = Path()) -> Pr
             findings += inner
         case value if isinstance(document.data, dict) and "chip" in document.data:
             findings.append(Finding(("chip",), "the name of a chip, a path to its file, or a map", shown(value)))
-    if model is None or chip is None or findings:
+    if model is None or asked is None or chip is None or findings:
         raise BadInput([*document.faults(findings), *elsewhere])
+    kind, parameters = asked
     return ProblemFile(
-        workload=model.workload.kind,
-        parameters={key: entry.value for key, entry in (model.workload.__pydantic_extra__ or {}).items()},
+        workload=kind,
+        parameters=parameters,
         chip=chip,
         objective=model.objective.value,
         limits={"time_limit": model.time_limit.value} if model.time_limit else {},
         gap=model.gap.value,
     )
+
+
+Asked: TypeAlias = tuple[str, dict[str, int | str | bool]]
+"""A kind of workload and its parameters."""
+
+
+def _workload(document: Document) -> tuple[Asked | None, list[Finding]]:
+    """What the key ``workload`` asks for: a kind with parameters, or a graph, which is checked line by line."""
+    path: KeyPath = ("workload",)
+    data = document.at(path)
+    if data is None:
+        missing = isinstance(document.data, dict) and "workload" in document.data
+        return None, [Finding(path, "a map of keys", "nothing")] if missing else []
+    if not (isinstance(data, dict) and "graph" in data and "kind" not in data):
+        named, findings = check(WorkloadFile, data, path)
+        parameters = (named.__pydantic_extra__ or {}) if named else {}
+        return (named.kind, {key: entry.value for key, entry in parameters.items()}) if named else None, findings
+    drawn, findings = check(GraphWorkload, data, path)
+    if drawn is None:
+        return None, findings
+    graph, place = drawn.graph, (*path, "graph")
+    extents = {name: entry.value for name, entry in graph.dims.items()}
+    for name in extents:
+        if not name.isidentifier() or not name.isascii():
+            findings.append(Finding((*place, "dims", name), "a dim's name of letters, digits and _", repr(name)))
+    _, misfits = assemble(graph.lines, extents, graph.dtype.value, graph.outputs)
+    for misfit in misfits:
+        inner: KeyPath = ("lines", misfit.line - 1, f"column {misfit.column}") if misfit.line else ()
+        findings.append(Finding((*place, *inner), misfit.expected, misfit.got, misfit.remedy))
+    given: dict[str, int | str | bool] = {"lines": "\n".join(graph.lines), "dims": extents_text(extents)}
+    given |= {"dtype": graph.dtype.value} | ({"outputs": " ".join(graph.outputs)} if graph.outputs else {})
+    return ("graph", given), findings
 
 
 def _is_path(reference: str | Path) -> bool:

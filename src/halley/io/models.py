@@ -12,6 +12,7 @@ from halley.io.entries import (
     EnergyPerByte,
     EnergyPerOp,
     Entry,
+    Extent,
     Flag,
     Frequency,
     Gap,
@@ -25,6 +26,7 @@ from halley.io.entries import (
     word,
 )
 from halley.ir.hardware import Dataflow, Topology
+from halley.ir.workload import DTYPE_BYTES
 from halley.search.problem import Objective
 
 
@@ -75,6 +77,8 @@ class MemoryFile(Section):
     latency: Latency = Field(description="time before the first byte of a fill or drain")
     read_energy: EnergyPerByte = Field(description="energy per byte read")
     write_energy: EnergyPerByte = Field(description="energy per byte written")
+    shared_bus: Flag | None = Field(None, description="true: reads and writes take turns on one bus; left out, each has a port")
+    lockstep: Flag | None = Field(None, description="true: double buffers swap at a barrier; left out, transfers run ahead")
 
 
 class LevelFile(Section):
@@ -143,15 +147,32 @@ class WorkloadFile(BaseModel):
     kind: Text = Field(description="kind of workload, e.g. gemm-softmax", examples=["gemm-softmax"])
 
 
+class GraphFile(Model):
+    """A graph of one's own: its lines, one operation each, and the extents of its dims."""
+
+    dims: dict[str, Extent] = Field(description="extents by dim", min_length=1)
+    lines: list[Text] = Field(description="operations, such as C[m,n] = A[m,k] * B[k,n]", min_length=1)
+    dtype: Annotated[Entry[str], word(DTYPE_BYTES, cited=False)] = Field(
+        Entry("bf16"), description="element type of tensors that name none"
+    )
+    outputs: list[Text] = Field(default_factory=list, description="results; left out, the tensors that no line reads")
+
+
+class GraphWorkload(Model):
+    """The workload as a graph of one's own."""
+
+    graph: GraphFile = Field(description="the graph")
+
+
 def _unchecked(value: object, handler: ValidatorFunctionWrapHandler) -> object:
-    """The schema shows a name or a chip; the check, which knows the lines, is the loader's."""
+    """The schema shows what there is to choose from; the check, which knows the lines, is the loader's."""
     return value
 
 
 class ProblemModel(Model):
     """A problem: map this workload to that chip, for this objective."""
 
-    workload: WorkloadFile = Field(description="what to run")
+    workload: Annotated[WorkloadFile | GraphWorkload, WrapValidator(_unchecked)] = Field(description="what to run")
     chip: Annotated[Text | ChipFile, WrapValidator(_unchecked)] = Field(
         description="name of a shipped chip, path to a chip file (from this file's folder), or the chip itself"
     )

@@ -16,15 +16,15 @@ from typing import Any
 from halley.errors import BadInput, Fault, InternalError
 
 
-def write_atomic(path: str | Path, text: str, force: bool = False) -> None:
-    """Write the text as UTF-8 so that the file is at every moment either as before or complete.
+def write_atomic(path: str | Path, text: str | bytes, force: bool = False) -> None:
+    """Write the text as UTF-8, or the bytes, so that the file is at every moment either as before or complete.
 
-    The text goes to a new file in the same folder, which then takes the name. ``force`` allows an existing file to be replaced.
+    It goes to a new file in the same folder, which then takes the name. ``force`` allows an existing file to be replaced.
 
     Raises BadInput: the file exists and ``force`` is not set; the folder is missing or not writable; the path is no regular file.
     """
     where, target = str(path), Path(path)
-    content = _encoded(where, text)
+    content = text if isinstance(text, bytes) else _encoded(where, text)
     try:
         # through a symbolic link the file is replaced, not the link
         target = target.resolve()

@@ -57,7 +57,9 @@ class Network:
 @dataclass(frozen=True, slots=True)
 class Memory:
     """A memory: capacity [B], bandwidth [B/s] for reads and for writes (separate ports), latency [s],
-    energy [J/B]. ``latency`` is paid once per fill or drain that is not hidden."""
+    energy [J/B]. ``latency`` is paid once per fill or drain that is not hidden. ``shared_bus``: reads and writes take turns on
+    one bus (DRAM). ``lockstep``: its double buffers swap at a barrier, so that each transfer runs beside one tile's work and the
+    next tile waits for it; otherwise transfers run ahead."""
 
     name: str
     capacity: float
@@ -66,6 +68,8 @@ class Memory:
     latency: float = 0.0
     read_energy: float = 0.0
     write_energy: float = 0.0
+    shared_bus: bool = False
+    lockstep: bool = False
 
 
 @dataclass(frozen=True, slots=True)

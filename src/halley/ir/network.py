@@ -130,7 +130,8 @@ class Profile:
     ``hops``: sum over steps of the longest route. ``load``: sum over steps of the most chunks that cross one directed link
     in that step. ``crossings[l][c]``: how often chunk c crosses ``links[l]`` (links that nothing crosses are left out).
     ``sends``, ``receives``, ``combines``, per chunk: its transfers, its arrivals, and those arrivals that combine.
-    ``rows``: (times, what crosses each link) of every distinct step, without links that others surely outdo.
+    ``rows``: (times, what crosses each link) of every distinct step, without links that others surely outdo where no chunk is
+    larger than the one before it.
     """
 
     hops: int
@@ -143,7 +144,8 @@ class Profile:
     rows: tuple[tuple[int, tuple[Row, ...]], ...]
 
     def busiest_bytes(self, chunk_bytes: Sequence[Number]) -> Number:
-        """Sum over steps of the bytes on that step's busiest link, for chunks of any sizes [B], numbers or arrays.
+        """Sum over steps of the bytes on that step's busiest link, for chunks of sizes that do not rise with their number (any
+        sizes for an all-to-all) [B]: numbers, arrays or terms.
 
         At most ``load`` times the largest chunk; equal to it where all chunks are equal.
 
@@ -190,7 +192,7 @@ def profile(kind: CollectiveKind, algorithm: str, topology: Topology, size: int)
                 total[chunk] += count
         hops += longest
         load += max(counts.total() for counts in at_once.values())
-        alike[_outstanding({tuple(sorted(counts.items())) for counts in at_once.values()})] += 1
+        alike[_outstanding({tuple(sorted(counts.items())) for counts in at_once.values()}, kind)] += 1
     links = tuple(sorted(crossings))
     return Profile(
         hops=hops,
@@ -204,16 +206,32 @@ def profile(kind: CollectiveKind, algorithm: str, topology: Topology, size: int)
     )
 
 
-def _outstanding(rows: set[Row]) -> tuple[Row, ...]:
-    """The rows that no row of the same chunks outdoes whatever the chunks' sizes are."""
-    groups: dict[tuple[int, ...], list[Row]] = {}
-    for row in rows:
-        groups.setdefault(tuple(chunk for chunk, _ in row), []).append(row)
+def _outstanding(rows: set[Row], kind: CollectiveKind) -> tuple[Row, ...]:
+    """The rows that no other outdoes. Chunks are cut off one after the other, so that none is larger than the one before
+    it: a row outdoes another if up to every chunk it has as many. Chunks of an all-to-all may have any sizes."""
+    if kind is CollectiveKind.ALL_TO_ALL:
+        groups: dict[tuple[int, ...], list[Row]] = {}
+        for row in rows:
+            groups.setdefault(tuple(chunk for chunk, _ in row), []).append(row)
+        found = (row for group in groups.values() for row in group if not any(_outdone(row, o) for o in group))
+    else:
+        found = (row for row in rows if not any(_outdone(row, other) for other in rows))
+    return tuple(sorted(found))
 
-    def outdone(row: Row, others: list[Row]) -> bool:
-        return any(o != row and all(a <= b for (_, a), (_, b) in zip(row, o, strict=True)) for o in others)
 
-    return tuple(sorted(row for group in groups.values() for row in group if not outdone(row, group)))
+def _outdone(row: Row, other: Row) -> bool:
+    """Whether the other row has, up to every chunk, at least as many."""
+    if row == other:
+        return False
+    mine = theirs = at = 0
+    for chunk, count in row:
+        mine += count
+        while at < len(other) and other[at][0] <= chunk:
+            theirs += other[at][1]
+            at += 1
+        if theirs < mine:
+            return False
+    return True
 
 
 def _check_size(topology: Topology, size: int) -> None:

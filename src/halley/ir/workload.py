@@ -8,7 +8,7 @@ shows itself. Tensors are indexed by dim names only; `Op.dims` is the iteration 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -28,16 +28,18 @@ class OpKind(StrEnum):
     FFT = "fft"  # butterflies along `along`
     GATHER = "gather"  # out[i, ...] = table[index[i], ...]
     SCATTER = "scatter"  # out[index[i], ...] += x[i, ...]
-    PERMUTE = "permute"  # a copy with the dims in another order
+    PERMUTE = "permute"  # a copy with the dims in another order, or under other names
+    WINDOW = "window"  # overlapping windows, copied: out[p, r, ...] = x[p + r, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """An elementwise function: how often each elementary function runs per element."""
+    """An elementwise function: how often each elementary function runs per element; the names of the numbers that it needs."""
 
     work: Mapping[str, float]
     arity: int
     equation: str
+    constants: tuple[str, ...] = ()
 
 
 FUNCTIONS: dict[str, Function] = {
@@ -45,18 +47,46 @@ FUNCTIONS: dict[str, Function] = {
     "add": Function({"add": 1}, 2, "x + y"),
     "mul": Function({"mul": 1}, 2, "x * y"),
     "square": Function({"mul": 1}, 1, "x^2"),
+    "subtract": Function({"add": 1}, 2, "x - y"),
     "divide": Function({"div": 1}, 2, "x / y"),
-    "scale": Function({"mul": 1}, 1, "x * scale"),
-    "scale_mask": Function({"mul": 1, "add": 1}, 1, "x * scale where key <= query + offset, else -inf"),
+    "reciprocal": Function({"div": 1}, 1, "1 / x"),
+    "maximum": Function({"max": 1}, 2, "max(x, y)"),
+    "minimum": Function({"max": 1}, 2, "min(x, y)"),
+    "multiply_add": Function({"mul": 1, "add": 1}, 3, "x * y + z"),
+    "exp": Function({"exp": 1}, 1, "exp(x)"),
+    "rsqrt": Function({"rsqrt": 1}, 1, "1 / sqrt(x)"),
+    "sqrt": Function({"rsqrt": 1, "mul": 1}, 1, "sqrt(x) = x * rsqrt(x), and 0 at 0"),
+    "relu": Function({"max": 1}, 1, "max(x, 0)"),
+    "sigmoid": Function({"exp": 1, "add": 1, "div": 1}, 1, "1 / (1 + exp(-x))"),
+    "tanh": Function({"mul": 1, "exp": 1, "add": 2, "div": 1}, 1, "1 - 2 / (exp(2 x) + 1)"),
+    "scale": Function({"mul": 1}, 1, "x * scale", ("scale",)),
+    "scale_mask": Function(
+        {"mul": 1, "add": 1},
+        1,
+        "x * scale where key <= row modulo queries + offset, else -inf; everywhere x * scale if causal is 0",
+        ("scale", "causal", "queries", "offset"),
+    ),
     "exp_difference": Function({"add": 1, "exp": 1}, 2, "exp(x - y)"),
+    # the two steps of a top-k gate; a comparison is counted as a maximum
+    "below": Function({"max": 1}, 2, "x where x < y, else -inf"),
+    "exp_selected": Function({"add": 1, "exp": 1, "max": 1}, 3, "exp(x - y) where x >= z, else 0"),
     "square_difference": Function({"add": 1, "mul": 1}, 2, "(x - y)^2"),
     "softmax_from_stats": Function({"add": 1, "exp": 1, "div": 1}, 3, "exp(x - max) / sum"),
-    "rsqrt_mean": Function({"mul": 1, "add": 1, "rsqrt": 1}, 1, "1 / sqrt(x / count + epsilon)"),
+    "rsqrt_mean": Function({"mul": 1, "add": 1, "rsqrt": 1}, 1, "1 / sqrt(x / count + epsilon)", ("count", "epsilon")),
     "normalise": Function({"add": 1, "mul": 1}, 3, "(x - mean) * rstd"),
     "affine": Function({"mul": 1, "add": 1}, 3, "x * gain + bias"),
     "normalise_gain": Function({"mul": 2}, 3, "x * rstd * gain"),
     "normalise_affine": Function({"add": 2, "mul": 2}, 5, "(x - mean) * rstd * gain + bias"),
     "silu": Function({"exp": 1, "add": 1, "div": 1}, 1, "x / (1 + exp(-x))"),
+    "silu_bias": Function({"exp": 1, "add": 2, "div": 1}, 2, "silu(x + y)"),
+    # a logarithm is counted as an exponential: both are series or tables of the same unit
+    "softplus_bias": Function({"add": 3, "max": 1, "exp": 2}, 2, "log(1 + exp(x + y)) = max(s, 0) + log(1 + exp(-|s|))"),
+    "exp_product": Function({"mul": 1, "exp": 1}, 2, "exp(x * y)"),
+    "product": Function({"mul": 2}, 3, "x * y * z"),
+    "product_difference": Function({"mul": 2, "add": 1}, 4, "x * y - z * w"),
+    "product_sum": Function({"mul": 2, "add": 1}, 4, "x * y + z * w"),
+    "decay_mask": Function({"add": 1, "exp": 1, "mul": 1}, 3, "x * exp(y - z) where source <= target, else 0"),
+    "add_decayed": Function({"add": 1, "exp": 1, "mul": 1}, 3, "x + y * exp(z)"),
     "silu_mul": Function({"exp": 1, "add": 1, "div": 1, "mul": 1}, 2, "x / (1 + exp(-x)) * y"),
     "gelu": Function({"mul": 4, "add": 2, "exp": 1, "div": 1}, 1, "x/2 * (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))"),
 }
@@ -64,13 +94,14 @@ FUNCTIONS: dict[str, Function] = {
 
 MONOIDS: dict[str, Function] = {
     "sum": Function({"add": 1}, 1, "sum x"),
-    "mean": Function({"add": 1}, 1, "sum x / count (the division is folded into the last write)"),
+    "mean": Function({"add": 1}, 1, "sum x / count (the division is folded into the last write)", ("count",)),
     "max": Function({"max": 1}, 1, "max x"),
     # running maximum and sum of exponentials, one pass (Milakov & Gimelshein, arXiv 1805.02867)
     "softmax": Function({"max": 1, "add": 2, "exp": 1}, 1, "(max x, sum exp(x - max x))"),
     # mean and sum of squared deviations, one pass (Welford 1962; merging: Chan et al. 1979)
     "welford": Function({"add": 4, "mul": 2}, 1, "(mean x, sum (x - mean x)^2)"),
     "linear": Function({"mul": 1, "add": 1}, 2, "h[t] = a[t] h[t-1] + x[t]"),
+    "linear_before": Function({"mul": 1, "add": 1}, 2, "h[t] = a[t-1] h[t-1] + x[t-1], h[0] = 0: the state that t finds"),
 }
 """Reductions and scans by name; `softmax` and `welford` carry a state of two tensors."""
 
@@ -90,6 +121,15 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
+class Window:
+    """An index that is a sum: ``dim`` of a tensor is read at ``base + offset``, two dims of the op that reads it."""
+
+    dim: str
+    base: str
+    offset: str
+
+
+@dataclass(frozen=True, slots=True)
 class Op:
     """One elementary operation.
 
@@ -97,6 +137,8 @@ class Op:
     to the inputs before the monoid accumulates. ``running`` names inputs that may be read while their
     reduction still runs (online softmax). ``scaled_by`` names the running maximum that the accumulator
     is relative to: when it grows, the accumulator is multiplied by exp(old - new).
+    ``along``: the dim of a scan, transform, index or causal window; several, separated by spaces, are one sequence, the last
+    dim fastest. ``windows``: the sums at which a window op reads its input.
     ``constants`` are numbers that the function needs (scale, epsilon, ...).
     """
 
@@ -111,6 +153,12 @@ class Op:
     scaled_by: str = ""
     along: str = ""
     constants: tuple[tuple[str, float], ...] = ()
+    windows: tuple[Window, ...] = ()
+
+    @property
+    def sequence(self) -> tuple[str, ...]:
+        """The dims of ``along``, the fastest last."""
+        return tuple(self.along.split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +199,26 @@ class Workload:
         """Tensors that no op writes."""
         produced = {name for op in self.ops for name in op.outputs}
         return tuple(name for name in self.tensors if name not in produced)
+
+    @property
+    def windows(self) -> dict[str, Window]:
+        """By dim, the sum of dims at which its tensors are read."""
+        return {window.dim: window for op in self.ops for window in op.windows}
+
+    def selectors(self, tensor: str) -> tuple[str, ...]:
+        """The dims whose loops and splits narrow a region of the tensor: its own, and those that add up to one of them."""
+        dims, windows = self.tensors[tensor].dims, self.windows
+        return (*dims, *(each for dim in dims if dim in windows for each in (windows[dim].base, windows[dim].offset)))
+
+    def whole(self, op: Op) -> tuple[str, ...]:
+        """Dims that an op needs whole, apart from its windows: its sequence, and those of its tensors that it does not walk
+        (rows that an index selects, the end of a padded transform, the old and new name of a dim)."""
+        touched = [self.tensors[name].dims for name in (*op.inputs, *op.outputs)]
+        found = [*op.sequence, *(dim for dims in touched for dim in dims if dim not in op.dims)]
+        if op.kind is OpKind.PERMUTE:
+            found += [dim for dim in touched[-1] if dim not in touched[0]]
+        summed = {window.dim for window in op.windows}
+        return tuple(dim for dim in dict.fromkeys(found) if dim not in summed)
 
     def reduced(self, op: Op) -> tuple[str, ...]:
         """Dims that the op accumulates over: in its iteration space, in none of its outputs."""
@@ -249,4 +317,28 @@ def _faults(workload: Workload) -> list[Fault]:
     for name in workload.outputs:
         if name not in written:
             faults.append(Fault(where, "outputs that an op writes", repr(name)))
-    return faults
+    return faults or list(_window_faults(workload))
+
+
+def _window_faults(workload: Workload) -> Iterator[Fault]:
+    """A loop narrows a dim that is read as a sum in one way only, wherever it stands."""
+    known, dims = workload.windows, workload.dims
+    for op in workload.ops:
+        where = f"workload {workload.name}, op {op.name}"
+        touched = {dim for name in (*op.inputs, *op.outputs) for dim in workload.tensors[name].dims}
+        for window in op.windows:
+            missing = [each for each in (window.base, window.offset) if each not in op.dims]
+            if op.kind is not OpKind.WINDOW or missing or window.dim in op.dims or window.dim not in touched:
+                yield Fault(where, f"a window op that reads {window.dim} at two of its own dims", f"{op.kind} over {op.dims}")
+            elif dims[window.offset] < 2 or dims[window.dim] != dims[window.base] + dims[window.offset] - 1:
+                extents = {each: dims[each] for each in (window.dim, window.base, window.offset)}
+                expected = f"{window.offset} of at least 2, {window.dim} of {window.base} + {window.offset} - 1"
+                yield Fault(where, expected, f"{extents}")
+            elif known[window.dim] != window:
+                yield Fault(where, f"{window.dim} read at the same sum everywhere", "another window", "use another dim")
+        for dim in touched | set(op.dims):
+            if dim in known and not any(window.dim == dim for window in op.windows):
+                if dim not in op.dims:
+                    yield Fault(where, f"{dim} in its dims, or read at {known[dim].base} + {known[dim].offset}", f"{op.dims}")
+                elif known[dim].base in op.dims or known[dim].offset in op.dims:
+                    yield Fault(where, f"{dim} or what adds up to it", "both", "give the windows dims of their own")

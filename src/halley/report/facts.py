@@ -190,7 +190,7 @@ def workload_text(kind: str, parameters: Mapping[str, object]) -> str:
     'gemm m=4 n=5 k=6'
     """
     words = (f"{name}={value}" for name, value in parameters.items() if value is not None and name != "variant")
-    return " ".join((kind, *words))
+    return " ".join((kind, *words)).replace("\n", "; ")  # the lines of a graph
 
 
 def plan_text(solution: Solution) -> str:

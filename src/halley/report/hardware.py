@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from halley.ir.hardware import Chip, Level, Link
@@ -23,7 +24,7 @@ Fact = tuple[str, str]
 def chip_list(chips: Sequence[Chip]) -> Table:
     """One chip a row."""
     rows = tuple((chip.name, _peak(chip), " > ".join(map(_level, chip.levels)), chip.description) for chip in chips)
-    return Table("Chips", ("name", "MACs/s", "levels", "description"), rows, frozenset({1}), spare=frozenset({3}))
+    return Table("Chips", ("name", "MACs/s", "levels", "description"), rows, spare=frozenset({3}))
 
 
 def chip_tables(chip: Chip) -> tuple[Table, ...]:
@@ -61,6 +62,9 @@ def chip_facts(chip: Chip) -> Iterator[Fact]:
             yield f"{at}.latency", format_time(memory.latency)
             yield f"{at}.read_energy", format_energy_per_byte(memory.read_energy)
             yield f"{at}.write_energy", format_energy_per_byte(memory.write_energy)
+            for key, given in (("shared_bus", memory.shared_bus), ("lockstep", memory.lockstep)):
+                if given:
+                    yield f"{at}.{key}", "true"
         if level.network is None:
             continue
         at = f"levels.{level.name}.network"
@@ -107,12 +111,13 @@ def tables_at(chip: Chip, prefixes: Iterable[str]) -> tuple[Table, ...]:
 
 
 def _peak(chip: Chip) -> str:
+    """Multiply-accumulates per second of all matrix engines, in bf16 or else the first element type that the file lists."""
     if chip.matrix is None:
         return "-"
-    members = 1
-    for level in chip.levels:
-        members *= level.count
-    return f"{members * chip.matrix.rows * chip.matrix.cols * chip.matrix.clock / 1e12:.4g} T"
+    dtype = next((name for name in ("bf16", *chip.matrix.rate) if name in chip.matrix.rate), "")
+    members = math.prod(level.count for level in chip.levels)
+    macs = members * chip.matrix.rows * chip.matrix.cols * chip.matrix.rate.get(dtype, 1.0) * chip.matrix.clock
+    return f"{macs / 1e12:.4g} T {dtype}".rstrip()
 
 
 def _level(level: Level) -> str:

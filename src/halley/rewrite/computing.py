@@ -53,18 +53,17 @@ def _loops(state: State, where: str, op: Op, scope: Scope) -> None:
 
 
 def _whole_dims(state: State, where: str, op: Op, scope: Scope) -> None:
-    """Dims along which an op cannot be cut: that of a scan or transform, and the rows that an index selects."""
-    tensors = state.workload.tensors
-    match op.kind:
-        case OpKind.SCAN | OpKind.FFT:
-            dims = {op.along}
-        case OpKind.GATHER:
-            dims = {dim for name in op.inputs for dim in tensors[name].dims} - set(tensors[op.outputs[0]].dims)
-        case OpKind.SCATTER:
-            dims = set(tensors[op.outputs[0]].dims) - {dim for name in op.inputs for dim in tensors[name].dims}
-        case _:
-            return
-    for dim in sorted(dims):
+    """Dims along which an op cannot be cut: that of a scan or transform, the rows that an index selects; and splits that
+    would leave parts of windows to who reads them, or overlapping parts to who walks their dim."""
+    for window in state.workload.windows.values():
+        barred = {window.dim, window.offset} if window in op.windows else {window.base, window.offset}
+        if window not in op.windows and window.dim not in op.dims:
+            continue
+        for key, split in scope.split.items():
+            if split.dim in barred:
+                expected = f"no split of {' or '.join(sorted(barred))} around it"
+                state.fault(where, expected, f"one over {dot(key)}", "spread another dim, or move it out")
+    for dim in sorted(state.workload.whole(op)):
         if scope.extents[dim] != {state.workload.dims[dim]}:
             got = f"tiles of {max(scope.extents[dim])} of {state.workload.dims[dim]}"
             state.fault(where, f"{dim} whole in the tile", got, f"do not loop over or split {dim}")

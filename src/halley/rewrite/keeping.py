@@ -38,7 +38,7 @@ def kept(workload: Workload, home: Residence, name: str, scopes: Mapping[Path, S
     """What the members keep of a tensor in an open Hold, in which something touches it."""
     leaves = [scopes[path] for path in touches(workload, home, name)]
     first, chains = leaves[0], {}
-    for dim in workload.tensors[name].dims:
+    for dim in workload.selectors(name):
         way, start = first.ways.get(dim, ()), len(home.scope.ways.get(dim, ()))
         stop = start
         while stop < len(way) and way[stop].axis in home.axes and _agree(leaves, dim, stop + 1):

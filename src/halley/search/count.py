@@ -2,61 +2,36 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from halley.search.frames import Frame
-from halley.search.stages import Skeleton, Slot
+from halley.search.solve import Trees
 
 
-def count_frames(frames: Sequence[Frame]) -> int:
-    """Mappings of a group: over frames, shared tile sizes, shapes of each stage, and its tile sizes; sizes with the same
-    effect count once.
+def count_frames(frames: Sequence[Frame], trees: Trees) -> int:
+    """Mappings of a group: over frames, shared tile sizes, shapes of each stage, and its tile sizes.
 
-    Dims are independent of each other, so each stage's count is a product over dims of sums over small grids, kept as
-    Python integers: exact at any size.
+    Dims are independent of each other once the shared sizes are given, so each stage's count is a product over dims of numbers of
+    chains; Python integers, exact at any size.
     """
-    return sum(_count_frame(frame) for frame in frames)
+    return sum(_count_frame(frame, trees) for frame in frames)
 
 
-def _count_frame(frame: Frame) -> int:
-    shape = tuple(len(slot.sizes) for slot in frame.shared)
-    total = _as_objects(_valid(frame.shared, frame.shared))
+def _count_frame(frame: Frame, trees: Trees) -> int:
+    shared = list(trees.of(frame.shared, ()))
+    shape = [tree.count for tree in trees.of(frame.shared, ()).values()]
+    total = np.ones(shape, dtype=object)
     for stage in frame.stages:
         per_stage = np.zeros(shape, dtype=object)
         for skeleton in stage.skeletons:
-            per_stage = per_stage + _count_skeleton(frame.shared, skeleton)
+            own = trees.of(frame.shared, skeleton.slots)
+            counts = np.array(math.prod(tree.count for dim, tree in own.items() if dim not in shared), dtype=object)
+            for axis, dim in enumerate(shared):
+                sizes = own[dim].size[own[dim].given].astype(object)
+                counts = counts * sizes.reshape([-1 if at == axis else 1 for at in range(len(shape))])
+            per_stage = per_stage + counts
         total = total * per_stage
     return int(np.sum(total))
-
-
-def _count_skeleton(shared: Sequence[Slot], skeleton: Skeleton) -> object:
-    """Combinations of the skeleton's own slots, for each point of the shared grid."""
-    result: object = 1
-    for dim in dict.fromkeys(slot.dim for slot in skeleton.slots):
-        own = [slot for slot in skeleton.slots if slot.dim == dim]
-        valid = _valid([*shared, *skeleton.slots], own, axes_of=[*shared, *own])
-        counts = valid.sum(axis=tuple(range(len(shared), valid.ndim)))
-        result = result * _as_objects(counts)
-    return result
-
-
-def _valid(known: Sequence[Slot], checked: Sequence[Slot], axes_of: Sequence[Slot] | None = None) -> np.ndarray:
-    """Which size combinations count: smaller than the range they cut, or the last size, which stands for the whole range."""
-    axes = list(axes_of if axes_of is not None else checked)
-    tiles: dict[str, object] = {slot.name: 1 << 60 for slot in known}
-    for position, slot in enumerate(axes):
-        shape = [1] * len(axes)
-        shape[position] = len(slot.sizes)
-        tiles[slot.name] = np.array(slot.sizes, dtype=np.float64).reshape(shape)
-    valid = np.ones(tuple(len(slot.sizes) for slot in axes), dtype=bool)
-    for slot in checked:
-        size = tiles[slot.name]
-        valid = valid & ((size < slot.limit(tiles)) | (size == slot.sizes[-1]))
-    return valid
-
-
-def _as_objects(counts: np.ndarray) -> np.ndarray:
-    """Python integers instead of machine words."""
-    return np.array([int(value) for value in np.ravel(counts)], dtype=object).reshape(np.shape(counts))

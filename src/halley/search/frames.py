@@ -38,7 +38,7 @@ from halley.search.stages import (
     spread,
 )
 from halley.search.template import Template
-from halley.search.tiles import tile_sizes
+from halley.search.tiles import Sizes, TileSizes, whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,7 @@ class _Maker:
         rows = [dim for dim in common if dim not in self.batch]
         self.row = rows[0] if rows else ""
         self.ranges: Ranges = dict(workload.dims)
+        self.tiles = TileSizes(template.widths)
 
     def connected(self) -> bool:
         """Whether every stage but the first reads what another made."""
@@ -105,9 +106,9 @@ class _Maker:
         kinds = [run[0].kind is OpKind.CONTRACT for run in self.runs]
         return kinds == [True, False, True, False]
 
-    def _sizes(self, ranges: Ranges) -> Callable[[str], tuple[int, ...]]:
+    def _sizes(self, dim: str) -> Sizes:
         """Tile sizes to try; a dim that an op runs along (a scan, a transform) stays whole."""
-        return lambda dim: (int(ranges[dim]),) if dim in self.whole else tile_sizes(int(ranges[dim]))
+        return whole if dim in self.whole else self.tiles
 
     def _algorithms(self, reduces: bool) -> tuple[str, ...]:
         return collective_names(self.template, CollectiveKind.ALL_REDUCE) if reduces else ("",)
@@ -130,7 +131,7 @@ class _Maker:
                 outer = (*(d for d in (*role.rows, *role.columns, *role.reduced) if d != last), last)
                 for via_shared in (True, False):
                     made = gemm_skeletons(
-                        self.workload, self.template, op, "", always(inside), self._sizes(inside), outer, op.inputs,
+                        self.workload, self.template, op, "", always(inside), self._sizes, outer, op.inputs,
                         False, axes, None, via_shared, collectives,
                     )  # fmt: skip
                     kind = "" if via_shared else ", output past the shared buffer"
@@ -182,11 +183,11 @@ class _Maker:
             skeletons: list[Skeleton] = []
             for algorithm in self._algorithms(reduces):
                 stage = RowStage(self.workload, self.template, ops, long, frozenset(), algorithm, axes if reduces else ())
-                skeletons += chunked_skeletons(stage, always(inside), self._sizes(inside), "v", self.row, (), None)
+                skeletons += chunked_skeletons(stage, always(inside), self._sizes, "v", self.row, (), None)
             yield self._frame("rows", split, (), (Stage("rows", tuple(op.name for op in ops), tuple(skeletons)),), (), reduces)
 
     def _row_slot(self, ranges: Ranges) -> Slot:
-        return Slot("rows", self.row, tile_sizes(int(ranges[self.row])), lambda t: ranges[self.row])
+        return Slot("rows", self.row, self._sizes(self.row), lambda t: ranges[self.row])
 
     def _resident_groups(self) -> tuple[tuple[str, ...], ...]:
         """Intermediates in the output buffers: chains in place share one buffer."""
@@ -228,7 +229,7 @@ class _Maker:
                 reduces = bool(axes) and any(long in self.workload.reduced(op) for op in run)
                 for algorithm in self._algorithms(reduces):
                     stage = RowStage(self.workload, self.template, run, long, frozenset(self.inside), algorithm, axes)
-                    skeletons += resident_skeletons(stage, ranges, self._sizes(inside), prefix, self.row)
+                    skeletons += resident_skeletons(stage, ranges, self._sizes, prefix, self.row)
             stages.append(Stage(name, tuple(op.name for op in run), tuple(skeletons)))
         return stages
 
@@ -245,7 +246,7 @@ class _Maker:
             names = collective_names(self.template, kind)
         outer = (*role.reduced, *role.columns)
         return gemm_skeletons(
-            self.workload, self.template, op, prefix, ranges, self._sizes(inside), outer, from_outside,
+            self.workload, self.template, op, prefix, ranges, self._sizes, outer, from_outside,
             stays, axes, None, False, [(kind, name) for name in names],
         )  # fmt: skip
 
@@ -266,7 +267,7 @@ class _Maker:
                 staged = tuple(t for t in run[0].inputs if t not in handed)
                 for split in splits(self.template, self.workload, (*role.rows, *role.columns)):
                     skeletons += gemm_skeletons(
-                        self.workload, self.template, run[0], prefix, ranges, self._sizes(self.ranges),
+                        self.workload, self.template, run[0], prefix, ranges, self._sizes,
                         (*role.reduced, *role.columns), staged, False, {}, split, run[0].outputs[0] not in handed,
                     )  # fmt: skip
             else:
@@ -276,7 +277,7 @@ class _Maker:
                     reduces = bool(axes) and any(long in self.workload.reduced(op) for op in run)
                     for algorithm in self._algorithms(reduces):
                         stage = RowStage(self.workload, self.template, run, long, frozenset(), algorithm, axes if reduces else ())
-                        skeletons += chunked_skeletons(stage, ranges, self._sizes(self.ranges), prefix, self.row, (), split)
+                        skeletons += chunked_skeletons(stage, ranges, self._sizes, prefix, self.row, (), split)
             stages.append(Stage(name, tuple(op.name for op in run), tuple(skeletons)))
 
         def wrap(tiles: Tiles, nodes: Sequence[Node]) -> Node:
@@ -316,9 +317,9 @@ class _Maker:
         state: tuple[tuple[str, ...], ...], split: Split, axes: tuple[str, ...], inside: Ranges,
     ) -> Frame:  # fmt: skip
         template, workload = self.template, self.workload
-        key_slot = Slot("keys", key, tile_sizes(int(inside[key])), lambda t: inside[key])
+        key_slot = Slot("keys", key, self._sizes(key), lambda t: inside[key])
         shared = (self._row_slot(inside), key_slot)
-        sizes = self._sizes(inside)
+        sizes = self._sizes
 
         def ranges(tiles: Tiles) -> Ranges:
             cut = {self.row: minimum(inside[self.row], tiles["rows"]), key: minimum(inside[key], tiles["keys"])}

@@ -21,7 +21,7 @@ from halley.search.frames import Frame, frames
 from halley.search.frontier import Frontier, Values, minimal
 from halley.search.problem import Objective, Problem
 from halley.search.result import Certificate, Point, Result, Solution, Status
-from halley.search.solve import Choice, GroupSearch, Interrupted, Tally
+from halley.search.solve import Choice, GroupSearch, Interrupted, Tally, Trees
 from halley.search.stages import Stage
 from halley.search.template import Template, template
 from halley.workloads import variants
@@ -98,6 +98,8 @@ class _Optimiser:
     started: float = field(default_factory=time.monotonic)
     groups: dict[tuple[str, int, int, bool], _Group] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally)
+    trees: Trees = field(default_factory=Trees)
+    _alike: dict[object, _Group] = field(default_factory=dict)
     stopped: str = ""
     planned: int = 1
     finished: int = 0
@@ -111,10 +113,12 @@ class _Optimiser:
         try:
             for key, workload in keys.items():
                 self.groups[key] = self._group(key, workload)
-                self.groups[key].search.dive()
+                if key[2] - key[1] == 1:  # so that there is a plan early on
+                    self.groups[key].search.dive()
             for key, group in self.groups.items():
-                group.search.run(self._rivals(key))
-                group.done = True
+                if not group.done:
+                    group.search.run(self._rivals(key))
+                    group.done = True
                 self.finished += 1
         except (Interrupted, KeyboardInterrupt) as stop:
             self.stopped = str(stop) or "interrupted"
@@ -176,8 +180,13 @@ class _Optimiser:
             return Hold(outer, kept, node, 1)
 
         gap = self.problem.gap if len(self.objectives) == 1 else 0.0
-        search = GroupSearch(workload, self.problem.chip, space, around, self.objectives, self.tally, gap)
-        return _Group(search, count_frames(space), self._floor(workload, start, stop))
+        same = (ops, tuple(workload.tensors[name] for name in tensors), kept, tuple(workload.dims.items()), collectives)
+        if same in self._alike:  # variants have kernels in common
+            return self._alike[same]
+        search = GroupSearch(workload, self.problem.chip, space, around, self.objectives, self.tally, gap, self.trees)
+        group = _Group(search, count_frames(space, self.trees), self._floor(workload, start, stop))
+        self._alike[same] = group
+        return group
 
     def _rivals(self, key: tuple[str, int, int, bool]) -> Values:
         """What the kernels of a group reach in smaller groups, and the whole workload in any variant: fusing must beat it. A

@@ -21,6 +21,7 @@ from halley.search.stages import (
     spread,
 )
 from halley.search.template import Template
+from halley.search.tiles import Sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ def groups(*groups: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
 
 
 def resident_skeletons(
-    stage: RowStage, ranges: Callable[[Tiles], Ranges], sizes: Callable[[str], tuple[int, ...]], prefix: str, rows: str
+    stage: RowStage, ranges: Callable[[Tiles], Ranges], sizes: Callable[[str], Sizes], prefix: str, rows: str
 ) -> list[Skeleton]:
     """Rows already in the clusters: each op over the whole part, a result that leaves goes out in chunks of rows."""
     last = stage.ops[-1] if not set(stage.ops[-1].outputs) & stage.resident else None
@@ -102,7 +103,7 @@ def resident_skeletons(
 def chunked_skeletons(
     stage: RowStage,
     ranges: Callable[[Tiles], Ranges],
-    sizes: Callable[[str], tuple[int, ...]],
+    sizes: Callable[[str], Sizes],
     prefix: str,
     rows: str,
     batch: Sequence[str],

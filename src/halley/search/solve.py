@@ -1,37 +1,39 @@
 """Exact search in one group: frames, shared tile sizes, then each stage for itself.
 
-Bounds come from the cost formulas themselves, with open tile sizes relaxed (`halley.cost.counting`): a relaxed slot
-contributes the least of each sum, so a bound never exceeds a cost that it stands for. Nothing is dropped unless its
+Every stage's cost formulas run once on open tile sizes (`halley.cost.program`); bounds and costs are that program's values on sets of
+tile chains (`halley.search.chains`), from all of them down to single ones. Nothing is dropped unless its
 bound is no better than a value already reached.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import product
 
 import numpy as np
 
+from halley.cost.counting import Sums
 from halley.cost.estimate import Estimate
 from halley.cost.evaluate import evaluate
+from halley.cost.program import Array, Indices, Normal, Program
 from halley.errors import Fault, InternalError
 from halley.formulas.numbers import Number
+from halley.formulas.terms import Terms
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Compute, Node, walk
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Workload
+from halley.search.chains import ChainTree
 from halley.search.frames import Frame
 from halley.search.frontier import Flags, Frontier, Values, minimal
 from halley.search.stages import Skeleton, Slot, Stage
 
-BATCH = 1 << 14
-"""Mappings costed at once; about what stays in a core's cache."""
+CHUNK = 1 << 9
+"""Sets of mappings to refine at once."""
 
-TABLE = 1 << 16
-"""Largest grid of tile sizes that is costed whole instead of bounded first."""
+BEAM = 8
+"""Sets that a dive for a first mapping follows."""
 
 
 class Interrupted(Exception):
@@ -59,15 +61,60 @@ class Choice:
         return self.frame.wrap(self.tiles, [skeleton.build(self.tiles) for skeleton in self.skeletons])
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A frame with its shared tiles (combination ``at``): a lower bound, and one for each skeleton of each stage."""
+class Trees:
+    """Open tile sizes and their chains, kept for all shapes that have them in common."""
 
-    bound: Values
-    frame: Frame
-    at: int
-    shared: dict[str, int]
-    floors: tuple[Values, ...]
+    def __init__(self) -> None:
+        self.terms = Terms()
+        self.normal = Normal(self.terms)
+        self.cautious = Normal(self.terms, differences=False)
+        self._known: dict[object, ChainTree] = {}
+        self._sums: dict[tuple[tuple[str, int], ...], Sums] = {}
+
+    def sums(self, workload: Workload) -> Sums:
+        """What was found of dims of these extents."""
+        return self._sums.setdefault(tuple(workload.dims.items()), {})
+
+    def symbols(self, slots: Sequence[Slot]) -> dict[str, Number]:
+        return {slot.name: self.terms.open(slot.name, slot.dim) for slot in slots}
+
+    def of(self, shared: Sequence[Slot], own: Sequence[Slot]) -> dict[str, ChainTree]:
+        """The chains of each dim: shared slots outermost."""
+        slots = (*shared, *own)
+        symbols = self.symbols(slots)
+        result: dict[str, ChainTree] = {}
+        for dim in dict.fromkeys(slot.dim for slot in slots):
+            mine = [slot for slot in slots if slot.dim == dim]
+            given = sum(slot.dim == dim for slot in shared)
+            limits = (slot.limit(symbols) for slot in mine)
+            key = given, *(
+                (slot.name, slot.sizes, limit if isinstance(limit, int) else limit.index, isinstance(limit, int))
+                for slot, limit in zip(mine, limits, strict=True)
+            )
+            if key not in self._known:
+                self._known[key] = ChainTree(dim, mine, given, symbols)
+            result[dim] = self._known[key]
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """A skeleton of a stage, compiled: its program, the chains of its dims, the tables of its factors."""
+
+    skeleton: Skeleton
+    program: Program
+    trees: Mapping[str, ChainTree]
+    tables: Sequence[Array]
+    capacities: Sequence[float]
+    width: int
+
+    def bounds(self, nodes: Mapping[str, Indices], rows: int) -> Values:
+        """Lower bounds of the objectives, one row per set; inf where a memory overflows in all of it."""
+        result = self.program(self.tables, nodes, rows)
+        values = result[: self.width].T.copy()
+        for used, capacity in zip(result[self.width :], self.capacities, strict=True):
+            values[used > capacity] = np.inf
+        return values
 
 
 @dataclass(slots=True)
@@ -81,12 +128,12 @@ class GroupSearch:
     objectives: tuple[str, ...]
     tally: Tally
     gap: float = 0.0
+    trees: Trees = field(default_factory=Trees)
     found: Frontier = field(init=False)
     open_bounds: list[Values] = field(default_factory=list)
     _maxima: set[str] = field(init=False)
-    _tables: dict[tuple[int, int, int], Values] = field(default_factory=dict)
-    _head_bounds: dict[tuple[int, int, int], Values] = field(default_factory=dict)
-    _listed: dict[int, list[_Candidate]] = field(default_factory=dict)
+    _shapes: dict[tuple[int, int], list[_Shape]] = field(default_factory=dict)
+    _floors: dict[int, list[Values]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.found = Frontier(len(self.objectives), self.gap)
@@ -99,107 +146,131 @@ class GroupSearch:
         matter (payload None). On `Interrupted`, ``found`` has the best so far and ``open_bounds`` what was left."""
         for rival in rivals:
             self.found.add(rival, None)
-        candidates = [item for frame in range(len(self.frames)) for item in self._candidates(frame)]
-        candidates.sort(key=lambda item: tuple(item.bound))
-        for index, candidate in enumerate(candidates):
-            if self.found.hopeless(candidate.bound[None, :])[0]:
+        bounds, places = self._candidates()
+        order = np.lexsort(bounds.T[::-1])
+        dived: set[int] = set()
+        for position in order:  # a good value early spares most of the rest
+            if places[position][0] not in dived and not self.found.hopeless(bounds[position][None, :])[0]:
+                dived.add(places[position][0])
+                self._solve(*places[position], quick=True)
+        for index, position in enumerate(order):
+            if self.found.hopeless(bounds[position][None, :])[0]:
                 continue
             try:
                 self.tally.tick()
-                self._solve(candidate)
+                self._solve(*places[position])
             except (Interrupted, KeyboardInterrupt):
-                left = (item.bound for item in candidates[index:])
-                self.open_bounds = [bound for bound in left if not self.found.hopeless(bound[None, :])[0]]
+                left = bounds[order[index:]]
+                self.open_bounds = list(left[~self.found.hopeless(left)])
                 raise
         return self.found
 
     def dive(self) -> None:
         """A first mapping, quickly: the most promising candidate of the first frame that has one."""
         for frame in range(len(self.frames)):
-            for candidate in sorted(self._candidates(frame), key=lambda item: tuple(item.bound))[:2]:
-                self._solve(candidate, quick=True)
+            floors = self._floor(frame)
+            if not floors:
+                continue
+            total: Values = np.sum([floor.min(axis=0) for floor in floors], axis=0)
+            for position in np.lexsort(total.T[::-1])[:2]:
+                if np.isfinite(total[position]).all():
+                    self._solve(frame, int(position), quick=True)
                 if self.found.payloads:
                     return
 
-    # --- one frame with its shared tiles open -----------------------------------------------------------------------
+    # --- shared tile sizes open ---------------------------------------------------------------------------------------
 
-    def _candidates(self, frame: int) -> list[_Candidate]:
-        """Candidates of one frame, found once."""
-        if frame not in self._listed:
-            self._listed[frame] = self._shared_choices(self.frames[frame])
-        return self._listed[frame]
+    def _candidates(self) -> tuple[Values, list[tuple[int, int]]]:
+        """Lower bounds of every frame with every combination of its shared tile sizes, and which these are."""
+        rows: list[Values] = [np.empty((0, len(self.objectives)))]
+        places: list[tuple[int, int]] = []
+        for frame in range(len(self.frames)):
+            floors = self._floor(frame)
+            if not floors:
+                continue
+            total: Values = np.sum([floor.min(axis=0) for floor in floors], axis=0)
+            rows.append(total)
+            places += [(frame, position) for position in range(len(total))]
+        return np.vstack(rows), places
 
-    def _shared_choices(self, frame: Frame) -> list[_Candidate]:
-        """A candidate for each combination of shared tile sizes that may fit."""
-        self.tally.tick()
-        grids = _grid(frame.shared, 0, len(frame.shared))
-        combos = list(product(*(slot.sizes for slot in frame.shared)))
-        floors: list[Values] = []  # per stage: skeletons x combos x objectives
-        for index, stage in enumerate(frame.stages):
-            rows = [self._floor(frame, index, skeleton, grids) for skeleton in stage.skeletons]
-            if not rows:
-                return []
-            floors.append(np.array([np.broadcast_to(row, (len(combos), row.shape[1])) for row in rows]))
-        total = sum((floor.min(axis=0) for floor in floors), np.zeros((len(combos), len(self.objectives))))
-        names = [slot.name for slot in frame.shared]
-        return [
-            _Candidate(total[at], frame, at, dict(zip(names, combo, strict=True)), tuple(floor[:, at] for floor in floors))
-            for at, combo in enumerate(combos)
-            if np.isfinite(total[at]).all()
-        ]
+    def _floor(self, frame: int) -> list[Values]:
+        """Per stage, lower bounds (skeletons x combinations of shared sizes x objectives); none where the bounds of some stages
+        alone are hopeless for every combination."""
+        if frame not in self._floors:
+            made = self.frames[frame]
+            grid = _grid(made.shared, self.trees)
+            rows = int(np.prod([len(nodes) for nodes in grid.values()], dtype=np.int64))
+            stages: list[Values] = []
+            total = np.zeros((rows, len(self.objectives)))
+            for index in range(len(made.stages)):
+                self.tally.tick()
+                shapes = self._compiled(frame, index)
+                floors = np.full((max(1, len(shapes)), rows, len(self.objectives)), np.inf)
+                for position, shape in enumerate(shapes):
+                    floors[position] = shape.bounds(_start(shape, made.shared, rows), rows)
+                self.tally.bounds += len(shapes) * rows
+                stages.append(floors)
+                total = total + floors.min(axis=0)
+                if self.found.hopeless(total).all():
+                    stages = []
+                    break
+            self._floors[frame] = stages
+        return self._floors[frame]
 
-    def _floor(self, frame: Frame, index: int, skeleton: Skeleton, grids: Mapping[str, Number]) -> Values:
-        """Lower bounds of one stage over the grid of shared tiles."""
-        if not frame.shared and _points(skeleton.slots) > TABLE:  # the bounds that are needed next serve at once
-            return np.asarray(self._heads(frame, index, skeleton, {}).min(axis=0, keepdims=True))
-        return self._bound(frame, index, skeleton, grids, len(frame.shared))
+    def _compiled(self, frame: int, index: int) -> list[_Shape]:
+        """Every skeleton of a stage, its formulas run on open tile sizes."""
+        key = (frame, index)
+        if key not in self._shapes:
+            made = self.frames[frame]
+            self._shapes[key] = [self._compile(made, index, skeleton) for skeleton in made.stages[index].skeletons]
+        return self._shapes[key]
 
-    def _heads(self, frame: Frame, index: int, skeleton: Skeleton, shared: Mapping[str, int]) -> Values:
-        """Lower bounds of one stage for each combination of its first slots; kept where no tiles are shared."""
-        key = (id(frame), index, id(skeleton))
-        if key in self._head_bounds:
-            return self._head_bounds[key]
-        head, _ = _halves(skeleton.slots)
-        bounds = self._bound(frame, index, skeleton, {**shared, **_grid(head, 0, len(head))}, len(head))
-        if not frame.shared:
-            self._head_bounds[key] = bounds
-        return bounds
+    def _compile(self, frame: Frame, index: int, skeleton: Skeleton) -> _Shape:
+        slots = (*frame.shared, *skeleton.slots)
+        estimate = self._estimate(frame, index, skeleton, self.trees.symbols(slots))
+        memories = [name for name in estimate.footprint if np.isfinite(self.chip.memory(name).capacity)]
+        costs = {"time": estimate.time, "energy": estimate.energy}
+        outputs = [*(costs[name] for name in self.objectives), *(estimate.footprint[name] for name in memories)]
+        trees = self.trees.of(frame.shared, skeleton.slots)
+        for normal in (self.trees.normal, self.trees.cautious):
+            program = Program(normal, outputs)
+            for dim, tree in trees.items():
+                tree.tabulate([factor for factor in program.factors if factor.kind == dim])
+            tables = [trees[factor.kind].table(factor) for factor in program.factors]
+            if Program.sound(tables):
+                break
+        else:
+            got = f"a negative factor in {skeleton.name}, {frame.name}"
+            raise InternalError(Fault("search", "sizes and counts of at least 0", got, "please report"))
+        capacities = [self.chip.memory(name).capacity for name in memories]
+        return _Shape(skeleton, program, trees, tables, capacities, len(self.objectives))
 
-    def _bound(
-        self,
-        frame: Frame,
-        index: int,
-        skeleton: Skeleton,
-        fixed: Mapping[str, Number],
-        fixed_axes: int,
-    ) -> Values:
-        """Lower bounds of one stage, one row per point of the fixed axes, its other slots relaxed; inf where nothing fits."""
-        named = set(fixed)
-        loose = [slot for slot in skeleton.slots if slot.name not in named]
-        axes = fixed_axes + len(loose)
-        tiles: dict[str, Number] = {
-            name: value.reshape(value.shape + (1,) * (axes - value.ndim)) if isinstance(value, np.ndarray) else value
-            for name, value in fixed.items()
-        }
-        for offset, slot in enumerate(loose):
-            shape = [1] * axes
-            shape[fixed_axes + offset] = len(slot.sizes)
-            tiles[slot.name] = np.array(slot.sizes, dtype=np.float64).reshape(shape)
-        relaxed = tuple(range(fixed_axes, axes))
-        values, _ = self._cost(frame, index, skeleton, tiles, relaxed)
-        self.tally.bounds += int(np.prod(values.shape[:-1]))
-        return values.reshape(-1, values.shape[-1])
+    def _estimate(self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number]) -> Estimate:
+        """Cost of one stage in its frame; the footprint is that of the whole."""
+        node = skeleton.build(tiles)
+        stubs: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops if op in self._maxima)) for stage in frame.stages]
+        stubs[index] = node
+        tree = self.around(frame.wrap(tiles, stubs))
+        # several stages follow each other, each a phase of its own; a single one is the whole, loops around it included
+        if len(stubs) == 1:
+            return evaluate(self.workload, self.chip, tree, totals="energy" in self.objectives, sums=self.trees.sums(self.workload))
+        # the other stages' shapes are open, but their ops use the frame's buffers whatever shape they take
+        users: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops)) for stage in frame.stages]
+        users[index] = node
+        held = self.around(frame.wrap(tiles, users))
+        path = next(path for path, found in walk(tree) if found is node)
+        return evaluate(self.workload, self.chip, tree, only=path, totals="energy" in self.objectives, held=held, sums=self.trees.sums(self.workload))
 
-    # --- one frame with its shared tiles fixed ----------------------------------------------------------------------
+    # --- shared tile sizes fixed --------------------------------------------------------------------------------------
 
-    def _solve(self, candidate: _Candidate, quick: bool = False) -> None:
-        """Best of every stage, then their combinations. ``quick`` takes what the first batch of each stage gives."""
-        frame, shared = candidate.frame, candidate.shared
-        rest: list[Values] = [floor.min(axis=0) for floor in candidate.floors]
+    def _solve(self, frame: int, combination: int, quick: bool = False) -> None:
+        """Best of every stage, then their combinations. ``quick`` takes the first mapping of each stage."""
+        made, floors = self.frames[frame], self._floor(frame)
+        rest: list[Values] = [floor[:, combination].min(axis=0) for floor in floors]
         fronts: list[Frontier] = []
-        for index, stage in enumerate(frame.stages):
+        for index, stage in enumerate(made.stages):
             others = sum((rest[i] for i in range(len(rest)) if i != index), np.zeros(len(self.objectives)))
-            front = self._solve_stage(candidate, index, stage, others, quick)
+            front = self._solve_stage(frame, index, stage, combination, others, quick)
             if not front.payloads:
                 return
             rest[index] = front.points.min(axis=0)
@@ -212,140 +283,116 @@ class GroupSearch:
             if self.found.hopeless(sums[position][None, :])[0]:
                 continue
             picked = combos[int(position)]
-            tiles = dict(shared)
-            for _, sizes in picked:
-                tiles.update(sizes)
-            choice = Choice(frame, tuple(skeleton for skeleton, _ in picked), tiles)
+            tiles = {name: size for _, sizes in picked for name, size in sizes.items()}
+            choice = Choice(made, tuple(skeleton for skeleton, _ in picked), tiles)
             estimate = evaluate(self.workload, self.chip, self.around(choice.tree()))
-            self.tally.costed += 1
             if not fits(self.chip, estimate):
                 got = f"{ {name: float(used) for name, used in estimate.footprint.items()} } B together"
                 raise InternalError(Fault("search", "stages that fit one by one to fit together", got, "please report"))
             self.found.add(self._objective(estimate.time, estimate.energy), choice)
 
-    def _solve_stage(self, candidate: _Candidate, index: int, stage: Stage, others: Values, quick: bool) -> Frontier:
+    def _solve_stage(
+        self, frame: int, index: int, stage: Stage, combination: int, others: Values, quick: bool
+    ) -> Frontier:
         """Frontier of one stage with the shared tiles given; what cannot improve the group's frontier even with the least of the
         other stages is left out."""
-        frame, shared, floors = candidate.frame, candidate.shared, candidate.floors[index]
+        floors = self._floor(frame)[index][:, combination]
         front = Frontier(len(self.objectives), self.gap)
         for position in np.lexsort(floors.T[::-1]):
-            skeleton = stage.skeletons[int(position)]
             if self._hopeless(front, floors[position][None, :], others)[0]:
                 continue
-            table = self._table(frame, index, skeleton)
-            if table is not None:
-                self._pick(skeleton, table[candidate.at], front, others)
-                continue
-            head, tail = _halves(skeleton.slots)
-            bounds = self._heads(frame, index, skeleton, shared) if head else floors[position][None, :]
-            combos = _combinations(tuple(slot.sizes for slot in head))
-            alive = ~self._hopeless(front, bounds, others)
-            self._descend(frame, index, skeleton, shared, bounds[alive], combos[alive], head, tail, front, others, quick)
-            if quick and front.payloads:
-                break
+            shape = self._compiled(frame, index)[int(position)]
+            start = {dim: nodes[combination : combination + 1] for dim, nodes in self._starts(frame, shape).items()}
+            self._refine(shape, start, floors[position][None, :], front, others, quick)
         return front
 
-    def _table(self, frame: Frame, index: int, skeleton: Skeleton) -> Values | None:
-        """Costs of a skeleton for all shared and own tile sizes at once (shared x own x objectives); None where they are many."""
-        key = (id(frame), index, id(skeleton))
-        if key not in self._tables:
-            slots = (*frame.shared, *skeleton.slots)
-            if _points(slots) > TABLE:
-                return None
-            shared = _points(frame.shared)
-            values, _ = self._cost(frame, index, skeleton, _grid(slots, 0, len(slots)), ())
-            self._tables[key] = values.reshape(shared, -1, values.shape[-1])
-            self.tally.costed += _points(slots)
-            self.tally.tick()
-        return self._tables[key]
-
-    def _pick(self, skeleton: Skeleton, values: Values, front: Frontier, others: Values) -> None:
-        """Add the best rows of a table."""
-        keep = np.flatnonzero(~self._hopeless(front, values, others))
-        if not len(keep):
-            return
-        shape = tuple(len(slot.sizes) for slot in skeleton.slots)
-        for position in keep[minimal(values[keep])]:
-            where = np.unravel_index(int(position), shape) if shape else ()
-            sizes = {slot.name: slot.sizes[at] for slot, at in zip(skeleton.slots, where, strict=True)}
-            front.add(values[int(position)], (skeleton, sizes))
+    def _starts(self, frame: int, shape: _Shape) -> dict[str, Indices]:
+        shared = self.frames[frame].shared
+        return _start(shape, shared, self._floors[frame][0].shape[1])
 
     def _hopeless(self, front: Frontier, bounds: Values, others: Values) -> Flags:
         return front.hopeless(bounds) | self.found.hopeless(bounds + others)
 
-    def _descend(
-        self, frame: Frame, index: int, skeleton: Skeleton, shared: Mapping[str, int], bounds: Values, combos: Values,
-        head: Sequence[Slot], tail: Sequence[Slot], front: Frontier, others: Values, quick: bool,
-    ) -> None:  # fmt: skip
-        """Cost all tail sizes for the head sizes that are still worth it, most promising first."""
-        order = np.lexsort(bounds.T[::-1])
-        inner = int(np.prod([len(slot.sizes) for slot in tail])) if tail else 1
-        chunk = max(1, BATCH // inner)
-        first = max(1, chunk // 8)
-        start = 0
-        while start < len(order):
+    def _refine(
+        self, shape: _Shape, start: Mapping[str, Indices], bound: Values, front: Frontier, others: Values, quick: bool
+    ) -> None:
+        """Split sets of tile chains until what is left are single mappings, the most promising sets first."""
+        dims, trees = tuple(shape.trees), tuple(shape.trees.values())
+        stack = [(bound, np.stack([start[dim] for dim in dims], axis=1) if dims else np.empty((1, 0), dtype=np.int64))]
+        while stack:
             self.tally.tick()
-            block = order[start : start + (first if start == 0 else chunk)]
-            start += len(block)
-            block = block[~self._hopeless(front, bounds[block], others)]
-            if not len(block):
-                if len(self.objectives) == 1:
-                    return
+            bounds, nodes = _taken(stack, CHUNK)
+            alive = np.flatnonzero(~self._hopeless(front, bounds, others))
+            if not len(alive):
                 continue
-            axes = 1 + len(tail)
-            tiles: dict[str, Number] = dict(shared)
-            for column, slot in enumerate(head):
-                tiles[slot.name] = combos[block, column].reshape((-1,) + (1,) * len(tail))
-            for offset, slot in enumerate(tail):
-                shape = [1] * axes
-                shape[1 + offset] = len(slot.sizes)
-                tiles[slot.name] = np.array(slot.sizes, dtype=np.float64).reshape(shape)
-            values, shape_of = self._cost(frame, index, skeleton, tiles, ())
-            flat = values.reshape(-1, values.shape[-1])
-            self.tally.costed += len(flat)
-            keep = np.flatnonzero(~self._hopeless(front, flat, others))
-            if not len(keep):
+            alive = alive[np.lexsort(bounds[alive].T[::-1])]
+            room = BEAM if quick else CHUNK
+            if len(alive) > room and not quick:
+                stack.append((bounds[alive[room:]], nodes[alive[room:]]))
+            bounds, nodes = bounds[alive[:room]], nodes[alive[:room]]
+            sizes = np.stack([tree.size[nodes[:, at]] for at, tree in enumerate(trees)], axis=1) if dims else nodes
+            single = sizes.max(axis=1, initial=1) == 1
+            if single.any():  # bounds of single mappings are their costs
+                self._keep(shape, bounds[single], nodes[single], front, others)
+                nodes, sizes = nodes[~single], sizes[~single]
+            if not len(nodes):
                 continue
-            for position in keep[minimal(flat[keep])]:
-                where = np.unravel_index(int(position), shape_of)
-                sizes = {slot.name: int(combos[block[where[0]], column]) for column, slot in enumerate(head)}
-                sizes |= {slot.name: slot.sizes[where[1 + offset]] for offset, slot in enumerate(tail)}
-                front.add(flat[int(position)], (skeleton, sizes))
-            if quick:
-                return
+            children = _children(trees, nodes, sizes.argmax(axis=1))
+            values = shape.bounds({dim: children[:, place] for place, dim in enumerate(dims)}, len(children))
+            self.tally.bounds += len(children)
+            kept = ~self._hopeless(front, values, others)
+            stack.append((values[kept], children[kept]))
 
-    # --- costs ----------------------------------------------------------------------------------------------------
-
-    def _cost(
-        self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number], relaxed: tuple[int, ...]
-    ) -> tuple[Values, tuple[int, ...]]:
-        """Objectives of one stage in its frame (last axis), inf where a memory overflows; and the shape before it."""
-        node = skeleton.build(tiles)
-        stubs: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops if op in self._maxima)) for stage in frame.stages]
-        stubs[index] = node
-        tree = self.around(frame.wrap(tiles, stubs))
-        # the other stages' shapes are open, but their ops use the frame's buffers whatever shape they take
-        users: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops)) for stage in frame.stages]
-        users[index] = node
-        held = self.around(frame.wrap(tiles, users))
-        # several stages follow each other, each a phase of its own; a single one is the whole, loops around it included
-        path = next(path for path, found in walk(tree) if found is node) if len(stubs) > 1 else None
-        wanted = "energy" in self.objectives
-        estimate = evaluate(self.workload, self.chip, tree, relaxed, only=path, totals=wanted, held=held)
-        time, energy = estimate.time, estimate.energy
-        shapes = [np.shape(value) for value in (*tiles.values(), time, energy)]
-        full = np.broadcast_shapes(*shapes)
-        shape = tuple(1 if axis in relaxed else size for axis, size in enumerate(full))
-        columns = {"time": time, "energy": energy}
-        values = np.stack([np.broadcast_to(columns[name], shape) for name in self.objectives], axis=-1).astype(np.float64)
-        over = np.zeros(shape, dtype=bool)
-        for memory, used in estimate.footprint.items():
-            over = over | np.broadcast_to(np.asarray(used) > self.chip.memory(memory).capacity, shape)
-        values[over] = np.inf
-        return values, shape
+    def _keep(self, shape: _Shape, costs: Values, nodes: Indices, front: Frontier, others: Values) -> None:
+        """Add single mappings to the stage's frontier."""
+        self.tally.costed += len(costs)
+        better = np.flatnonzero(~self._hopeless(front, costs, others))
+        if not len(better):
+            return
+        for position in better[minimal(costs[better])]:
+            sizes: dict[str, int] = {}
+            for at, tree in enumerate(shape.trees.values()):
+                sizes |= tree.sizes(int(nodes[position, at]))
+            front.add(costs[position], (shape.skeleton, sizes))
 
     def _objective(self, time: Number, energy: Number) -> Values:
         return np.array([{"time": time, "energy": energy}[name] for name in self.objectives], dtype=np.float64)
+
+
+def _taken(stack: list[tuple[Values, Indices]], enough: int) -> tuple[Values, Indices]:
+    """Take from the end of the stack until that is enough."""
+    taken = [stack.pop()]
+    count = len(taken[0][0])
+    while stack and count < enough:
+        taken.append(stack.pop())
+        count += len(taken[-1][0])
+    return np.vstack([bounds for bounds, _ in taken]), np.vstack([nodes for _, nodes in taken])
+
+
+def _children(trees: Sequence[ChainTree], parents: Indices, split: Indices) -> Indices:
+    """The sets that parents fall into where each is split in one dim."""
+    made: list[Indices] = []
+    for at, tree in enumerate(trees):
+        own = parents[split == at]
+        number = tree.children[own[:, at]]
+        children = np.repeat(own, number, axis=0)
+        before = np.repeat(np.cumsum(number) - number, number)
+        children[:, at] = np.repeat(tree.first_child[own[:, at]], number) + np.arange(len(children)) - before
+        made.append(children)
+    return np.vstack(made)
+
+
+def _grid(shared: Sequence[Slot], trees: Trees) -> dict[str, Indices]:
+    """Nodes of the shared slots' sizes, by dim."""
+    return {dim: tree.given for dim, tree in trees.of(shared, ()).items()}
+
+
+def _start(shape: _Shape, shared: Sequence[Slot], rows: int) -> dict[str, Indices]:
+    """For each combination of shared sizes, the node of each dim that stands for it."""
+    order = tuple(dict.fromkeys(slot.dim for slot in shared))
+    grids = np.meshgrid(*(shape.trees[dim].given for dim in order), indexing="ij") if order else []
+    found = {dim: grid.ravel() for dim, grid in zip(order, grids, strict=True)}
+    return {dim: found.get(dim, np.zeros(rows, dtype=np.int64)) for dim in shape.trees}
 
 
 def fits(chip: Chip, estimate: Estimate) -> bool:
@@ -353,47 +400,17 @@ def fits(chip: Chip, estimate: Estimate) -> bool:
     return all(used <= chip.memory(name).capacity for name, used in estimate.footprint.items())
 
 
-def _grid(slots: Sequence[Slot], first_axis: int, axes: int) -> dict[str, Number]:
-    """One array per slot, each along its own axis."""
-    tiles: dict[str, Number] = {}
-    for offset, slot in enumerate(slots):
-        shape = [1] * axes
-        shape[first_axis + offset] = len(slot.sizes)
-        tiles[slot.name] = np.array(slot.sizes, dtype=np.float64).reshape(shape)
-    return tiles
-
-
-@lru_cache(maxsize=64)
-def _combinations(sizes: tuple[tuple[int, ...], ...]) -> Values:
-    """Every combination of sizes, one row each, the last varying fastest."""
-    if not sizes:
-        return np.empty((1, 0))
-    grids = np.meshgrid(*(np.array(row, dtype=np.float64) for row in sizes), indexing="ij")
-    return np.stack([grid.ravel() for grid in grids], axis=1)
-
-
-def _points(slots: Sequence[Slot]) -> int:
-    """Size of the grid of the slots' sizes."""
-    return math.prod(len(slot.sizes) for slot in slots)
-
-
-def _halves(slots: Sequence[Slot]) -> tuple[Sequence[Slot], Sequence[Slot]]:
-    """Slots to bound first, slots to cost in one go: as many of the last as make a batch of moderate size."""
-    tail: list[Slot] = []
-    size = 1
-    for slot in reversed(slots):
-        if size * len(slot.sizes) > BATCH // 4:
-            break
-        size *= len(slot.sizes)
-        tail.insert(0, slot)
-    return slots[: len(slots) - len(tail)], tuple(tail)
-
-
 def iterate(frame: Frame) -> Iterator[Choice]:
     """Every mapping of a frame, one by one: for exhaustive checks of small spaces."""
     for skeletons in product(*(stage.skeletons for stage in frame.stages)):
         slots = (*frame.shared, *(slot for skeleton in skeletons for slot in skeleton.slots))
-        for combo in product(*(slot.sizes for slot in slots)):
-            tiles = dict(zip((slot.name for slot in slots), combo, strict=True))
-            if all(tiles[s.name] < s.limit(tiles) or tiles[s.name] == s.sizes[-1] for s in slots):
-                yield Choice(frame, tuple(skeletons), tiles)
+        for tiles in _assignments(slots, {}):
+            yield Choice(frame, skeletons, tiles)
+
+
+def _assignments(slots: Sequence[Slot], tiles: Mapping[str, int]) -> Iterator[Mapping[str, int]]:
+    if not slots:
+        yield tiles
+        return
+    for size in slots[0].sizes(int(slots[0].limit(tiles))):
+        yield from _assignments(slots[1:], {**tiles, slots[0].name: size})

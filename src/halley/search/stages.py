@@ -16,6 +16,7 @@ from halley.ir.mapping import Sequence as Steps
 from halley.ir.network import algorithms, steps
 from halley.ir.workload import Op, OpKind, Roles, Workload, roles
 from halley.search.template import Template
+from halley.search.tiles import Sizes
 
 Tiles = Mapping[str, Number]
 """Tile size by slot name: whole numbers, or arrays for a batch."""
@@ -29,11 +30,12 @@ Split = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """An open tile size: its name, dim, the sizes to try, and the range that it cuts (a function of the outer tiles)."""
+    """An open tile size: its name, dim, the sizes to try for a range, and the range that it cuts (a function of the outer tiles of
+    the same dim)."""
 
     name: str
     dim: str
-    sizes: tuple[int, ...]
+    sizes: Sizes
     limit: Callable[[Tiles], Number]
 
 
@@ -151,7 +153,7 @@ def gemm_skeletons(
     op: Op,
     prefix: str,
     ranges: Callable[[Tiles], Ranges],
-    sizes: Callable[[str], tuple[int, ...]],
+    sizes: Callable[[str], Sizes],
     outer_loops: tuple[str, ...],
     staged: tuple[str, ...],
     resident: bool,

@@ -13,7 +13,7 @@ from halley.ir.hardware import Axis, Chip
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """Names of the parts: memories by role, the cluster level and its axes."""
+    """Names of the parts: memories by role, the cluster level and its axes; the widths of the matrix engine."""
 
     outer: str
     shared: str
@@ -22,6 +22,7 @@ class Template:
     input: str
     weight: str
     output: str
+    widths: tuple[int, ...]
 
 
 def template(chip: Chip) -> Template:
@@ -52,4 +53,5 @@ def template(chip: Chip) -> Template:
         input=role("input"),
         weight=role("weight"),
         output=role("output"),
+        widths=tuple(sorted({chip.matrix.rows, chip.matrix.cols})),
     )

@@ -2,11 +2,19 @@
 
 from halley.workloads.attention import attention
 from halley.workloads.blocks import embedding, gated_scan, merge_heads, power_spectrum, scatter_add
+from halley.workloads.convolution import conv_chain
+from halley.workloads.einsum import attention_einsum, gpt_layer
 from halley.workloads.gemm import gemm, gemm_layernorm, gemm_rmsnorm, gemm_softmax
-from halley.workloads.mlp import gated_mlp
+from halley.workloads.hyena import hyena
+from halley.workloads.layer import transformer_layer
+from halley.workloads.mamba import mamba, mamba_2
+from halley.workloads.mla import mla
+from halley.workloads.mlp import gated_mlp, gemm_gelu_gemm
 from halley.workloads.models import MODELS, ModelShape, shapes
+from halley.workloads.moe import moe
 from halley.workloads.parameters import Parameter, ParameterType, WorkloadKind
 from halley.workloads.registry import WORKLOADS, build, variants
+from halley.workloads.user import graph
 
 __all__ = [
     "MODELS",
@@ -16,17 +24,28 @@ __all__ = [
     "ParameterType",
     "WorkloadKind",
     "attention",
+    "attention_einsum",
     "build",
+    "conv_chain",
     "embedding",
     "gated_mlp",
     "gated_scan",
     "gemm",
+    "gemm_gelu_gemm",
     "gemm_layernorm",
     "gemm_rmsnorm",
     "gemm_softmax",
+    "gpt_layer",
+    "graph",
+    "hyena",
+    "mamba",
+    "mamba_2",
     "merge_heads",
+    "mla",
+    "moe",
     "power_spectrum",
     "scatter_add",
     "shapes",
+    "transformer_layer",
     "variants",
 ]

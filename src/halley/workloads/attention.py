@@ -12,9 +12,10 @@ from __future__ import annotations
 import math
 
 from halley.errors import Fault
-from halley.ir.workload import Op, Workload
-from halley.workloads.graph import STATISTIC, contract, elementwise, reduction, tensors
+from halley.ir.workload import Workload
+from halley.workloads.graph import STATISTIC, contract, tensors
 from halley.workloads.parameters import SIZE_LIMIT, Rule, WorkloadKind, algorithm, check, element_type, flag, size
+from halley.workloads.steps import scale_scores, softmax_and_values
 
 
 def attention(
@@ -58,14 +59,8 @@ def attention(
         "dtype": dtype,
     }
     check(ATTENTION, given)
-    constants = {"scale": 1.0 / math.sqrt(head_dim)}
-    if causal:
-        constants |= {"queries": float(queries), "offset": float(keys - queries), "causal": 1.0}
-    scores = (
-        contract("scores", "Q K", "S", "h m d n"),
-        elementwise("scale", "scale_mask" if causal else "scale", "S", "S2", "h m n", constants=constants),
-    )
-    steps, made, kernels = _softmax_and_values(variant)
+    scale = scale_scores("S", "h m n", 1.0 / math.sqrt(head_dim), causal, queries, keys)
+    rest = softmax_and_values(variant, scale, "h m", "n", "e")
     return Workload(
         ATTENTION.name,
         {
@@ -75,46 +70,14 @@ def attention(
             "d": head_dim,
             "e": head_dim if value_dim is None else value_dim,
         },
-        tensors(dtype, {"Q": "h m d", "K": "h n d", "V": "h n e", "S": "h m n", "S2": "h m n"} | made)
-        | tensors(STATISTIC, {"mx": "h m", "z": "h m"}),
-        (*scores, *steps),
+        tensors(dtype, {"Q": "h m d", "K": "h n d", "V": "h n e", "S": "h m n"} | rest.made)
+        | tensors(STATISTIC, rest.statistics),
+        (contract("scores", "Q K", "S", "h m d n"), *rest.ops),
         ("O",),
-        kernels=(("scores",), *kernels),
+        kernels=(("scores",), *rest.kernels),
         variant=variant,
         parameters=given,
     )
-
-
-def _softmax_and_values(variant: str) -> tuple[tuple[Op, ...], dict[str, str], tuple[tuple[str, ...], ...]]:
-    """All that follows the scaled scores S2: the ops, the dims of the tensors that they make, the kernels."""
-    matrix, result = "h m n", "h m e"
-    two_passes = (
-        reduction("max", "max", "S2", "mx", matrix),
-        elementwise("exp", "exp_difference", "S2 mx", "E", matrix),
-        reduction("sum", "sum", "E", "z", matrix),
-    )
-    late_division = elementwise("divide", "divide", "U z", "O", result)
-    match variant:
-        case "plain":
-            ops: tuple[Op, ...] = (
-                *two_passes,
-                elementwise("divide", "divide", "E z", "P", matrix),
-                contract("values", "P V", "O", "h m n e"),
-            )
-            kernels: tuple[tuple[str, ...], ...] = (("scale", "max", "exp", "sum", "divide"), ("values",))
-            return ops, {"E": matrix, "P": matrix, "O": result}, kernels
-        case "deferred":
-            ops = (*two_passes, contract("values", "E V", "U", "h m n e"), late_division)
-            kernels = (("scale", "max", "exp", "sum"), ("values",), ("divide",))
-        case _:
-            ops = (
-                reduction("statistics", "softmax", "S2", "mx z", matrix),
-                elementwise("exp", "exp_difference", "S2 mx", "E", matrix, running="mx"),
-                contract("values", "E V", "U", "h m n e", scaled_by="mx"),
-                late_division,
-            )
-            kernels = (("scale", "statistics", "exp"), ("values",), ("divide",))
-    return ops, {"E": matrix, "U": result, "O": result}, kernels
 
 
 def _grouped(heads: int, kv_heads: int) -> Fault | None:

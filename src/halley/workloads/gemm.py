@@ -7,8 +7,9 @@ norms work along n, so splitting n over clusters or chips leaves their statistic
 from __future__ import annotations
 
 from halley.ir.workload import Op, Workload
-from halley.workloads.graph import EPSILON, STATISTIC, contract, elementwise, reduction, tensors
+from halley.workloads.graph import STATISTIC, batch, contract, elementwise, reduction, tensors
 from halley.workloads.parameters import WorkloadKind, algorithm, check, element_type, size
+from halley.workloads.steps import layernorm, rmsnorm
 
 
 def gemm(m: int, n: int, k: int, b: int = 1, dtype: str = "bf16") -> Workload:
@@ -21,12 +22,12 @@ def gemm(m: int, n: int, k: int, b: int = 1, dtype: str = "bf16") -> Workload:
     """
     given: dict[str, object] = {"m": m, "n": n, "k": k, "b": b, "dtype": dtype}
     check(GEMM, given)
-    batch, extents = _batch(b)
+    prefix, extents = batch(b)
     return Workload(
         GEMM.name,
         extents | {"m": m, "n": n, "k": k},
-        tensors(dtype, {"A": f"{batch}m k", "B": f"{batch}k n", "C": f"{batch}m n"}),
-        (contract("gemm", "A B", "C", f"{batch}m k n"),),
+        tensors(dtype, {"A": f"{prefix}m k", "B": f"{prefix}k n", "C": f"{prefix}m n"}),
+        (contract("gemm", "A B", "C", f"{prefix}m k n"),),
         ("C",),
         kernels=(("gemm",),),
         parameters=given,
@@ -46,8 +47,8 @@ def gemm_softmax(m: int, n: int, k: int, b: int = 1, variant: str = "plain", dty
     """
     given: dict[str, object] = {"m": m, "n": n, "k": k, "b": b, "variant": variant, "dtype": dtype}
     check(GEMM_SOFTMAX, given)
-    batch, extents = _batch(b)
-    row, matrix = f"{batch}m", f"{batch}m n"
+    prefix, extents = batch(b)
+    row, matrix = f"{prefix}m", f"{prefix}m n"
     if variant == "plain":
         steps: tuple[Op, ...] = (
             reduction("max", "max", "S", "mx", matrix),
@@ -65,8 +66,8 @@ def gemm_softmax(m: int, n: int, k: int, b: int = 1, variant: str = "plain", dty
     return Workload(
         GEMM_SOFTMAX.name,
         extents | {"m": m, "n": n, "k": k},
-        tensors(dtype, {"A": f"{batch}m k", "B": f"{batch}k n"} | made) | tensors(STATISTIC, {"mx": row, "z": row}),
-        (contract("gemm", "A B", "S", f"{batch}m k n"), *steps),
+        tensors(dtype, {"A": f"{prefix}m k", "B": f"{prefix}k n"} | made) | tensors(STATISTIC, {"mx": row, "z": row}),
+        (contract("gemm", "A B", "S", f"{prefix}m k n"), *steps),
         ("P",),
         kernels=(("gemm",), tuple(op.name for op in steps)),
         variant=variant,
@@ -87,26 +88,15 @@ def gemm_layernorm(m: int, n: int, k: int, variant: str = "two-pass", dtype: str
     """
     given: dict[str, object] = {"m": m, "n": n, "k": k, "variant": variant, "dtype": dtype}
     check(GEMM_LAYERNORM, given)
-    if variant == "two-pass":
-        statistics: tuple[Op, ...] = (
-            reduction("mean", "mean", "S", "mu", "m n", constants={"count": n}),
-            reduction("variance", "sum", "S mu", "v", "m n", function="square_difference"),
-        )
-    else:
-        statistics = (reduction("statistics", "welford", "S", "mu v", "m n"),)
-    steps = (
-        *statistics,
-        elementwise("rstd", "rsqrt_mean", "v", "r", "m", constants={"count": n, "epsilon": EPSILON}),
-        elementwise("normalise", "normalise_affine", "S mu r gain bias", "P", "m n"),
-    )
+    norm = layernorm("S", "P", "m", "n", n, variant)
     return Workload(
         GEMM_LAYERNORM.name,
         {"m": m, "n": n, "k": k},
         tensors(dtype, {"A": "m k", "B": "k n", "gain": "n", "bias": "n", "S": "m n", "P": "m n"})
-        | tensors(STATISTIC, {"mu": "m", "v": "m", "r": "m"}),
-        (contract("gemm", "A B", "S", "m k n"), *steps),
+        | tensors(STATISTIC, norm.statistics),
+        (contract("gemm", "A B", "S", "m k n"), *norm.ops),
         ("P",),
-        kernels=(("gemm",), tuple(op.name for op in steps)),
+        kernels=(("gemm",), *norm.kernels),
         variant=variant,
         parameters=given,
     )
@@ -122,25 +112,16 @@ def gemm_rmsnorm(m: int, n: int, k: int, dtype: str = "bf16") -> Workload:
     """
     given: dict[str, object] = {"m": m, "n": n, "k": k, "dtype": dtype}
     check(GEMM_RMSNORM, given)
-    steps = (
-        reduction("sum_squares", "sum", "S", "q", "m n", function="square"),
-        elementwise("rrms", "rsqrt_mean", "q", "r", "m", constants={"count": n, "epsilon": EPSILON}),
-        elementwise("normalise", "normalise_gain", "S r gain", "P", "m n"),
-    )
+    norm = rmsnorm("S", "P", "m", "n", n)
     return Workload(
         GEMM_RMSNORM.name,
         {"m": m, "n": n, "k": k},
-        tensors(dtype, {"A": "m k", "B": "k n", "gain": "n", "S": "m n", "P": "m n"}) | tensors(STATISTIC, {"q": "m", "r": "m"}),
-        (contract("gemm", "A B", "S", "m k n"), *steps),
+        tensors(dtype, {"A": "m k", "B": "k n", "gain": "n", "S": "m n", "P": "m n"}) | tensors(STATISTIC, norm.statistics),
+        (contract("gemm", "A B", "S", "m k n"), *norm.ops),
         ("P",),
-        kernels=(("gemm",), tuple(op.name for op in steps)),
+        kernels=(("gemm",), *norm.kernels),
         parameters=given,
     )
-
-
-def _batch(b: int) -> tuple[str, dict[str, int]]:
-    """The prefix of the dims and the extent of the batch; both empty when there is no batch to speak of."""
-    return ("b ", {"b": b}) if b > 1 else ("", {})
 
 
 _SIZES = (size("m", "rows"), size("n", "columns"), size("k", "contraction"))

@@ -58,5 +58,14 @@ def reduction(
     return Op(name, OpKind.REDUCE, _names(inputs), _names(outputs), _names(dims), function, monoid, constants=numbers)
 
 
+def batch(b: int) -> tuple[str, dict[str, int]]:
+    """The prefix of the dims and the extent of the batch; both empty when there is no batch to speak of.
+
+    >>> batch(3), batch(1)
+    (('b ', {'b': 3}), ('', {}))
+    """
+    return ("b ", {"b": b}) if b > 1 else ("", {})
+
+
 def _names(words: str) -> tuple[str, ...]:
     return tuple(words.split())

@@ -1,10 +1,37 @@
-"""The gated feed-forward block of today's language models."""
+"""The feed-forward blocks of language models: two matrices around GELU, or three with a gate."""
 
 from __future__ import annotations
 
 from halley.ir.workload import Workload
 from halley.workloads.graph import contract, elementwise, tensors
 from halley.workloads.parameters import WorkloadKind, check, element_type, size
+
+
+def gemm_gelu_gemm(tokens: int, model: int, hidden: int, dtype: str = "bf16") -> Workload:
+    """``Y = gelu(X W1) W2``, the feed-forward block of GPT and BERT (GELU: Hendrycks and Gimpel, arXiv 1606.08415, tanh form).
+
+    Dims: tokens m, model k (contracted) and n (made; the same extent under a name of its own), hidden f.
+
+    >>> gemm_gelu_gemm(tokens=4, model=5, hidden=6).macs() == 2 * 4 * 5 * 6
+    True
+
+    Raises BadInput with every fault of the arguments.
+    """
+    given: dict[str, object] = {"tokens": tokens, "model": model, "hidden": hidden, "dtype": dtype}
+    check(GEMM_GELU_GEMM, given)
+    return Workload(
+        GEMM_GELU_GEMM.name,
+        {"m": tokens, "k": model, "f": hidden, "n": model},
+        tensors(dtype, {"X": "m k", "W1": "k f", "W2": "f n", "F": "m f", "H": "m f", "Y": "m n"}),
+        (
+            contract("expand", "X W1", "F", "m k f"),
+            elementwise("activate", "gelu", "F", "H", "m f"),
+            contract("contract", "H W2", "Y", "m f n"),
+        ),
+        ("Y",),
+        kernels=(("expand",), ("activate",), ("contract",)),
+        parameters=given,
+    )
 
 
 def gated_mlp(tokens: int, model: int, hidden: int, dtype: str = "bf16") -> Workload:
@@ -38,9 +65,7 @@ def gated_mlp(tokens: int, model: int, hidden: int, dtype: str = "bf16") -> Work
     )
 
 
-GATED_MLP = WorkloadKind(
-    "gated-mlp",
-    "(silu(X Wg) * (X Wu)) Wd",
-    gated_mlp,
-    (size("tokens", "tokens"), size("model", "model dim"), size("hidden", "hidden dim"), element_type()),
-)
+_SIZES = (size("tokens", "tokens"), size("model", "model dim"), size("hidden", "hidden dim"))
+
+GEMM_GELU_GEMM = WorkloadKind("gemm-gelu-gemm", "gelu(X W1) W2", gemm_gelu_gemm, (*_SIZES, element_type()))
+GATED_MLP = WorkloadKind("gated-mlp", "(silu(X Wg) * (X Wu)) Wd", gated_mlp, (*_SIZES, element_type()))

@@ -18,12 +18,17 @@ SIZE_LIMIT = 2**40
 """Largest extent of a dim: beyond it byte counts leave 64-bit integers, and no machine holds the tensor."""
 
 
+TEXT_LIMIT = 2**18
+"""Longest text [characters]."""
+
+
 class ParameterType(StrEnum):
     """What a parameter holds."""
 
     SIZE = "size"  # a whole number from 1 to SIZE_LIMIT
     FLAG = "flag"  # true or false
     CHOICE = "choice"  # one of `choices`
+    TEXT = "text"  # any text but an empty one, of at most TEXT_LIMIT characters
 
 
 class Absent(Enum):
@@ -88,6 +93,11 @@ def flag(name: str, meaning: str, default: bool | Absent = REQUIRED) -> Paramete
     return Parameter(name, ParameterType.FLAG, meaning, default)
 
 
+def text(name: str, meaning: str, default: str | Absent | None = REQUIRED) -> Parameter:
+    """Any text but an empty one."""
+    return Parameter(name, ParameterType.TEXT, meaning, default)
+
+
 def algorithm(*choices: str) -> Parameter:
     """The algorithm; the first choice is the default."""
     return Parameter("variant", ParameterType.CHOICE, "algorithm", choices[0], choices)
@@ -118,6 +128,13 @@ def value_fault(where: str, parameter: Parameter, value: object) -> Fault | None
             if isinstance(value, str) and value in parameter.choices:
                 return None
             return Fault(at, "a known word", repr(value), did_you_mean(str(value), parameter.choices))
+        case ParameterType.TEXT:
+            if not isinstance(value, str):
+                return Fault(at, "text", repr(value), parameter.meaning)
+            if not value.strip() or len(value) > TEXT_LIMIT:
+                got = f"{len(value)}" if value.strip() else "none"
+                return Fault(at, f"1 to {TEXT_LIMIT} characters", got, parameter.meaning)
+            return None
         case _:
             assert_never(parameter.type)
 

@@ -8,9 +8,17 @@ from halley.errors import BadInput, Fault, did_you_mean
 from halley.ir.workload import Workload
 from halley.workloads.attention import ATTENTION
 from halley.workloads.blocks import EMBEDDING, GATED_SCAN, MERGE_HEADS, POWER_SPECTRUM, SCATTER_ADD
+from halley.workloads.convolution import CONV_CHAIN
+from halley.workloads.einsum import ATTENTION_EINSUM, GPT_LAYER
 from halley.workloads.gemm import GEMM, GEMM_LAYERNORM, GEMM_RMSNORM, GEMM_SOFTMAX
-from halley.workloads.mlp import GATED_MLP
+from halley.workloads.hyena import HYENA
+from halley.workloads.layer import TRANSFORMER_LAYER
+from halley.workloads.mamba import MAMBA, MAMBA_2
+from halley.workloads.mla import MLA
+from halley.workloads.mlp import GATED_MLP, GEMM_GELU_GEMM
+from halley.workloads.moe import MOE
 from halley.workloads.parameters import WorkloadKind, check, faults
+from halley.workloads.user import GRAPH
 
 WORKLOADS: dict[str, WorkloadKind] = {
     "gemm": GEMM,
@@ -18,12 +26,23 @@ WORKLOADS: dict[str, WorkloadKind] = {
     "gemm-layernorm": GEMM_LAYERNORM,
     "gemm-rmsnorm": GEMM_RMSNORM,
     "attention": ATTENTION,
+    "mla": MLA,
     "gated-mlp": GATED_MLP,
+    "gemm-gelu-gemm": GEMM_GELU_GEMM,
+    "moe": MOE,
+    "transformer-layer": TRANSFORMER_LAYER,
+    "attention-einsum": ATTENTION_EINSUM,
+    "gpt-layer": GPT_LAYER,
+    "mamba": MAMBA,
+    "mamba-2": MAMBA_2,
+    "hyena": HYENA,
+    "conv-chain": CONV_CHAIN,
     "gated-scan": GATED_SCAN,
     "power-spectrum": POWER_SPECTRUM,
     "embedding": EMBEDDING,
     "scatter-add": SCATTER_ADD,
     "merge-heads": MERGE_HEADS,
+    "graph": GRAPH,
 }
 """Every kind of workload by the name that files and the command line use."""
 

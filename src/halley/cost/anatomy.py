@@ -1,0 +1,216 @@
+"""Latency anatomy: an estimate's time split by cause, exactly; its energy by component (docs/model.md, "Anatomy").
+
+Nothing is timed here. The times of the nodes are those of the estimate; this module only says what each part of them is for, so
+that the parts add up by construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from halley.cost.estimate import Estimate, Resource
+from halley.cost.events import Crossing, Path, Work
+from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel, Pipeline, Sequence, Spatial, Temporal, children
+
+Seconds = Mapping[Resource, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Times [s] that add up to ``time``.
+
+    ``compute``: engines at work, by engine. ``ramps``: first fills and last drains of each phase, before and after everything
+    else. ``serial``: fills and drains of Holds with one buffer, for which the work waits. ``stages``: stages of a pipeline
+    that wait for their first tile, or have done their last. ``bandwidth``: by resource, the time by which the busiest one
+    exceeds the work of its phase. ``collective``: by axis, the time of collectives that nothing hides.
+    """
+
+    compute: Seconds = field(default_factory=dict)
+    ramps: float = 0.0
+    serial: float = 0.0
+    stages: float = 0.0
+    bandwidth: Seconds = field(default_factory=dict)
+    collective: Seconds = field(default_factory=dict)
+
+    @property
+    def computing(self) -> float:
+        return sum(self.compute.values())
+
+    @property
+    def compulsory(self) -> float:
+        """Stall that no bandwidth would remove: what has to come first and what has to go last."""
+        return self.ramps + self.serial + self.stages
+
+    @property
+    def stalling(self) -> float:
+        """Bandwidth stall over all resources."""
+        return sum(self.bandwidth.values())
+
+    @property
+    def exposed(self) -> float:
+        """Exposed collective time over all axes."""
+        return sum(self.collective.values())
+
+    @property
+    def time(self) -> float:
+        return self.computing + self.compulsory + self.stalling + self.exposed
+
+    def __add__(self, other: Parts) -> Parts:
+        return Parts(
+            _sum(self.compute, other.compute),
+            self.ramps + other.ramps,
+            self.serial + other.serial,
+            self.stages + other.stages,
+            _sum(self.bandwidth, other.bandwidth),
+            _sum(self.collective, other.collective),
+        )
+
+    def less(self, hidden: float) -> Parts:
+        """Without ``hidden`` seconds of what is not compute: of collectives first, then of bandwidth stalls, then of compulsory
+        ones, in proportion within each kind."""
+        collective = min(hidden, self.exposed)
+        bandwidth = min(hidden - collective, self.stalling)
+        compulsory = min(hidden - collective - bandwidth, self.compulsory)
+        kept = 1 - compulsory / self.compulsory if self.compulsory else 0.0
+        return Parts(
+            self.compute,
+            self.ramps * kept,
+            self.serial * kept,
+            self.stages * kept,
+            _scaled(self.bandwidth, self.stalling - bandwidth),
+            _scaled(self.collective, self.exposed - collective),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Anatomy:
+    """``total``: the parts of the estimate's time [s]. ``phases``: those of each phase by path, with the phases inside it; a
+    phase that runs beside others may take longer than what it adds to the total. ``energy`` [J] by component."""
+
+    total: Parts
+    phases: Mapping[Path, Parts]
+    energy: Mapping[str, float]
+
+
+def anatomy(tree: Node, estimate: Estimate) -> Anatomy:
+    """The parts of an estimate of one mapping (not of a batch).
+
+    A phase is its ramps, then the work inside, then the time by which its busiest resource exceeds that work. Where an engine or
+    an axis is that resource, the excess is compute or collective. Children of `Overlap` share their engines: time belongs to
+    compute as long as any of them computes, which hides collectives first. Of children on members of their own, the longest
+    counts.
+    """
+    found = _Anatomist(estimate)
+    total = found.phase((), tree)
+    return Anatomy(total, found.phases, {name: float(energy) for name, energy in estimate.energy_by.items()})
+
+
+class _Anatomist:
+    def __init__(self, estimate: Estimate) -> None:
+        self.nodes = estimate.nodes
+        self.phases: dict[Path, Parts] = {}
+        self.leaves: dict[Path, Parts] = {}
+        for event in estimate.events:
+            if isinstance(event, Work):
+                part = Parts(compute={("engine", event.engine): float(event.time)})
+            elif isinstance(event, Crossing):
+                part = Parts(collective={("axis", event.level, event.axis): float(event.time)})
+            else:
+                continue
+            self.leaves[event.path] = self.leaves.get(event.path, Parts()) + part
+
+    def phase(self, path: Path, node: Node) -> Parts:
+        """A node as a phase: ramps, work, and what its busiest resource adds."""
+        cost = self.nodes[path]
+        ramps = float(cost.entries) * (float(cost.ramp_up) + float(cost.ramp_down))
+        parts = self.work(path, node) + Parts(ramps=ramps)
+        excess = float(cost.time) - ramps - float(cost.work)
+        if excess > 0 and cost.busy:
+            parts = parts + _waiting(busiest(cost.busy), excess)
+        self.phases[path] = parts
+        return parts
+
+    def work(self, path: Path, node: Node) -> Parts:
+        """The parts of a node's work, without what the phase around it pays."""
+        inside = (*path, 0)
+        match node:
+            case Temporal() | Spatial():
+                return self.work(inside, node.body)
+            case Hold() if node.buffers > 1:
+                return self._prefetched(path, node)
+            case Hold():
+                serial = float(self.nodes[path].work) - float(self.nodes[inside].time)
+                return self.phase(inside, node.body) + Parts(serial=max(serial, 0.0))
+            case Sequence():
+                return sum((self.phase(at, child) for at, child in _inner(path, node)), Parts())
+            case Overlap():
+                return self._overlapped(path, node)
+            case Parallel():
+                return self._longest(path, node)
+            case Pipeline():
+                longest = self._longest(path, node)
+                slowest = max(float(self.nodes[at].time) for at, _ in _inner(path, node))
+                return longest + Parts(stages=max(float(self.nodes[path].work) - slowest, 0.0))
+            case Compute() | Collective():
+                return self.leaves.get(path, Parts())
+
+    def _prefetched(self, path: Path, node: Hold) -> Parts:
+        """Transfers that run ahead add nothing to the work; in lockstep a step may wait for them."""
+        inside, cost = (*path, 0), self.nodes[path]
+        if cost.steps is None:
+            return self.work(inside, node.body)
+        inner = self.nodes[inside]
+        base, parts = (inner.time, self.phase) if inner.steps is None else (inner.work, self.work)
+        stall = float(cost.work) - float(base)
+        own = {resource: float(busy) - float(inner.busy.get(resource, 0)) for resource, busy in cost.busy.items()}
+        return parts(inside, node.body) + (_waiting(busiest(own), stall) if stall > 0 else Parts())
+
+    def _overlapped(self, path: Path, node: Overlap) -> Parts:
+        """The longest child, less what the compute of another hides."""
+        found = [(float(self.nodes[at].time), self.phase(at, child)) for at, child in _inner(path, node)]
+        _, longest = max(found, key=lambda item: item[0])
+        computing = max((parts for _, parts in found), key=lambda parts: parts.computing)
+        if computing.computing <= longest.computing:
+            return longest
+        rest = longest.less(computing.computing - longest.computing)
+        return replace(rest, compute=computing.compute)
+
+    def _longest(self, path: Path, node: Parallel | Pipeline) -> Parts:
+        found = [(float(self.nodes[at].time), self.phase(at, child)) for at, child in _inner(path, node)]
+        return max(found, key=lambda item: item[0])[1]
+
+
+def busiest(busy: Mapping[Resource, float]) -> Resource:
+    """The resource that works longest; of several, the one that binds first by name.
+
+    >>> busiest({("read", "dram"): 3.0, ("engine", "mxu"): 5.0})
+    ('engine', 'mxu')
+    """
+    return max(sorted(busy), key=lambda resource: float(busy[resource]))
+
+
+def _waiting(resource: Resource, time: float) -> Parts:
+    """Time that a resource adds to a phase."""
+    match resource[0]:
+        case "engine":
+            return Parts(compute={resource: time})
+        case "axis":
+            return Parts(collective={resource: time})
+        case _:
+            return Parts(bandwidth={resource: time})
+
+
+def _inner(path: Path, node: Node) -> Iterator[tuple[Path, Node]]:
+    for index, child in enumerate(children(node)):
+        yield (*path, index), child
+
+
+def _sum(first: Seconds, second: Seconds) -> Seconds:
+    return {resource: first.get(resource, 0.0) + second.get(resource, 0.0) for resource in {**first, **second}}
+
+
+def _scaled(times: Seconds, total: float) -> Seconds:
+    """The times in proportion, so that they add up to the total."""
+    whole = sum(times.values())
+    return {resource: time * total / whole for resource, time in times.items()} if whole else {}

@@ -1,0 +1,456 @@
+"""Cost formulas as straight programs: lower bounds of many mappings at once.
+
+`evaluate` runs once on symbolic tile sizes; what it returns are terms. A term in the tile sizes of one dim alone is a *factor*: a table
+over the choices for that dim. What remains, the arithmetic on factors of several dims, is brought to a normal form: sums of products with one
+factor per dim, and maxima of such sums. That makes it short, and joins in one factor what depends on one dim.
+`Program` computes it. Given for each factor its least (where it is subtracted: its greatest) value over a set of
+choices, the result is a lower bound of the costs of all of them; where every set has one choice, it is the cost itself but for rounding.
+
+Terms are taken as non-negative, which sizes, counts, bytes, times and energies are; a sum that is not (a part beyond the edge) is cut off
+at zero, as the formulas then do themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from halley.formulas.numbers import Number
+from halley.formulas.terms import Operation, Term, Terms
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+Indices = np.ndarray[Any, np.dtype[np.int64]]
+
+BLOCK = 1 << 12
+"""Rows computed at once: with some dozen registers, what stays in a core's cache."""
+
+Product = tuple[int, ...]
+"""Places in the basis of what is multiplied, ascending; at most one factor of each dim."""
+
+Sum = dict[Product, float]
+"""Products by coefficient."""
+
+Key = tuple[tuple[Product, float], ...]
+"""A sum as a value, by which equal ones are known."""
+
+
+class Factor(NamedTuple):
+    """A factor's table to load: the dim, the term, and whether the greatest value of the set is wanted."""
+
+    kind: str
+    term: Term
+    upper: bool
+
+
+class Opaque(NamedTuple):
+    """A part that is no sum of products: an operation on sums."""
+
+    operation: Operation
+    arguments: tuple[Key, ...]
+
+
+class Normal:
+    """Normal forms of terms, each found once.
+
+    All that is taken as non-negative must be: whoever tabulates the factors of a program checks it (`Program.sound`). With
+    ``differences`` a factor may be a difference, such as visits less the first one: tighter, but where one turns out negative the
+    form without must serve."""
+
+    def __init__(self, terms: Terms, differences: bool = True) -> None:
+        self.terms = terms
+        self.differences = differences
+        self.basis: list[Term | Opaque] = []
+        self._place: dict[object, int] = {}
+        self._sums: dict[int, Sum] = {}
+        self._products: dict[tuple[Product, Product], tuple[Product, float]] = {}
+        self._merged: dict[Key, Key] = {}
+
+    def key(self, number: Number) -> Key:
+        """The normal form of a term or number."""
+        if not isinstance(number, Term):
+            return (((), float(number)),)
+        left = [number]
+        while left:  # arguments first, without recursion: sums can be long
+            term = left[-1]
+            waiting = [a for a in (term.a, term.b) if type(a) is Term and a.index not in self._sums] if len(term.kinds) > 1 else []
+            if waiting:
+                left += waiting
+            else:
+                left.pop()
+                if term.index not in self._sums:
+                    self._sums[term.index] = self._sum(term)
+        return self._merge(self._sums[number.index])
+
+    def _sum(self, term: Term) -> Sum:
+        if len(term.kinds) <= 1:
+            return self._factor(term)
+        a, b = self._sums[term.a.index], {} if term.b is None else self._sums[term.b.index]
+        match term.operation:
+            case Operation.ADD:
+                return _added(a, b, 1.0)
+            case Operation.SUBTRACT:
+                return _added(a, b, -1.0)
+            case Operation.MULTIPLY:
+                return self._multiplied(a, b)
+            case Operation.DIVIDE if len(b) == 1:
+                return self._divided(a, *next(iter(b.items())), term)
+            case Operation.MAXIMUM | Operation.MINIMUM:
+                return self._extreme(term.operation, (a, b))
+            case _:
+                sums = (a,) if term.b is None else (a, b)
+                return self._opaque(Opaque(term.operation, tuple(self._merge(s) for s in sums)))
+
+    def _factor(self, term: Term) -> Sum:
+        """A factor, its constant coefficient taken out."""
+        coefficient = 1.0
+        while True:
+            if term.operation is Operation.CONSTANT:
+                return {(): coefficient * term.a}
+            if term.operation is Operation.MULTIPLY and term.a.operation is Operation.CONSTANT:
+                coefficient, term = coefficient * term.a.a, term.b
+            elif term.operation is Operation.MULTIPLY and term.b.operation is Operation.CONSTANT:
+                coefficient, term = coefficient * term.b.a, term.a
+            elif term.operation is Operation.DIVIDE and term.b.operation is Operation.CONSTANT:
+                coefficient, term = coefficient / term.b.a, term.a
+            else:
+                return {(self._at(term.index, term),): coefficient}
+
+    def _at(self, key: object, item: Term | Opaque) -> int:
+        place = self._place.setdefault(key, len(self.basis))
+        if place == len(self.basis):
+            self.basis.append(item)
+        return place
+
+    def _opaque(self, part: Opaque) -> Sum:
+        return {(self._at(part, part),): 1.0}
+
+    def _multiplied(self, a: Sum, b: Sum) -> Sum:
+        result: Sum = {}
+        for first, x in a.items():
+            for second, y in b.items():
+                product, coefficient = self._product(first, second)
+                result[product] = result.get(product, 0.0) + x * y * coefficient
+        return result
+
+    def _product(self, first: Product, second: Product) -> tuple[Product, float]:
+        """Two products as one: factors of the same dim become one factor."""
+        if not first:
+            return second, 1.0
+        if not second:
+            return first, 1.0
+        found = self._products.get((first, second))
+        if found is None:
+            coefficient = 1.0
+            of_kind: dict[object, int] = {}
+            for place in (*first, *second):
+                item = self.basis[place]
+                kind: object = item.kinds if isinstance(item, Term) else (place, len(of_kind))
+                if kind in of_kind and isinstance(item, Term):
+                    other = self.basis[of_kind[kind]]
+                    ((joined,), scale), *_ = self._factor(self.terms.combine(Operation.MULTIPLY, other, item)).items()
+                    of_kind[kind] = joined
+                    coefficient *= scale
+                else:
+                    of_kind[kind] = place
+            found = tuple(sorted(of_kind.values())), coefficient
+            self._products[first, second] = found
+        return found
+
+    def _divided(self, a: Sum, divisor: Product, coefficient: float, term: Term) -> Sum:
+        """A sum over one product: over each of its factors."""
+        items = [self.basis[place] for place in divisor]
+        if not all(isinstance(item, Term) for item in items):
+            return self._opaque(Opaque(term.operation, (self._merge(a), ((divisor, coefficient),))))
+        inverse: Sum = {(): 1.0 / coefficient}
+        for item in items:
+            inverse = self._multiplied(inverse, self._factor(self.terms.combine(Operation.DIVIDE, 1, item)))
+        return self._multiplied(a, inverse)
+
+    def _extreme(self, operation: Operation, sums: Iterable[Sum]) -> Sum:
+        """Of nested maxima (or minima) one; what cannot be the largest is left out."""
+        keys: dict[Key, None] = {}
+        for item in sums:
+            inner = self.basis[next(iter(item))[0]] if len(item) == 1 and len(next(iter(item))) == 1 else None
+            if isinstance(inner, Opaque) and inner.operation is operation and next(iter(item.values())) == 1.0:
+                keys |= dict.fromkeys(inner.arguments)
+            else:
+                keys[self._merge(item)] = None
+        largest = operation is Operation.MAXIMUM
+        kept = [k for k in keys if not (largest and any(k != other and _below(k, other) for other in keys))]
+        if len(kept) == 1:
+            return dict(kept[0])
+        return self._opaque(Opaque(operation, tuple(sorted(kept))))
+
+    def _merge(self, item: Sum) -> Key:
+        """The sum with products that differ in the factor of one dim alone as one, their factors added up."""
+        key = tuple(sorted((product, c) for product, c in item.items() if c != 0.0))
+        if len(key) < 2:
+            return key
+        if key not in self._merged:
+            self._merged[key] = self._joined(key)
+        return self._merged[key]
+
+    def _joined(self, key: Key) -> Key:
+        kinds = sorted({k for product, _ in key for place in product for k in self._kinds(place)})
+        products = dict(key)
+        for kind in kinds:
+            groups: dict[tuple[Product, bool], list[tuple[int, float]]] = {}
+            for product, coefficient in products.items():
+                own = [place for place in product if self._kinds(place) == (kind,)]
+                rest = tuple(place for place in product if place not in own)
+                sign = coefficient > 0 or self.differences
+                groups.setdefault((rest, sign), []).append((own[0] if own else -1, coefficient))
+            products = {}
+            for (rest, _), members in groups.items():
+                if len(members) == 1:
+                    ((place, coefficient),) = members
+                    joined = {(place,) if place >= 0 else (): coefficient}
+                else:
+                    sign = -1.0 if all(coefficient < 0 for _, coefficient in members) else 1.0
+                    total: Number = 0
+                    for place, coefficient in members:
+                        total = total + sign * (coefficient * self.basis[place] if place >= 0 else coefficient)
+                    joined = self._factor(total) if isinstance(total, Term) else {(): float(total)}
+                    joined = {product: sign * coefficient for product, coefficient in joined.items()}
+                for own_product, coefficient in joined.items():
+                    product, scale = self._product(rest, own_product)
+                    products[product] = products.get(product, 0.0) + coefficient * scale
+        return tuple(sorted((product, c) for product, c in products.items() if c != 0.0))
+
+    def _kinds(self, place: int) -> tuple[str, ...]:
+        item = self.basis[place]
+        return tuple(item.kinds) if isinstance(item, Term) else ()
+
+
+def _added(a: Sum, b: Sum, sign: float) -> Sum:
+    result = dict(a)
+    for product, coefficient in b.items():
+        result[product] = result.get(product, 0.0) + sign * coefficient
+    return result
+
+
+def _below(a: Key, b: Key) -> bool:
+    """Whether a is at most b whatever its (non-negative) products are."""
+    other = dict(b)
+    return all(c <= other.get(product, 0.0) for product, c in a) and all(
+        c >= 0.0 or product in dict(a) for product, c in b
+    )
+
+
+class _Step(NamedTuple):
+    """One instruction: registers are whole numbers, constants floats."""
+
+    operation: Operation
+    target: int
+    a: int | float
+    b: int | float
+
+
+class Program:
+    """Lower bounds of ``outputs`` (terms or numbers), in their order."""
+
+    def __init__(self, normal: Normal, outputs: Sequence[Number]) -> None:
+        writer = _Writer(normal)
+        places = [writer.sum(normal.key(output), False) for output in outputs]
+        self.factors = writer.factors
+        self._code, self._outputs, self.registers = _allocated(writer.code, places)
+
+    def __len__(self) -> int:
+        return len(self._code)
+
+    @staticmethod
+    def sound(tables: Sequence[Array]) -> bool:
+        """Whether the factors are non-negative, as bounds take them to be."""
+        return all(table.min() >= 0.0 for table in tables)
+
+    def __call__(self, tables: Sequence[Array], choices: Mapping[str, Indices], rows: int) -> Array:
+        """Lower bounds, one row per output. ``tables``: of each factor, by node; ``choices``: of each dim, a node per row."""
+        result = np.empty((len(self._outputs), rows))
+        held = np.empty((self.registers, min(rows, BLOCK)))
+        for start in range(0, rows, BLOCK):
+            stop = min(rows, start + BLOCK)
+            registers = list(held[:, : stop - start])
+            for step in self._code:
+                if step.operation is Operation.OPEN:
+                    factor = int(step.a)
+                    nodes = choices[self.factors[factor].kind][start:stop]
+                    tables[factor].take(nodes, out=registers[step.target], mode="clip")
+                else:
+                    _run(step, registers)
+            for row, place in enumerate(self._outputs):
+                result[row, start:stop] = registers[place] if isinstance(place, int) else place
+        return result
+
+
+class _Writer:
+    """Writes the instructions for sums; every value has a number of its own, constants stay floats."""
+
+    def __init__(self, normal: Normal) -> None:
+        self.normal = normal
+        self.factors: list[Factor] = []
+        self.code: list[_Step] = []
+        self._known: dict[object, int | float] = {}
+
+    def _step(self, operation: Operation, a: int | float, b: int | float = 0.0) -> int:
+        key = (operation, a, b, type(a), type(b))
+        if key not in self._known:
+            self._known[key] = len(self.code)
+            self.code.append(_Step(operation, len(self.code), a, b))
+        return int(self._known[key])
+
+    def sum(self, key: Key, upper: bool) -> int | float:
+        """The lower (or upper) bound of a sum."""
+        known = ("sum", key, upper)
+        if known not in self._known:
+            constant = 0.0
+            found: int | None = None
+            for product, coefficient in key:
+                value = self.product(product, upper is not (coefficient < 0.0))
+                if isinstance(value, float):
+                    constant += coefficient * value
+                else:
+                    scaled = value if coefficient == 1.0 else self._step(Operation.MULTIPLY, value, coefficient)
+                    found = scaled if found is None else self._step(Operation.ADD, found, scaled)
+            if found is not None and constant:
+                found = self._step(Operation.ADD, found, constant)
+            if found is not None and any(coefficient < 0.0 for _, coefficient in key):
+                found = self._step(Operation.MAXIMUM, found, 0.0)
+            self._known[known] = constant if found is None else found
+        return self._known[known]
+
+    def product(self, product: Product, upper: bool) -> int | float:
+        result: int | float = 1.0
+        for place in product:
+            item = self.normal.basis[place]
+            value = self._load(item, upper) if isinstance(item, Term) else self._opaque(item, upper)
+            if isinstance(result, float) and isinstance(value, float):
+                result = result * value
+            elif result == 1.0 and isinstance(result, float):
+                result = value
+            elif isinstance(value, float):
+                result = self._step(Operation.MULTIPLY, result, value)
+            else:
+                result = self._step(Operation.MULTIPLY, value, result)
+        return result
+
+    def _load(self, term: Term, upper: bool) -> int:
+        key = ("load", term.index, upper)
+        if key not in self._known:
+            self._known[key] = len(self.code)
+            self.code.append(_Step(Operation.OPEN, len(self.code), len(self.factors), 0.0))
+            self.factors.append(Factor(next(iter(term.kinds)), term, upper))
+        return int(self._known[key])
+
+    def _opaque(self, part: Opaque, upper: bool) -> int | float:
+        known = (part, upper)
+        if known not in self._known:
+            falls = part.operation in (Operation.DIVIDE, Operation.FLOOR_DIVIDE, Operation.CEIL_DIVIDE)
+            values = [self.sum(key, upper is not (falls and at == 1)) for at, key in enumerate(part.arguments)]
+            if all(isinstance(value, float) for value in values):
+                self._known[known] = float(_apply(part.operation, *(np.float64(value) for value in values)))
+            elif part.operation is Operation.POSITIVE:
+                self._known[known] = self._step(Operation.POSITIVE, values[0])
+            else:
+                found = values[0]
+                for value in values[1:]:
+                    found = self._step(part.operation, found, value)
+                self._known[known] = found
+        return self._known[known]
+
+
+def _allocated(code: Sequence[_Step], outputs: Sequence[int | float]) -> tuple[list[_Step], list[int | float], int]:
+    """The code with values in as few registers as live at once."""
+    last: dict[int, int] = {}
+    for position, step in enumerate(code):
+        for used in () if step.operation is Operation.OPEN else (step.a, step.b):
+            if isinstance(used, int):
+                last[used] = position
+    last |= {place: len(code) for place in outputs if isinstance(place, int)}
+    free: list[int] = []
+    count = 0
+    at: dict[int, int] = {}
+    result: list[_Step] = []
+    for position, step in enumerate(code):
+        a, b = step.a, step.b
+        if step.operation is not Operation.OPEN:
+            ended = {used for used in (a, b) if isinstance(used, int) and last[used] == position}
+            a, b = (at[used] if isinstance(used, int) else used for used in (a, b))
+            free += [at[used] for used in ended]
+        if free:
+            target = free.pop()
+        else:
+            target, count = count, count + 1
+        at[step.target] = target
+        result.append(_Step(step.operation, target, a, b))
+    return result, [at[place] if isinstance(place, int) else place for place in outputs], count
+
+
+def _run(step: _Step, registers: list[Array]) -> None:
+    operation, place, first, second = step
+    target = registers[place]
+    a = registers[first] if isinstance(first, int) else first
+    b = registers[second] if isinstance(second, int) else second
+    match operation:
+        case Operation.MULTIPLY:
+            np.multiply(a, b, target)
+        case Operation.ADD:
+            np.add(a, b, target)
+        case Operation.MAXIMUM:
+            np.maximum(a, b, out=target)
+        case Operation.MINIMUM:
+            np.minimum(a, b, out=target)
+        case _:
+            target[...] = _apply(operation, a, b)
+
+
+def _apply(operation: Operation, a: Any, b: Any = 0.0) -> Any:
+    """An operation on arrays or numbers."""
+    match operation:
+        case Operation.ADD:
+            return a + b
+        case Operation.SUBTRACT:
+            return a - b
+        case Operation.MULTIPLY:
+            return a * b
+        case Operation.DIVIDE:
+            return a / b
+        case Operation.MINIMUM:
+            return np.minimum(a, b)
+        case Operation.MAXIMUM:
+            return np.maximum(a, b)
+        case Operation.FLOOR_DIVIDE:
+            return np.floor(a / b)
+        case Operation.CEIL_DIVIDE:
+            return np.ceil(a / b)
+        case _:
+            return np.greater(a, 0.0).astype(np.float64)
+
+
+def tabulate(terms: Sequence[Term], columns: Mapping[str, Array]) -> list[Array]:
+    """Values of terms for each row of the open numbers' columns."""
+    known: dict[int, Any] = {}
+    rows = len(next(iter(columns.values())))
+    for term in _made_of(terms):
+        if term.operation is Operation.CONSTANT:
+            known[term.index] = float(term.a)
+        elif term.operation is Operation.OPEN:
+            known[term.index] = columns[term.a]
+        elif term.b is None:
+            known[term.index] = _apply(term.operation, known[term.a.index])
+        else:
+            known[term.index] = _apply(term.operation, known[term.a.index], known[term.b.index])
+    return [np.broadcast_to(np.asarray(known[term.index], dtype=np.float64), (rows,)) for term in terms]
+
+
+def _made_of(terms: Sequence[Term]) -> list[Term]:
+    """All terms that some terms are made of, arguments first."""
+    found: dict[int, Term] = {}
+    left = list(terms)
+    while left:
+        term = left.pop()
+        if term.index not in found:
+            found[term.index] = term
+            left += [argument for argument in (term.a, term.b) if isinstance(argument, Term)]
+    return [found[index] for index in sorted(found)]

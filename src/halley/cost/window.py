@@ -1,0 +1,101 @@
+"""Counts over dims that are read at a sum of two others: the tiles of such a dim overlap (docs/model.md, "Windows").
+
+A loop over p or r narrows h, where tensors over h are read at p + r: the window of a tile of p and a tile of r has as many
+points as both have together, less one. Summed over tiles this is a product of sums over p and over r, not of sums over h.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from halley.cost.counting import Axes, AxisName, Counter, Loop, Scope, Sums
+from halley.formulas.numbers import Number, positive
+from halley.formulas.tiling import Split, covered, steps, visits, windowed
+from halley.ir.hardware import Chip
+from halley.ir.workload import Window, Workload
+
+
+def counter_of(workload: Workload, chip: Chip, totals: bool = True, sums: Sums | None = None) -> Counter:
+    """The counter that the workload needs."""
+    return (WindowCounter if workload.windows else Counter)(workload, chip, totals, sums)
+
+
+class WindowCounter(Counter):
+    """A `Counter` that knows the dims whose tiles overlap. Such a dim is either cut by loops of its own, around whoever walks
+    it, or by those over the dims that add up to it, around whoever reads windows of it; never by both."""
+
+    def __init__(self, workload: Workload, chip: Chip, totals: bool = True, sums: Sums | None = None) -> None:
+        super().__init__(workload, chip, totals, sums)
+        self._windows = workload.windows
+
+    def _cut(self, dim: str, loops: tuple[Loop, ...]) -> Window | None:
+        """The sum that narrows a dim here."""
+        window = self._windows.get(dim)
+        narrowed = window is not None and any(loop.dim in (window.base, window.offset) for loop in loops)
+        return window if narrowed else None
+
+    def boxes(
+        self,
+        dims: tuple[str, ...],
+        scope: Scope,
+        loops: tuple[Loop, ...],
+        each: Axes,
+        critical: Axes = frozenset(),
+        leaf: Mapping[str, Callable[[Axes], Number]] | None = None,
+        skip: tuple[str, ...] = (),
+    ) -> Number:
+        """As of any `Counter`: tiles of p that differ have windows that differ, so that members that differ in p count."""
+        windows = [window for window in (self._cut(dim, loops) for dim in dims) if window is not None]
+        if not windows:
+            return super().boxes(dims, scope, loops, each, critical, leaf, skip)
+        summed = {window.dim for window in windows}
+        rest = tuple(dim for dim in dims if dim not in summed)
+        adding = tuple(dim for window in windows for dim in (window.base, window.offset))
+        result = super().boxes(rest, scope, loops, each, critical, leaf, (*skip, *adding))
+        every = self._less(self._every, critical)
+        for window in windows:
+            base, offset = window.base, window.offset
+            result = result * windowed(
+                self._sum(base, loops, every, steps, "steps"),
+                self.visits(base, loops, every),
+                self.covered(offset, loops, every),
+                self.visits(offset, loops, every),
+            )
+        return result
+
+    def first_tile(self, dim: str, loops: tuple[Loop, ...]) -> Number:
+        window = self._cut(dim, loops)
+        if window is None:
+            return super().first_tile(dim, loops)
+        return super().first_tile(window.base, loops) + super().first_tile(window.offset, loops) - 1
+
+    def span(self, dim: str, loops: tuple[Loop, ...]) -> Number:
+        """Windows of members that differ are fetched apart, so that what they share counts for each."""
+        window = self._cut(dim, loops)
+        if window is None:
+            return super().span(dim, loops)
+        return self._first(window, "span", [(loop, loop.axis is not None, 0) for loop in loops])
+
+    def kept(self, dim: str, loops: tuple[Loop, ...], within: Axes, index: Mapping[AxisName, int]) -> Number:
+        window = self._cut(dim, loops)
+        if window is None:
+            return super().kept(dim, loops, within, index)
+        places = [
+            (loop, loop.axis is not None and loop.axis not in within, index.get(loop.axis, 0) if loop.axis else 0)
+            for loop in loops
+        ]
+        return self._first(window, "kept", places) * positive(super().kept(dim, loops, within, index))
+
+    def _first(self, window: Window, name: str, places: list[tuple[Loop, bool, int]]) -> Number:
+        """Points of the windows that the chosen tiles have: (loop, whether all its tiles count, else which one)."""
+
+        def chosen(dim: str) -> list[Split]:
+            return [Split(loop.tile, summed, place) for loop, summed, place in places if loop.dim == dim]
+
+        base, offset = chosen(window.base), chosen(window.offset)
+        return windowed(
+            self._keep(window.base, f"{name} steps", base, steps),
+            self._keep(window.base, f"{name} visits", base, visits),
+            self._keep(window.offset, name, offset, covered),
+            self._keep(window.offset, f"{name} visits", offset, visits),
+        )

@@ -1,0 +1,142 @@
+"""Symbolic numbers: one run of the formulas on them gives the arithmetic of a whole family of mappings.
+
+A `Term` is a node of an expression over named open numbers. Equal terms of one `Terms` are the same object, so what two formulas
+have in common is computed once. The arithmetic is the formulas' own, in their order: evaluated in double precision
+a term gives bit for bit what the formula gives on the numbers.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+
+class Operation(IntEnum):
+    """What a term does with its arguments."""
+
+    CONSTANT = 0
+    OPEN = 1
+    ADD = 2
+    SUBTRACT = 3
+    MULTIPLY = 4
+    DIVIDE = 5
+    MINIMUM = 6
+    MAXIMUM = 7
+    FLOOR_DIVIDE = 8
+    CEIL_DIVIDE = 9
+    POSITIVE = 10
+
+
+class Terms:
+    """Makes terms, each distinct one once. Each open number is of a kind: the dim whose tile size it is."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Operation, int, int], Term] = {}
+        self._constants: dict[float, Term] = {}
+        self._opened: dict[tuple[str, str], Term] = {}
+        self.count = 0
+
+    def open(self, name: str, kind: str) -> Term:
+        """An open number."""
+        if (name, kind) not in self._opened:
+            self._opened[name, kind] = self._new(Operation.OPEN, name, None, frozenset((kind,)))
+        return self._opened[name, kind]
+
+    def constant(self, value: float) -> Term:
+        found = self._constants.get(value)
+        if found is None:
+            found = self._constants[value] = self._new(Operation.CONSTANT, value, None, _NONE)
+        return found
+
+    def combine(self, operation: Operation, a: Any, b: Any) -> Any:
+        """The term of an operation on terms and numbers; simpler where a number makes it so."""
+        if type(a) is not Term:
+            if operation is Operation.MULTIPLY:
+                if a == 1:
+                    return b
+                if a == 0:
+                    return 0
+            elif operation is Operation.ADD:
+                if a == 0:
+                    return b
+            elif a == 0 and operation in (Operation.DIVIDE, Operation.FLOOR_DIVIDE, Operation.CEIL_DIVIDE):
+                return 0
+            a = self.constant(a)
+        elif type(b) is not Term:
+            if operation is Operation.MULTIPLY or operation is Operation.DIVIDE:
+                if b == 1:
+                    return a
+                if b == 0 and operation is Operation.MULTIPLY:
+                    return 0
+            elif b == 0 and (operation is Operation.ADD or operation is Operation.SUBTRACT):
+                return a
+            b = self.constant(b)
+        elif a is b:
+            if operation is Operation.MINIMUM or operation is Operation.MAXIMUM:
+                return a
+            if operation is Operation.SUBTRACT:
+                return 0
+        key = (operation, a.index, b.index)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._new(operation, a, b, a.kinds | b.kinds)
+        return found
+
+    def positive(self, a: Term) -> Term:
+        key = (Operation.POSITIVE, a.index, -1)
+        if key not in self._known:
+            self._known[key] = self._new(Operation.POSITIVE, a, None, a.kinds)
+        return self._known[key]
+
+    def _new(self, operation: Operation, a: Any, b: Any, kinds: frozenset[str]) -> Term:
+        self.count += 1
+        return Term(self, operation, a, b, kinds, self.count)
+
+
+_NONE: frozenset[str] = frozenset()
+
+
+class Term:
+    """One node: its operation, its arguments (a name or a value for leaves), the kinds of open numbers below it."""
+
+    __slots__ = ("a", "b", "index", "kinds", "operation", "terms")
+
+    def __init__(self, terms: Terms, operation: Operation, a: Any, b: Any, kinds: frozenset[str], index: int) -> None:
+        self.terms = terms
+        self.operation = operation
+        self.a = a
+        self.b = b
+        self.kinds = kinds
+        self.index = index
+
+    def __add__(self, other: Any) -> Any:
+        return self.terms.combine(Operation.ADD, self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return self.terms.combine(Operation.ADD, other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return self.terms.combine(Operation.SUBTRACT, self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self.terms.combine(Operation.SUBTRACT, other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return self.terms.combine(Operation.MULTIPLY, self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self.terms.combine(Operation.MULTIPLY, other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self.terms.combine(Operation.DIVIDE, self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self.terms.combine(Operation.DIVIDE, other, self)
+
+    def __bool__(self) -> bool:
+        raise TypeError("an open number is neither true nor false: a formula must not branch on it")
+
+    def __repr__(self) -> str:
+        if self.operation in (Operation.CONSTANT, Operation.OPEN):
+            return str(self.a)
+        return f"{self.operation.name.lower()}({self.a!r}{'' if self.b is None else f', {self.b!r}'})"

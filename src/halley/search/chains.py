@@ -1,0 +1,111 @@
+"""Chains of tile sizes of one dim, outermost first, as a tree: sets of chains that are bounded together and refined.
+
+The root stands for all chains. Shared sizes are fixed first; then a node's children cut its chains by the octave of each further
+size, and last by the sizes themselves. Nodes are numbered level by level, so that the values of a factor over all nodes are one array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from halley.cost.program import Array, Factor, Indices, tabulate
+from halley.formulas.numbers import Number
+from halley.formulas.terms import Term
+from halley.search.stages import Slot
+
+
+class ChainTree:
+    """All chains for the slots of one dim, the first ``shared`` of which concern several stages. ``symbols``: the open number of
+    each slot."""
+
+    def __init__(self, dim: str, slots: Sequence[Slot], shared: int, symbols: Mapping[str, Number]) -> None:
+        columns = _chains(dim, slots, symbols)
+        sizes = list(columns.values())
+        octaves = [np.floor(np.log2(column)) for column in sizes]
+        keys = [*(sizes[:shared]), *octaves[shared:], *sizes[shared:]]
+        order = np.lexsort(keys[::-1])
+        self.columns = {name: column[order] for name, column in columns.items()}
+        self.count = len(order)
+        levels = _levels([key[order] for key in keys])
+        self.shared = shared
+        offsets = np.cumsum([0, *(len(level) for level in levels)])
+        self._levels, self._offsets = levels, offsets
+        self.start: Indices = np.concatenate(levels)
+        stops = [np.append(level[1:], self.count) for level in levels]
+        self.size: Indices = np.concatenate(stops) - self.start
+        self.level: Indices = np.repeat(np.arange(len(levels)), [len(level) for level in levels])
+        self.first_child, self.children = _children(levels, offsets)
+        self._tables: dict[tuple[int, bool], Array] = {}
+
+    @property
+    def given(self) -> Indices:
+        """The nodes that fix the shared sizes and nothing else."""
+        return np.arange(self._offsets[self.shared], self._offsets[self.shared + 1])
+
+    def tabulate(self, factors: Sequence[Factor]) -> None:
+        """Find the tables of factors, together: they have parts in common."""
+        new = {f.term.index: f.term for f in factors if (f.term.index, f.upper) not in self._tables}
+        values = dict(zip(new, tabulate(list(new.values()), self.columns), strict=True))
+        for factor in factors:
+            key = (factor.term.index, factor.upper)
+            if key not in self._tables:
+                reduce = np.maximum if factor.upper else np.minimum
+                of_chains = np.ascontiguousarray(values[factor.term.index])
+                self._tables[key] = np.concatenate([reduce.reduceat(of_chains, level) for level in self._levels])
+
+    def table(self, factor: Factor) -> Array:
+        """Least (or greatest) value of a factor over each node's chains."""
+        return self._tables[factor.term.index, factor.upper]
+
+    def sizes(self, node: int) -> dict[str, int]:
+        """Tile sizes of the first chain of a node, by slot."""
+        return {name: int(column[self.start[node]]) for name, column in self.columns.items()}
+
+
+def _chains(dim: str, slots: Sequence[Slot], symbols: Mapping[str, Number]) -> dict[str, Array]:
+    """One column per slot, one row per chain."""
+    columns: dict[str, Array] = {}
+    rows = 1
+    for slot in slots:
+        limit = slot.limit(symbols)
+        if isinstance(limit, Term):
+            assert limit.kinds == {dim}, f"the range that {slot.name} cuts depends on {sorted(limit.kinds)}"
+            limits = tabulate([limit], columns)[0]
+        else:
+            limits = np.full(rows, float(limit))
+        distinct, which = np.unique(limits, return_inverse=True)
+        choices = [np.array(slot.sizes(int(extent)), dtype=np.float64) for extent in distinct]
+        lengths = np.array([len(choice) for choice in choices])[which]
+        columns = {name: np.repeat(column, lengths) for name, column in columns.items()}
+        columns[slot.name] = np.concatenate([choices[at] for at in which])
+        rows = len(columns[slot.name])
+    return columns
+
+
+def _levels(keys: Sequence[Array]) -> list[Indices]:
+    """Where the nodes of each level start: a level for each key, after the root."""
+    changed = np.zeros(len(keys[0]), dtype=bool)
+    changed[0] = True
+    levels = [np.flatnonzero(changed)]
+    for key in keys:
+        changed = changed.copy()
+        changed[1:] |= key[1:] != key[:-1]
+        levels.append(np.flatnonzero(changed))
+    return levels
+
+
+def _children(levels: Sequence[Indices], offsets: Indices) -> tuple[Indices, Indices]:
+    """(first child, number of children) of each node; an only child's children stand for it."""
+    first = np.zeros(offsets[-1], dtype=np.int64)
+    count = np.zeros(offsets[-1], dtype=np.int64)
+    for level in range(len(levels) - 2, -1, -1):
+        begin = np.searchsorted(levels[level + 1], levels[level])
+        number = np.diff(np.append(begin, len(levels[level + 1])))
+        begin = begin + offsets[level + 1]
+        only = number == 1
+        own = slice(offsets[level], offsets[level + 1])
+        first[own] = np.where(only, first[begin], begin)
+        count[own] = np.where(only, count[begin], number)
+    return first, count

@@ -1,0 +1,260 @@
+"""Holds while they are open: what each instance keeps, what comes in, what goes out (docs/model.md, "Hold")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+import numpy as np
+
+from halley.ir.hardware import Chip
+from halley.ir.mapping import (
+    Collective,
+    Compute,
+    Hold,
+    Node,
+    Overlap,
+    Parallel,
+    Pipeline,
+    Spatial,
+    Temporal,
+    walk,
+)
+from halley.ir.mapping import Sequence as Series
+from halley.ir.workload import Op, Workload
+from halley.simulate.members import Axes, Box, Member, Scope, cut, inside, points
+from halley.simulate.tasks import Requests
+from halley.simulate.traffic import Move, Ports, together
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A loop, split or share on the way to a leaf. ``position`` of the axis, -1 for a loop in time; ``begin``, ``count`` of a
+    share (a stage of a `Pipeline` is a share and a loop)."""
+
+    node: int
+    dim: str = ""
+    tile: int = 0
+    position: int = -1
+    begin: int = 0
+    count: int = 0
+
+    @property
+    def is_split(self) -> bool:
+        return self.position >= 0 and bool(self.dim)
+
+
+@dataclass(slots=True, eq=False)
+class Visit:
+    """A Hold between one entry and its exit.
+
+    ``held``: by tensor and instance, the boxes that are there (identical or disjoint). ``touched``: by tensor, the critical
+    member's boxes that ops have written since the entry. ``stamps``: by tensor and such a box, the visit of the running
+    maximum that it is, or is relative to. ``refilled``: tensors whose earlier partial sums came back on entry.
+    ``filled``, ``drains``, ``returned``: the tasks that brought a tensor in; that brought parts of it back from Holds further
+    in; the same by box.
+    """
+
+    node: Hold
+    depth: int
+    parents: dict[str, Visit | None]
+    held: dict[str, dict[Member, dict[Box, None]]] = field(default_factory=dict)
+    touched: dict[str, set[Box]] = field(default_factory=dict)
+    stamps: dict[str, dict[Box, int]] = field(default_factory=dict)
+    refilled: set[str] = field(default_factory=set)
+    filled: dict[str, int] = field(default_factory=dict)
+    drains: dict[str, list[int]] = field(default_factory=dict)
+    returned: dict[str, dict[Box, int]] = field(default_factory=dict)
+
+    def keep(self, name: str, instance: Member, box: Box) -> None:
+        """Note that a box is there; parts of what came back on entry are there already."""
+        if points(box):
+            boxes = self.held.setdefault(name, {}).setdefault(instance, {})
+            if name not in self.refilled or not any(inside(box, other) for other in boxes):
+                boxes[box] = None
+
+
+class Holds:
+    """Fills and drains of the Holds of one tree."""
+
+    def __init__(self, workload: Workload, chip: Chip, axes: Axes) -> None:
+        self.workload, self.chip, self.axes = workload, chip, axes
+        self.ports = Ports(chip)
+        self._bodies: dict[int, tuple[dict[str, Op], set[str], set[str]]] = {}
+        self._ways: dict[tuple[int, str], list[tuple[Step, ...]]] = {}
+
+    # ---- what a body does
+
+    def _body(self, node: Hold) -> tuple[dict[str, Op], set[str], set[str]]:
+        """(op that writes each tensor, tensors read, tensors that collectives move) in the body of a Hold."""
+        if id(node) not in self._bodies:
+            writes: dict[str, Op] = {}
+            reads: set[str] = set()
+            moved: set[str] = set()
+            for _, inner in walk(node.body):
+                if isinstance(inner, Compute):
+                    op = self.workload.op(inner.op)
+                    writes.update(dict.fromkeys(op.outputs, op))
+                    reads.update(op.inputs, (op.scaled_by,) if op.scaled_by else ())
+                elif isinstance(inner, Collective):
+                    moved.update(inner.tensors)
+            self._bodies[id(node)] = (writes, reads | moved, moved)
+        return self._bodies[id(node)]
+
+    def writer(self, node: Hold, name: str) -> Op | None:
+        """The op in the body that writes a tensor."""
+        return self._body(node)[0].get(name)
+
+    def _find(self, node: Node, name: str) -> Iterator[tuple[Step, ...]]:
+        """The way to each leaf that touches the tensor: loops, splits and shares passed."""
+        match node:
+            case Compute():
+                op = self.workload.op(node.op)
+                if name in (*op.inputs, *op.outputs, op.scaled_by):
+                    yield ()
+            case Collective():
+                if name in node.tensors:
+                    yield ()
+            case Hold():
+                yield from self._find(node.body, name)
+            case Temporal():
+                step = Step(id(node), node.dim, node.tile)
+                yield from ((step, *way) for way in self._find(node.body, name))
+            case Spatial():
+                step = Step(id(node), node.dim, node.tile, self.axes.position(node.level, node.axis))
+                yield from ((step, *way) for way in self._find(node.body, name))
+            case Series() | Overlap():
+                for child in node.children:
+                    yield from self._find(child, name)
+            case Parallel() | Pipeline():
+                position = self.axes.position(node.level, node.axis)
+                for index, child in enumerate(node.children):
+                    own = Step(id(node), position=position, begin=sum(node.shares[:index]), count=node.shares[index])
+                    steps = (own, Step(id(node), node.dim, node.tile)) if isinstance(node, Pipeline) else (own,)
+                    yield from ((*steps, *way) for way in self._find(child, name))
+            case _:
+                assert_never(node)
+
+    def ways(self, node: Hold, name: str) -> list[tuple[Step, ...]]:
+        """All ways from a Hold to what touches the tensor in its body."""
+        key = (id(node), name)
+        if key not in self._ways:
+            self._ways[key] = list(self._find(node.body, name))
+        return self._ways[key]
+
+    # ---- what instances keep
+
+    def kept(self, node: Hold, name: str, scope: Scope, depth: int) -> list[Move]:
+        """What each instance of the memory keeps of a tensor: for each member its region, narrowed by those splits of the
+        memory's own level or further out that all ways inside have in common."""
+        ways = self.ways(node, name)
+        if not ways:
+            return []
+        joined = name in self._body(node)[2] and self.writer(node, name) is not None
+        team, width = scope.team, self.axes.width(depth)
+        ranges, present = scope.ranges, np.ones(len(team.members), dtype=bool)
+        starts = {position: first for position, (first, _) in team.shares.items()}
+        for step, kind in self._narrowing(ways, self.workload.selectors(name), width):
+            if step.count:
+                starts[step.position] = begin = starts.get(step.position, 0) + step.begin
+                if kind == "share":
+                    present &= (begin <= team.indices[:, step.position]) & (team.indices[:, step.position] < begin + step.count)
+            elif kind != "walk":
+                index = team.indices[:, step.position] - starts.get(step.position, 0) if kind == "split" else 0
+                ranges = cut(ranges, scope.dims, scope.windows, step.dim, step.tile, index)
+        tensor = self.workload.tensors[name]
+        found: dict[tuple[Member, Box], None] = {}
+        for row, box in enumerate(replace(scope, ranges=ranges).boxes(tensor)):
+            busy = points(box) > 0 if joined else bool((ranges[:, 1, row] > ranges[:, 0, row]).all())
+            if present[row] and busy:
+                found[team.members[row][:width], box] = None
+        return [Move(who, box, points(box)) for who, box in found]
+
+    def _narrowing(self, ways: Sequence[tuple[Step, ...]], dims: tuple[str, ...], width: int) -> list[tuple[Step, str]]:
+        """What each step of the first way does to the region: a "split" narrows it, a "walk" does not (nor do splits of the
+        same dim behind it), a "first" takes the first tile of a dim that the tensor lacks, a "share" says who takes part."""
+        first, others = ways[0], ways[1:]
+        walked: set[str] = set()
+        kinds = []
+        for index, step in enumerate(first):
+            if step.count:
+                kinds.append((step, "share" if step.position < width and all(step in way for way in others) else "apart"))
+            elif step.is_split and step.position < width and step.dim not in walked and all(
+                _cuts(way, step) == _cuts(first[: index + 1], step) for way in others
+            ):
+                kinds.append((step, "split"))
+            elif step.dim in dims:
+                walked.add(step.dim)
+                kinds.append((step, "walk"))
+            else:
+                kinds.append((step, "first"))
+        return kinds
+
+    # ---- entry and exit
+
+    def open(self, node: Hold, scope: Scope) -> Visit:
+        """A new visit, before anything is filled."""
+        return Visit(node, self.chip.depth(node.memory), {name: scope.holds.get(name) for name in node.names})
+
+    def comes_in(self, visit: Visit, name: str, scope: Scope) -> Requests | None:
+        """The fill of a tensor on entry, None where there is none."""
+        writer, parent = self.writer(visit.node, name), visit.parents[name]
+        reduced = self.workload.reduced(writer) if writer else ()
+        if writer is None:
+            if name not in self._body(visit.node)[1]:
+                return None
+        elif not any(dim in reduced and index for dim, index in scope.loops):
+            return None
+        moves = self.kept(visit.node, name, scope, visit.depth)
+        first = [position for position, dim in scope.splits.items() if dim in reduced and position < self.axes.width(visit.depth)]
+        moves = [move for move in moves if all(move.who[i] == scope.team.span(i)[0] for i in first)]
+        for move in moves:
+            visit.keep(name, move.who, move.box)
+        if writer is not None:
+            visit.refilled.add(name)
+        if parent is None:
+            return None
+        word = self.workload.tensors[name].word
+        inward = self.ports.read(scope.team, parent.node.memory, visit.depth, moves, word)
+        own = self.ports.write(scope.team, visit.node.memory, visit.depth, moves, word)
+        return together(inward, own)
+
+    def goes_out(self, visit: Visit, name: str, scope: Scope) -> Requests | None:
+        """The drain of a tensor on exit, None where there is none: each element that is there goes once."""
+        parent = visit.parents[name]
+        if self.writer(visit.node, name) is None or parent is None:
+            return None
+        there = visit.held.get(name, {})
+        moves = [Move(instance, box, points(box)) for instance, boxes in there.items() for box in _joined(list(boxes))]
+        for move in moves:
+            parent.keep(name, move.who[: self.axes.width(parent.depth)], move.box)
+        word = self.workload.tensors[name].word
+        own = self.ports.read(scope.team, visit.node.memory, visit.depth, moves, word)
+        outward = self.ports.write(scope.team, parent.node.memory, visit.depth, moves, word)
+        return together(own, outward)
+
+
+def _joined(boxes: list[Box]) -> list[Box]:
+    """Disjoint boxes as one where they fill it, so that the same elements always make the same boxes.
+
+    >>> _joined([((0, 3),), ((3, 5),)]), _joined([((0, 3),), ((4, 5),)])
+    ([((0, 5),)], [((0, 3),), ((4, 5),)])
+    """
+    if len(boxes) < 2:
+        return boxes
+    whole = tuple((min(start for start, _ in cuts), max(stop for _, stop in cuts)) for cuts in zip(*boxes, strict=True))
+    return [whole] if points(whole) == sum(points(box) for box in boxes) else boxes
+
+
+def _cuts(way: Sequence[Step], split: Step) -> list[tuple[int, int]]:
+    """(tile, axis) of the loops and splits over the split's dim on a way, up to a split like it; none where there is none."""
+    found: list[tuple[int, int]] = []
+    for step in way:
+        if step.dim == split.dim:
+            found.append((step.tile, step.position))
+            if step.is_split and step.position == split.position:
+                return found
+    return []
+
+

@@ -1,0 +1,210 @@
+"""Members in lockstep: who takes part, the range of each in every dim, the boxes that they select.
+
+Ranges are arrays [dim, start or stop, member], so that one operation moves all members. The *critical* member is the first:
+index 0 on every axis, or the first of the share that a `Parallel` or `Pipeline` gives to a child.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from halley.errors import BadInput, Fault
+from halley.ir.hardware import Chip, Topology
+from halley.ir.workload import Tensor, Window, Workload
+from halley.simulate.tasks import Path, Server
+
+if TYPE_CHECKING:
+    from halley.simulate.holds import Visit
+
+Member = tuple[int, ...]
+"""An index per axis of the chip, outermost first."""
+
+Box = tuple[tuple[int, int], ...]
+"""[start, stop) per dim of a tensor."""
+
+AxisKey = tuple[str, str]
+
+MEMBERS = 4096
+"""Most members of a chip that are walked one by one."""
+
+
+def points(box: Box) -> int:
+    """Elements of a box.
+
+    >>> points(((2, 5), (0, 4)))
+    12
+    """
+    return math.prod(max(stop - start, 0) for start, stop in box)
+
+
+def inside(box: Box, outer: Box) -> bool:
+    """Whether a box lies within another."""
+    return all(low >= start and high <= stop for (low, high), (start, stop) in zip(box, outer, strict=True))
+
+
+def common(box: Box, other: Box) -> Box:
+    """The points of both boxes.
+
+    >>> common(((0, 4),), ((2, 6),))
+    ((2, 4),)
+    """
+    return tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(box, other, strict=True))
+
+
+def cut(ranges: Any, dims: Mapping[str, int], windows: Iterable[Window], dim: str, tile: int, index: Any) -> Any:
+    """Ranges inside the tile of that index of a dim, which also narrows the dims that are read at a sum with it."""
+    made = ranges.copy()
+    start, stop = ranges[dims[dim]]
+    made[dims[dim], 0] = begin = np.minimum(start + index * tile, stop)
+    made[dims[dim], 1] = np.minimum(begin + tile, stop)
+    for window in windows:
+        if dim in (window.base, window.offset):
+            (first, last), (low, high), (start, stop) = (made[dims[d]] for d in (window.base, window.offset, window.dim))
+            begin = np.maximum(start, first + low)
+            end = np.where((last > first) & (high > low), np.minimum(stop, last + high - 1), begin)
+            made[dims[window.dim]] = begin, np.maximum(begin, end)
+    return made
+
+
+class Axes:
+    """The axes of a chip by position, outermost first."""
+
+    def __init__(self, chip: Chip) -> None:
+        self.chip = chip
+        self.keys: tuple[AxisKey, ...] = tuple((level, axis.name) for level, axis in chip.axes)
+        self.sizes = tuple(axis.size for _, axis in chip.axes)
+        names = [level.name for level in chip.levels]
+        self.depths = tuple(names.index(level) for level, _ in self.keys)
+        self.leaf = len(names) - 1
+        networks = [chip.level(level).network for level, _ in self.keys]
+        self.unicast = frozenset(i for i, network in enumerate(networks) if network is not None and not network.multicast)
+        self._widths = tuple(sum(1 for depth in self.depths if depth <= limit) for limit in range(-1, len(names)))
+
+    def width(self, depth: int) -> int:
+        """How many axes belong to levels down to the depth: an instance of a memory there is named by that many indices."""
+        return self._widths[depth + 1]
+
+    def position(self, level: str, axis: str) -> int:
+        return self.keys.index((level, axis))
+
+    def alike(self, who: Member, other: Member, depth: int) -> bool:
+        """Whether two members or instances share an instance at the depth."""
+        width = self.width(depth)
+        return who[:width] == other[:width]
+
+    def server(self, who: Member, depth: int, *resource: str) -> Server:
+        """The instance of a level's resource that a member uses."""
+        places = (f"{'.'.join(key)} {index}" for key, index in zip(self.keys, who[: self.width(depth)], strict=False) if index)
+        return Server(resource, " ".join(places))
+
+    def members(self) -> tuple[Member, ...]:
+        """Raises BadInput: more of them than can be walked one by one."""
+        if math.prod(self.sizes) > MEMBERS:
+            where, expected = f"simulation on {self.chip.name}", f"a chip of at most {MEMBERS} members"
+            raise BadInput(Fault(where, expected, f"{math.prod(self.sizes)}", "use the estimate"))
+        return tuple(itertools.product(*(range(size) for size in self.sizes)))
+
+
+class Team:
+    """The members that run a part of the tree, in order; ``shares``: (first member, members) of each divided axis."""
+
+    def __init__(self, axes: Axes, members: tuple[Member, ...], shares: Mapping[int, tuple[int, int]]) -> None:
+        self.axes, self.members, self.shares = axes, members, shares
+        self.indices = np.array(members, dtype=np.int64).reshape(len(members), len(axes.keys))
+        self._children: dict[tuple[int, int, int], tuple[Team, list[int]]] = {}
+
+    @property
+    def critical(self) -> Member:
+        return self.members[0]
+
+    def share(self, position: int, begin: int, count: int) -> tuple[Team, list[int]]:
+        """The members of a share, ``begin`` counted from the first member seen here, and their places in this team."""
+        first = self.span(position)[0] + begin
+        key = (position, first, count)
+        if key not in self._children:
+            rows = [row for row, member in enumerate(self.members) if first <= member[position] < first + count]
+            members = tuple(self.members[row] for row in rows)
+            self._children[key] = (Team(self.axes, members, {**self.shares, position: (first, count)}), rows)
+        return self._children[key]
+
+    def span(self, position: int) -> tuple[int, int]:
+        """(first member, members) of an axis as seen here."""
+        return self.shares.get(position, (0, self.axes.sizes[position]))
+
+    def topology(self, position: int) -> Topology:
+        """Of an axis as seen here: part of a ring lacks the link that closes it."""
+        level, name = self.axes.keys[position]
+        found = self.axes.chip.axis(level, name).topology
+        part = self.span(position)[1] < self.axes.sizes[position]
+        return Topology.LINE if found is Topology.RING and part else found
+
+
+@dataclass(slots=True, eq=False)
+class Scope:
+    """What a node sees: its members with their ranges, the loops in time around it, (dim, iteration), the dims that axes
+    split, the innermost open Hold of each tensor, and the dims that are read at a sum of two others."""
+
+    team: Team
+    dims: Mapping[str, int]
+    ranges: Any
+    path: Path = ()
+    loops: tuple[tuple[str, int], ...] = ()
+    splits: Mapping[int, str] = field(default_factory=dict)
+    holds: Mapping[str, Visit] = field(default_factory=dict)
+    windows: tuple[Window, ...] = ()
+    _form: bytes = b""
+
+    @classmethod
+    def whole(cls, workload: Workload, chip: Chip) -> Scope:
+        """Every member with the whole extent of every dim."""
+        axes = Axes(chip)
+        team = Team(axes, axes.members(), {})
+        extents = np.array(list(workload.dims.values()), dtype=np.int64)
+        ranges = np.zeros((len(extents), 2, len(team.members)), dtype=np.int64)
+        ranges[:, 1, :] = extents[:, None]
+        dims = {dim: index for index, dim in enumerate(workload.dims)}
+        return cls(team, dims, ranges, windows=tuple(workload.windows.values()))
+
+    @property
+    def form(self) -> bytes:
+        """The ranges relative to the critical member's: where it is equal, the same happens at another place."""
+        if not self._form:
+            self._form = (self.ranges - self.ranges[:, :1, :1]).tobytes()
+        return self._form
+
+    def at(self, index: int, ranges: Any = None, **changes: Any) -> Scope:
+        """One step further in, to child ``index``."""
+        return replace(self, path=(*self.path, index), ranges=self.ranges if ranges is None else ranges, _form=b"", **changes)
+
+    def steps(self, dim: str, tile: int) -> int:
+        """Iterations of a loop in time: those of the member that needs most, for all move in lockstep."""
+        start, stop = self.ranges[self.dims[dim]]
+        return max(-(-int((stop - start).max()) // tile), 0)
+
+    def narrowed(self, dim: str, tile: int, index: Any) -> Any:
+        """The ranges with the dim cut to the tile of that index (one for all, or one per member)."""
+        return cut(self.ranges, self.dims, self.windows, dim, tile, index)
+
+    def box(self, tensor: Tensor, row: int = 0) -> Box:
+        """The region of a tensor that a member of the team selects: the critical one's unless another is named."""
+        return tuple((int(self.ranges[self.dims[dim], 0, row]), int(self.ranges[self.dims[dim], 1, row])) for dim in tensor.dims)
+
+    def boxes(self, tensor: Tensor) -> list[Box]:
+        """The region of every member of the team."""
+        chosen = self.ranges[[self.dims[dim] for dim in tensor.dims]].transpose(2, 0, 1).tolist()
+        return [tuple((start, stop) for start, stop in box) for box in chosen]
+
+    def extents(self, dims: Iterable[str], row: int = 0) -> list[int]:
+        """Points per dim in a member's ranges."""
+        return [int(self.ranges[self.dims[d], 1, row] - self.ranges[self.dims[d], 0, row]) for d in dims]
+
+    def active(self) -> list[int]:
+        """The members of the team that are not idle."""
+        found: list[int] = np.nonzero((self.ranges[:, 1] > self.ranges[:, 0]).all(axis=0))[0].tolist()
+        return found

@@ -1,0 +1,63 @@
+"""`simulate`: when each task of a mapping runs, and how long the whole takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from halley.ir.hardware import Chip
+from halley.ir.mapping import Node, Pipeline, Spatial, Temporal, children
+from halley.ir.workload import Workload
+from halley.simulate.tasks import Interval, Server, run
+from halley.simulate.walk import Walk
+
+LIMIT = 200_000
+"""Most tasks of a simulation unless the caller says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """``time`` [s] from the first fill to the last drain; ``busy`` [s] by server; ``intervals``: each server at work, in the
+    order of the grants; ``tasks``: how many there were."""
+
+    time: float
+    busy: Mapping[Server, float]
+    intervals: tuple[Interval, ...]
+    tasks: int
+
+
+def simulate(workload: Workload, chip: Chip, tree: Node, limit: int = LIMIT) -> Simulation:
+    """Walk a legal mapping iteration by iteration, with resources as queues.
+
+    Time and memory grow with the number of tiles, not with their size. Raises BadInput: more than ``limit`` tasks, or a chip of
+    too many members; `first_iterations` gives a smaller problem.
+    """
+    tasks = Walk(workload, chip, tree, limit).tasks
+    schedule = run(tasks)
+    return Simulation(schedule.time, schedule.busy, schedule.intervals, len(tasks.names))
+
+
+def first_iterations(workload: Workload, tree: Node, iterations: int) -> Workload:
+    """The workload cut to what the first iterations of each dim's outermost loop in time cover.
+
+    The same tree maps it, with the same tiles: its steady state is that of the whole. A dim that a split meets first keeps its
+    extent. Where a dim is walked in several places, the largest tile counts.
+    """
+    tiles: dict[str, int] = {}
+    fixed: set[str] = set()
+    _outermost(tree, frozenset(), tiles, fixed)
+    along = {op.along for op in workload.ops}
+    cut = {dim: tile for dim, tile in tiles.items() if dim not in fixed | along}
+    dims = {dim: min(extent, cut[dim] * iterations) if dim in cut else extent for dim, extent in workload.dims.items()}
+    return replace(workload, dims=dims)
+
+
+def _outermost(node: Node, met: frozenset[str], tiles: dict[str, int], fixed: set[str]) -> None:
+    if isinstance(node, Temporal | Spatial | Pipeline) and node.dim not in met:
+        met = met | {node.dim}
+        if isinstance(node, Spatial):
+            fixed.add(node.dim)
+        else:
+            tiles[node.dim] = max(tiles.get(node.dim, 0), node.tile)
+    for child in children(node):
+        _outermost(child, met, tiles, fixed)

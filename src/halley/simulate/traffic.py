@@ -1,0 +1,84 @@
+"""Bytes that move at once, and how long the critical instance of each port works for them (docs/model.md, "Bytes")."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from halley.ir.hardware import Chip
+from halley.simulate.members import Box, Member, Team
+from halley.simulate.tasks import Requests, Server
+
+
+class Move(NamedTuple):
+    """``elements`` of a box go to, or come from, a member or an instance of a memory."""
+
+    who: Member
+    box: Box
+    elements: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The ports of one chip."""
+
+    chip: Chip
+
+    def read(self, team: Team, memory: str, inner: int, moves: Sequence[Move], word: int) -> Requests:
+        """Out of a memory into parties at depth ``inner``: those who want the same box share one read where the network
+        between can multicast. Each level's port on the way carries what its sibling wants, each box once."""
+        outer, lead = self.chip.depth(memory), leading(team, inner, moves)
+        lone = [i for i in range(team.axes.width(outer), team.axes.width(inner)) if i in team.axes.unicast]
+        asked: dict[object, int] = {}
+        for who, box, elements in moves:
+            if team.axes.alike(who, lead, outer):
+                key = (tuple(who[i] for i in lone), box)
+                asked[key] = max(asked.get(key, 0), elements)
+        port = (self._port(team, lead, memory, "read"), sum(asked.values()) * word / self.chip.memory(memory).read_bandwidth)
+        return (port, *self._levels(team, lead, outer, inner, "down", moves, word))
+
+    def write(self, team: Team, memory: str, inner: int, moves: Sequence[Move], word: int) -> Requests:
+        """Into a memory from parties at depth ``inner``: equal boxes are copies, or parts that the network adds: one write."""
+        outer, lead = self.chip.depth(memory), leading(team, inner, moves)
+        sent: dict[Box, int] = {}
+        for who, box, elements in moves:
+            if team.axes.alike(who, lead, outer):
+                sent[box] = max(sent.get(box, 0), elements)
+        port = (self._port(team, lead, memory, "write"), sum(sent.values()) * word / self.chip.memory(memory).write_bandwidth)
+        return (port, *self._levels(team, lead, outer, inner, "up", moves, word))
+
+    def _port(self, team: Team, lead: Member, memory: str, way: str) -> Server:
+        resource = ("bus" if self.chip.memory(memory).shared_bus else way, memory)
+        return team.axes.server(lead, self.chip.depth(memory), *resource)
+
+    def _levels(
+        self, team: Team, lead: Member, outer: int, inner: int, way: str, moves: Sequence[Move], word: int
+    ) -> Requests:
+        found = []
+        for depth in range(outer + 1, inner + 1):
+            level = self.chip.levels[depth]
+            if level.network is None or level.network.port is None:
+                continue
+            passing: dict[Box, int] = {}
+            for who, box, elements in moves:
+                if team.axes.alike(who, lead, depth):
+                    passing[box] = max(passing.get(box, 0), elements)
+            seconds = sum(passing.values()) * word / level.network.port.bandwidth
+            found.append((team.axes.server(lead, depth, "port", level.name, way), seconds))
+        return tuple(found)
+
+
+def leading(team: Team, inner: int, moves: Sequence[Move]) -> Member:
+    """The party whose resources count: the critical member's, or the first that moves anything where that one does not."""
+    critical = team.critical[: team.axes.width(inner)]
+    return critical if not moves or any(move.who[: len(critical)] == critical for move in moves) else moves[0].who
+
+
+def together(*parts: Requests) -> Requests:
+    """Requests of one task: those to the same server add up."""
+    merged: dict[Server, float] = {}
+    for part in parts:
+        for server, seconds in part:
+            merged[server] = merged.get(server, 0.0) + seconds
+    return tuple(merged.items())

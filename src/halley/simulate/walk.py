@@ -1,0 +1,191 @@
+"""The walk: a mapping tree, iteration by iteration, as tasks that wait for each other (docs/simulation.md).
+
+A *block* is a node that the enclosing phase runs as one piece, after what came before it: a `Compute`, a `Collective`, a `Hold`
+with one buffer, a `Sequence`, `Overlap`, `Parallel` or `Pipeline`. A *phase* is a thread of blocks; the fills of
+its `Hold`s with several buffers run ahead of it, the drains behind it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+import numpy as np
+
+from halley.ir.hardware import Chip
+from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel, Pipeline, Sequence, Spatial, Temporal
+from halley.ir.workload import Workload
+from halley.simulate.computing import Computing
+from halley.simulate.exchanging import Exchanging
+from halley.simulate.holds import Holds, Visit
+from halley.simulate.members import Scope
+from halley.simulate.tasks import Path, Tasks
+
+
+@dataclass(slots=True)
+class Phase:
+    """``start``: the task after which it may begin. ``last``: its last block. ``pending``: what the next block waits for besides.
+    ``releases``: by Hold, the tasks after which the buffers of its visits are free again. ``filled``: by Hold, the last fill of
+    its last visit. ``ends``: drains behind the blocks."""
+
+    start: int
+    last: int
+    pending: list[int] = field(default_factory=list)
+    releases: dict[Path, list[int]] = field(default_factory=dict)
+    filled: dict[Path, int] = field(default_factory=dict)
+    ends: list[int] = field(default_factory=list)
+
+
+class Walk:
+    """The tasks of one tree."""
+
+    def __init__(self, workload: Workload, chip: Chip, tree: Node, limit: int) -> None:
+        self.workload, self.chip = workload, chip
+        self.tasks = Tasks(f"simulation of {workload.name} on {chip.name}", limit)
+        scope = Scope.whole(workload, chip)
+        self.holds = Holds(workload, chip, scope.team.axes)
+        self.computing = Computing(workload, chip)
+        self.exchanging = Exchanging(self.computing)
+        self.phase(tree, scope, self.tasks.add("", (), ()))
+
+    def phase(self, node: Node, scope: Scope, start: int) -> int:
+        """Run a node as a phase of its own; the task that ends it."""
+        phase = Phase(start, start)
+        self.node(node, scope, phase)
+        return self.tasks.join((phase.last, *phase.pending, *phase.ends), scope.path)
+
+    def begin(self, phase: Phase, scope: Scope) -> int:
+        """The task after which the next block may begin."""
+        start = self.tasks.join((phase.last, *phase.pending), scope.path)
+        phase.pending.clear()
+        return start
+
+    def node(self, node: Node, scope: Scope, phase: Phase) -> None:
+        match node:
+            case Temporal():
+                for index in range(scope.steps(node.dim, node.tile)):
+                    ranges, loops = scope.narrowed(node.dim, node.tile, index), (*scope.loops, (node.dim, index))
+                    self.node(node.body, scope.at(0, ranges, loops=loops), phase)
+            case Spatial():
+                position = scope.team.axes.position(node.level, node.axis)
+                places = scope.team.indices[:, position] - scope.team.span(position)[0]
+                ranges, splits = scope.narrowed(node.dim, node.tile, places), {**scope.splits, position: node.dim}
+                self.node(node.body, scope.at(0, ranges, splits=splits), phase)
+            case Hold():
+                visit = self.holds.open(node, scope)
+                inside = scope.at(0, holds={**scope.holds, **dict.fromkeys(node.names, visit)})
+                run = self.prefetched if node.buffers > 1 else self.serial
+                run(node, visit, scope, inside, phase)
+            case Compute():
+                self.compute(node, scope, phase)
+            case Collective():
+                self.collective(node, scope, phase)
+            case Sequence():
+                last = self.begin(phase, scope)
+                for index, child in enumerate(node.children):
+                    last = self.phase(child, scope.at(index), last)
+                phase.last = last
+            case Overlap():
+                start = self.begin(phase, scope)
+                ends = [self.phase(child, scope.at(index), start) for index, child in enumerate(node.children)]
+                phase.last = self.tasks.join(ends, scope.path)
+            case Parallel():
+                start = self.begin(phase, scope)
+                shares = enumerate(self.shares(node, scope))
+                phase.last = self.tasks.join([self.phase(node.children[i], inside, start) for i, inside in shares], scope.path)
+            case Pipeline():
+                self.pipeline(node, scope, phase)
+            case _:
+                assert_never(node)
+
+    def shares(self, node: Parallel | Pipeline, scope: Scope) -> list[Scope]:
+        """What each child sees: the members of its share."""
+        position = scope.team.axes.position(node.level, node.axis)
+        found = []
+        for index, count in enumerate(node.shares):
+            team, rows = scope.team.share(position, sum(node.shares[:index]), count)
+            found.append(scope.at(index, np.ascontiguousarray(scope.ranges[:, :, rows]), team=team))
+        return found
+
+    def pipeline(self, node: Pipeline, scope: Scope, phase: Phase) -> None:
+        """Tile i enters a stage once that stage is done with tile i - 1 and the stage before with tile i."""
+        last = [self.begin(phase, scope)] * len(node.children)
+        stages = self.shares(node, scope)
+        for index in range(scope.steps(node.dim, node.tile)):
+            handed: int | None = None
+            for stage, inside in enumerate(stages):
+                ranges, loops = inside.narrowed(node.dim, node.tile, index), (*inside.loops, (node.dim, index))
+                tile = replace(inside, ranges=ranges, loops=loops, _form=b"")
+                start = self.tasks.join((last[stage], *((handed,) if handed is not None else ())), inside.path)
+                last[stage] = handed = self.phase(node.children[stage], tile, start)
+        phase.last = self.tasks.join(last, scope.path)
+
+    # ---- Holds
+
+    def serial(self, node: Hold, visit: Visit, scope: Scope, inside: Scope, phase: Phase) -> None:
+        """One buffer: fills, then what is inside, then drains."""
+        start = self.begin(phase, scope)
+        start = self.fills(node, visit, scope, start)
+        end = self.phase(node.body, inside, start)
+        phase.last = self.drains(node, visit, scope, end)
+
+    def prefetched(self, node: Hold, visit: Visit, scope: Scope, phase_scope: Scope, phase: Phase) -> None:
+        """Several buffers: a visit's fills wait for a free one, its drains run behind it. In lockstep the buffers swap at a
+        barrier: fills also wait for those of the visit before."""
+        releases = phase.releases.setdefault(scope.path, [])
+        free = releases[-node.buffers] if len(releases) >= node.buffers else phase.start
+        if self.chip.memory(node.memory).lockstep and scope.path in phase.filled:
+            free = self.tasks.join((free, phase.filled[scope.path]), scope.path)
+        phase.filled[scope.path] = self.fills(node, visit, scope, free)
+        phase.pending.append(phase.filled[scope.path])
+        self.node(node.body, phase_scope, phase)
+        end = self.drains(node, visit, scope, phase.last)
+        releases.append(end)
+        phase.ends.append(end)
+
+    def fills(self, node: Hold, visit: Visit, scope: Scope, after: int) -> int:
+        """The fills of a visit, one after the other; the last of them."""
+        for name in node.names:
+            requests = self.holds.comes_in(visit, name, scope)
+            parent = visit.parents[name]
+            if requests is None or parent is None:
+                continue
+            waits = [after, *([parent.filled[name]] if name in parent.filled else [])]
+            if name in visit.refilled and name in parent.returned:
+                box = scope.box(self.workload.tensors[name])
+                exact = parent.returned[name].get(box)
+                waits += [exact] if exact is not None else list(parent.returned[name].values())
+            latency = self.chip.memory(parent.node.memory).latency
+            after = visit.filled[name] = self.tasks.add(f"fill {name}", scope.path, waits, requests, latency)
+        return after
+
+    def drains(self, node: Hold, visit: Visit, scope: Scope, after: int) -> int:
+        """The drains of a visit, one after the other, each once what came from further in is there; the last of them."""
+        for name in node.names:
+            requests = self.holds.goes_out(visit, name, scope)
+            parent = visit.parents[name]
+            if requests is None or parent is None:
+                continue
+            latency = self.chip.memory(parent.node.memory).latency
+            after = self.tasks.add(f"drain {name}", scope.path, (after, *visit.drains.get(name, ())), requests, latency)
+            parent.drains.setdefault(name, []).append(after)
+            parent.returned.setdefault(name, {})[scope.box(self.workload.tensors[name])] = after
+        return after
+
+    # ---- leaves
+
+    def compute(self, node: Compute, scope: Scope, phase: Phase) -> None:
+        op = self.workload.op(node.op)
+        after = [phase.last, *phase.pending]
+        phase.pending.clear()
+        if scaling := self.computing.rescale(op, scope):
+            after = [self.tasks.add(f"rescale {op.outputs[0]}", scope.path, after, scaling)]
+        phase.last = self.tasks.add(f"compute {op.name}", scope.path, after, self.computing.requests(op, scope))
+
+    def collective(self, node: Collective, scope: Scope, phase: Phase) -> None:
+        last = self.begin(phase, scope)
+        for requests in self.exchanging.rescale(node, scope):
+            last = self.tasks.add(f"rescale {' '.join(node.tensors)}", scope.path, (last,), requests)
+        for number, requests in enumerate(self.exchanging.requests(node, scope), 1):
+            last = self.tasks.add(f"{node.kind} {' '.join(node.tensors)}, step {number}", scope.path, (last,), requests)
+        phase.last = last

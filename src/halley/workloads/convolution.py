@@ -1,0 +1,132 @@
+"""Convolutions: the causal one of each channel that state-space blocks begin with, and chains of 2-D ones.
+
+A convolution reads overlapping windows. A window op copies them (``U[p, r] = x[p + r]``), a contraction or a weighted sum
+takes it from there; fused, the copies live in a local buffer only.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from halley.errors import Fault
+from halley.ir.workload import Op, OpKind, Window, Workload
+from halley.workloads.graph import contract, elementwise, reduction, tensors
+from halley.workloads.parameters import Rule, WorkloadKind, check, element_type, size
+from halley.workloads.steps import Steps
+
+
+def causal_convolution(source: str, result: str, weights: str, places: str, sequence: str, channels: str, mark: str) -> Steps:
+    """``result[t, c] = sum_j weights[j, c] source[t + j - (taps - 1), c]``, zeros before the first: each channel alone.
+
+    ``places``: the dims of a place (batch, sequence); ``sequence``: those of them that the taps j walk along, whole in every
+    tile; ``channels``: the dims of a channel. ``mark`` ends the names of the ops and of the windows U.
+    """
+    copies = f"{places} j {channels}"
+    unfolded = f"U{mark}"
+    ops = (
+        windows(f"window_{mark}", source, unfolded, copies, along=sequence),
+        reduction(f"convolve_{mark}", "sum", f"{unfolded} {weights}", result, copies, function="mul"),
+    )
+    return Steps(ops, {unfolded: copies, result: f"{places} {channels}"}, {}, (tuple(op.name for op in ops),))
+
+
+def windows(name: str, source: str, result: str, dims: str, sums: tuple[Window, ...] = (), along: str = "") -> Op:
+    """Copies of the windows of a tensor: inside it (``sums``), or up to each place of a sequence (``along``)."""
+    return Op(name, OpKind.WINDOW, (source,), (result,), tuple(dims.split()), along=along, windows=sums)
+
+
+def conv_chain(
+    height: int,
+    width: int,
+    channels: int,
+    filters: int,
+    kernel: int = 3,
+    layers: int = 2,
+    images: int = 1,
+    dtype: str = "bf16",
+) -> Workload:
+    """One to three 2-D convolutions with ReLU between: ``S[p, q, f] = sum_{r, s, c} x[p + r, q + s, c] W[r, s, c, f]``.
+
+    Stride 1, no padding: each layer is ``kernel - 1`` smaller than the one before. ``height`` and ``width`` are the image's.
+    Dims of layer i: rows p_i, columns q_i, filters f_i, taps r_i and s_i; those of the image have i = 0.
+
+    Fusion of layers over p or q does not exist here: a tile of the next layer needs more of this one than a tile of it, and no
+    op runs a point twice. Layers are fused over images, filters, or whole.
+
+    >>> work = conv_chain(height=6, width=6, channels=2, filters=4)
+    >>> work.macs() == 4 * 4 * 9 * 2 * 4 + 2 * 2 * 9 * 4 * 4
+    True
+
+    Raises BadInput with every fault of the arguments.
+    """
+    given: dict[str, object] = {
+        "height": height,
+        "width": width,
+        "channels": channels,
+        "filters": filters,
+        "kernel": kernel,
+        "layers": layers,
+        "images": images,
+        "dtype": dtype,
+    }
+    check(CONV_CHAIN, given)
+    b = "b " if images > 1 else ""
+    extents = ({"b": images} if images > 1 else {}) | {"p0": height, "q0": width, "f0": channels}
+    dims = {"x0": f"{b}p0 q0 f0"}
+    ops: list[Op] = []
+    kernels: list[tuple[str, ...]] = []
+    for before, i in pairwise(range(layers + 1)):
+        extents |= {f"p{i}": height - i * (kernel - 1), f"q{i}": width - i * (kernel - 1), f"f{i}": filters}
+        extents |= {f"r{i}": kernel, f"s{i}": kernel}
+        copies = f"{b}p{i} q{i} r{i} s{i} f{before}"
+        sums = (Window(f"p{before}", f"p{i}", f"r{i}"), Window(f"q{before}", f"q{i}", f"s{i}"))
+        made, last = f"{b}p{i} q{i} f{i}", i == layers
+        dims |= {f"U{i}": copies, f"W{i}": f"r{i} s{i} f{before} f{i}", f"S{i}": made}
+        ops.append(windows(f"window_{i}", f"x{before}", f"U{i}", copies, sums))
+        ops.append(contract(f"convolve_{i}", f"U{i} W{i}", f"S{i}", f"{copies} f{i}"))
+        kernels.append((f"window_{i}", f"convolve_{i}"))
+        if not last:
+            dims[f"x{i}"] = made
+            ops.append(elementwise(f"activate_{i}", "relu", f"S{i}", f"x{i}", made))
+            kernels.append((f"activate_{i}",))
+    return Workload(
+        CONV_CHAIN.name, extents, tensors(dtype, dims), tuple(ops), (f"S{layers}",), kernels=tuple(kernels), parameters=given
+    )
+
+
+def _few(layers: int) -> Fault | None:
+    return None if layers <= 3 else Fault("workload conv-chain, parameter layers", "1, 2 or 3", str(layers))
+
+
+def _taps(kernel: int) -> Fault | None:
+    remedy = "a convolution with a single tap is a gemm"
+    return None if kernel > 1 else Fault("workload conv-chain, parameter kernel", "at least 2", str(kernel), remedy)
+
+
+def _fits(height: int, width: int, kernel: int, layers: int) -> Fault | None:
+    needed = layers * (kernel - 1) + 1
+    if min(height, width) >= needed or layers > 3:
+        return None
+    return Fault("workload conv-chain", f"height and width of at least {needed} for {layers} layers", f"{height} x {width}")
+
+
+CONV_CHAIN = WorkloadKind(
+    "conv-chain",
+    "2-D convolutions with ReLU between",
+    conv_chain,
+    (
+        size("height", "rows of the image"),
+        size("width", "columns of the image"),
+        size("channels", "channels of the image"),
+        size("filters", "channels of every layer's result"),
+        size("kernel", "taps along rows, and along columns", 3),
+        size("layers", "convolutions, 1 to 3", 2),
+        size("images", "images", 1),
+        element_type(),
+    ),
+    (
+        Rule(("layers",), _few),
+        Rule(("kernel",), _taps),
+        Rule(("height", "width", "kernel", "layers"), _fits),
+    ),
+)

@@ -1,0 +1,97 @@
+"""Runs of elementary operations that several compound operations share: softmax with its weighted sum, and the norms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from halley.ir.workload import Op
+from halley.workloads.graph import EPSILON, contract, elementwise, reduction
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Ops in order; the dims of the tensors that they make, statistics apart (those are fp32); the kernels."""
+
+    ops: tuple[Op, ...]
+    made: dict[str, str]
+    statistics: dict[str, str]
+    kernels: tuple[tuple[str, ...], ...]
+
+
+def softmax_and_values(
+    variant: str, scale: Op, rows: str, key: str, value: str, values: str = "V", result: str = "O"
+) -> Steps:
+    """``scale``, which makes the scores S2 [rows, key]; their softmax along ``key``; its product with ``values`` [key, value].
+
+    - plain: ``mx; E = exp(S2 - mx); z; P = E / z; result = P V``.
+    - deferred: ``U = E V; result = U / z``.
+    - online: ``(mx, z)`` in one pass with the keys, ``U`` scaled by mx (Milakov and Gimelshein, arXiv 1805.02867).
+    """
+    matrix, made = f"{rows} {key}", f"{rows} {value}"
+    product = f"{rows} {key} {value}"
+    two_passes = (
+        scale,
+        reduction("max", "max", "S2", "mx", matrix),
+        elementwise("exp", "exp_difference", "S2 mx", "E", matrix),
+        reduction("sum", "sum", "E", "z", matrix),
+    )
+    late_division = elementwise("divide", "divide", "U z", result, made)
+    tensors = {"S2": matrix, "E": matrix, "U": made, result: made}
+    match variant:
+        case "plain":
+            first: tuple[Op, ...] = (*two_passes, elementwise("divide", "divide", "E z", "P", matrix))
+            last: tuple[Op, ...] = (contract("values", f"P {values}", result, product),)
+            tensors = {"S2": matrix, "E": matrix, "P": matrix, result: made}
+        case "deferred":
+            first, last = two_passes, (contract("values", f"E {values}", "U", product), late_division)
+        case _:
+            first = (
+                scale,
+                reduction("statistics", "softmax", "S2", "mx z", matrix),
+                elementwise("exp", "exp_difference", "S2 mx", "E", matrix, running="mx"),
+            )
+            last = (contract("values", f"E {values}", "U", product, scaled_by="mx"), late_division)
+    kernels = (tuple(op.name for op in first), *((op.name,) for op in last))
+    return Steps((*first, *last), tensors, {"mx": rows, "z": rows}, kernels)
+
+
+def scale_scores(scores: str, dims: str, scale: float, causal: bool, queries: int, keys: int) -> Op:
+    """``S2 = scale x scores``; under a causal mask query i (row modulo ``queries``) sees the keys to ``i + keys - queries``."""
+    constants = {"scale": scale}
+    if causal:
+        constants |= {"queries": float(queries), "offset": float(keys - queries), "causal": 1.0}
+    return elementwise("scale", "scale_mask" if causal else "scale", scores, "S2", dims, constants=constants)
+
+
+def layernorm(
+    source: str, result: str, row: str, along: str, count: int, variant: str, mark: str = "", weights: str = "gain bias"
+) -> Steps:
+    """``result = (source - mu) / sqrt(v / count + epsilon) * gain + bias`` along a dim (Ba et al., arXiv 1607.06450).
+
+    ``mark`` ends the names of ops and statistics where a graph has several norms; ``weights`` names gain and bias.
+    """
+    matrix, mu, v, r = f"{row} {along}", f"mu{mark}", f"v{mark}", f"r{mark}"
+    if variant == "two-pass":
+        statistics: tuple[Op, ...] = (
+            reduction(f"mean{mark}", "mean", source, mu, matrix, constants={"count": count}),
+            reduction(f"variance{mark}", "sum", f"{source} {mu}", v, matrix, function="square_difference"),
+        )
+    else:
+        statistics = (reduction(f"statistics{mark}", "welford", source, f"{mu} {v}", matrix),)
+    ops = (
+        *statistics,
+        elementwise(f"rstd{mark}", "rsqrt_mean", v, r, row, constants={"count": count, "epsilon": EPSILON}),
+        elementwise(f"normalise{mark}", "normalise_affine", f"{source} {mu} {r} {weights}", result, matrix),
+    )
+    return Steps(ops, {result: matrix}, {mu: row, v: row, r: row}, (tuple(op.name for op in ops),))
+
+
+def rmsnorm(source: str, result: str, row: str, along: str, count: int, mark: str = "", gain: str = "gain") -> Steps:
+    """``result = source / sqrt(mean source^2 + epsilon) * gain`` along a dim (Zhang and Sennrich, arXiv 1910.07467)."""
+    matrix, q, r = f"{row} {along}", f"q{mark}", f"r{mark}"
+    ops = (
+        reduction(f"sum_squares{mark}", "sum", source, q, matrix, function="square"),
+        elementwise(f"rrms{mark}", "rsqrt_mean", q, r, row, constants={"count": count, "epsilon": EPSILON}),
+        elementwise(f"normalise{mark}", "normalise_gain", f"{source} {r} {gain}", result, matrix),
+    )
+    return Steps(ops, {result: matrix}, {q: row, r: row}, (tuple(op.name for op in ops),))

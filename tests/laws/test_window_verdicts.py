@@ -1,0 +1,81 @@
+"""The static check and the interpreter give one verdict where loops make overlapping parts, and where sequences must be whole."""
+
+from __future__ import annotations
+
+import contextlib
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+from tests.laws.test_verdicts import Sketch, chip, plain
+from tests.unit.mappings import op, workload
+
+from halley.errors import BadInput, IllegalMapping
+from halley.execute.interpreter import random_inputs, run
+from halley.ir.text import to_text
+from halley.ir.workload import OpKind, Window, Workload
+from halley.rewrite.legality import faults
+from halley.rewrite.transforms import insert_collectives
+
+SUM = (Window("h", "p", "r"),)
+CONVOLUTION = workload(
+    {"h": 6, "p": 4, "r": 3, "c": 2, "f": 3},
+    "X:hc Y:hc U:prc W:rcf S:pf",
+    "S",
+    op("Y", OpKind.MAP, "X", "Y", "hc", function="relu"),
+    op("U", OpKind.WINDOW, "Y", "U", "prc", windows=SUM),
+    op("S", OpKind.CONTRACT, "U W", "S", "prcf"),
+)
+"""Written and read in different cuts."""
+TWICE = workload(
+    {"h": 5, "p": 4, "r": 2, "c": 3},
+    "X:hc U:prc V:crp",
+    "U V",
+    op("U", OpKind.WINDOW, "X", "U", "prc", windows=SUM),
+    op("V", OpKind.WINDOW, "X", "V", "crp", windows=SUM),
+)
+"""An input that two ops read."""
+CAUSAL = workload(
+    {"t": 4, "u": 4, "r": 2, "c": 4},
+    "X:tc Y:tc U:trc Z:uc",
+    "U Z",
+    op("Y", OpKind.MAP, "X", "Y", "tc", function="relu"),
+    op("U", OpKind.WINDOW, "Y", "U", "trc", along="t"),
+    op("Z", OpKind.PERMUTE, "Y", "Z", "uc"),
+)
+"""Whole sequences, and one that is copied under another name."""
+
+
+def verdict(seed: int, item: Workload, reduction: bool, mend: bool) -> bool:
+    """Whether the drawn tree is legal."""
+    draw = Random(seed)
+    sizes = {"x": draw.randint(1, 3), "y": draw.randint(1, 2), "z": draw.randint(1, 2)}
+    on, tree = chip(sizes, reduction), Sketch(draw, item, sizes).tree()
+    if mend:
+        with contextlib.suppress(IllegalMapping):
+            tree = insert_collectives(tree, item, on)
+    note(f"{sizes}\n{to_text(tree)}")
+    inputs = random_inputs(item, seed=1)
+    found, objection, outputs = faults(tree, item, on), "", {}
+    try:
+        outputs = run(item, on, tree, inputs).outputs
+    except BadInput as error:
+        objection = str(error)
+    assert bool(found) == bool(objection), f"static: {[str(fault) for fault in found]}\ndynamic: {objection}"
+    for name, value in outputs.items():
+        np.testing.assert_allclose(value, run(item, on, plain(item), inputs).outputs[name])
+    return not found
+
+
+@given(st.integers(0, 2**32), st.sampled_from([CONVOLUTION, TWICE, CAUSAL]), st.booleans(), st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_static_and_dynamic_verdicts_agree(seed: int, item: Workload, reduction: bool, mend: bool) -> None:
+    verdict(seed, item, reduction, mend)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("item", [CONVOLUTION, TWICE, CAUSAL])
+def test_many_verdicts_agree(item: Workload) -> None:
+    assert sum(verdict(seed, item, seed % 2 == 0, seed % 3 > 0) for seed in range(6000)) > 100

@@ -1,0 +1,343 @@
+"""Event simulation: queues by hand; busy times equal to the formulas'; the time equal where overlap is ideal, bounded elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from random import Random
+from statistics import fmean
+
+import pytest
+from tests.reference.generate import random_chip, random_trees, random_workload
+from tests.reference.trees import chip, collect, gemm, nest, op
+from tests.reference.trees import workload as problem
+from validation.simulation.draw import drawn
+
+from halley.cost.estimate import Resource
+from halley.cost.evaluate import evaluate
+from halley.errors import BadInput
+from halley.ir.hardware import Chip, Memory
+from halley.ir.mapping import (
+    Collective,
+    CollectiveKind,
+    Compute,
+    Hold,
+    Node,
+    Overlap,
+    Parallel,
+    Pipeline,
+    Sequence,
+    Spatial,
+    Temporal,
+    children,
+    walk,
+)
+from halley.ir.workload import OpKind, Workload
+from halley.rewrite import legality
+from halley.simulate.simulation import Simulation, first_iterations, simulate
+from halley.simulate.tasks import Path, Server, Tasks, run
+
+A, B = Server(("engine", "a")), Server(("engine", "b"))
+
+
+# ---- the clock, by hand ----------------------------------------------------------------------------
+
+
+def test_first_come_first_served() -> None:
+    tasks = Tasks("test", 10)
+    first = tasks.add("first", (), (), ((A, 3.0),))
+    tasks.add("late", (), (first,), ((A, 1.0),))  # arrives at 3
+    tasks.add("early", (), (), ((A, 2.0),), latency=1.0)  # arrives at 1, before it
+    done = run(tasks)
+    assert [(i.name, i.start, i.stop) for i in done.intervals] == [("first", 0, 3), ("early", 3, 5), ("late", 5, 6)]
+    assert done.time == 6
+    assert done.busy == {A: 6.0}
+
+
+def test_a_task_is_done_with_its_last_request() -> None:
+    tasks = Tasks("test", 10)
+    both = tasks.add("both", (), (), ((A, 1.0), (B, 4.0)))
+    tasks.add("behind", (), (), ((A, 1.0),))  # the other server is free at 1
+    tasks.add("after", (), (both,), ((A, 1.0),))
+    assert [(i.name, i.start) for i in run(tasks).intervals] == [("both", 0), ("both", 0), ("behind", 1), ("after", 4)]
+
+
+# ---- what waits for what, by hand ------------------------------------------------------------------
+
+
+def one_gemm(buffers: int) -> tuple[Workload, Node]:
+    """Four tiles of n: B comes tile by tile, C goes tile by tile."""
+    inner = Hold("obuf", (("C",),), Hold("wbuf", (("B",),), Compute("C"), buffers), buffers)
+    return gemm(8, 16, 4), nest(("dram", "A B C"), ("ibuf", "A"), ("n", 4), inner)
+
+
+def test_single_buffers_take_turns() -> None:
+    """A's 64 bytes, then 4 times: 32 bytes of B; a tile, whose 64 bytes of results take longer than its cycles; 64 bytes of C."""
+    workload, tree = one_gemm(1)
+    assert simulate(workload, chip(1, 1), tree).time == pytest.approx((64 + 4 * (32 + 64 + 64)) * 1e-9, rel=1e-12)
+
+
+def test_double_buffers_run_ahead_and_behind() -> None:
+    """The results' port of 64 ns a tile is what takes longest; the first fill and the last drain stand alone."""
+    workload, tree = one_gemm(2)
+    found = simulate(workload, chip(1, 1), tree)
+    assert found.time == pytest.approx((64 + 32 + 4 * 64 + 64) * 1e-9, rel=1e-12)
+    starts = [i.start for i in found.intervals if i.name == "fill B" and i.server.resource == ("read", "dram")]
+    assert starts == pytest.approx([64e-9, 96e-9, 160e-9, 224e-9])  # two buffers: the third waits for the first to be free
+
+
+def test_a_collective_goes_step_by_step() -> None:
+    """Three members of a line add up 8 results each: 4 steps, of which two close the ring over 2 hops."""
+    workload = gemm(2, 4, 6)
+    series = Sequence((Compute("C"), collect("all-reduce", "C")))
+    tree = nest(("dram", "A B C"), ("ibuf", "A B"), ("obuf", "C"), ("k", 2, "x"), series)
+    found = [i for i in simulate(workload, chip(3, 1), tree).intervals if i.server.resource == ("axis", "cluster", "x")]
+    assert [i.name for i in found] == [f"all-reduce C, step {step}" for step in (1, 2, 3, 4)]
+    assert all(i.stop - i.start == pytest.approx(6e-9) for i in found)  # 3 of 8 elements of 2 bytes at 1 B/ns
+
+
+def test_stages_of_a_pipeline_hand_tiles_on() -> None:
+    """A tile enters the second stage, on members of its own, when the first is done with it and goes on."""
+    stages = (nest(("ibuf", "A B C"), Compute("C")), nest(("ibuf", "C D E"), Compute("E")))
+    pipeline = Pipeline("m", 2, "cluster", "x", (1, 1), stages)
+    found = simulate(two_gemms(), chip(2, 1), nest(("dram", "A B D E"), ("glb", "A B C D E"), pipeline))
+    made = [i for i in found.intervals if i.name == "drain C" and i.server.resource == ("read", "ibuf")]
+    used = [i for i in found.intervals if i.name == "fill C" and i.server.resource == ("write", "ibuf")]
+    begun = [i.start for i in found.intervals if i.name == "fill A" and i.server.resource == ("read", "glb")]
+    assert {i.server.place for i in made} == {""}
+    assert {i.server.place for i in used} == {"cluster.x 1"}
+    assert len(made) == len(used) == len(begun) == 4
+    assert all(done.stop <= start.start for done, start in zip(made, used, strict=True))
+    assert begun[1] < min(i.start for i in found.intervals if i.name == "drain E")
+
+
+def two_gemms() -> Workload:
+    ops = (op("C", OpKind.CONTRACT, "A B", "C", "mnk"), op("E", OpKind.CONTRACT, "C D", "E", "mpn"))
+    return problem({"m": 8, "n": 4, "k": 4, "p": 4}, "A:mk B:kn C:mn D:np E:mp", ops, "E")
+
+
+def test_the_limit_says_where_and_what_to_do() -> None:
+    workload, tree = one_gemm(2)
+    with pytest.raises(BadInput, match=r"test on test: expected at most 9 tasks; got more, at .* of node .*; raise"):
+        simulate(workload, chip(1, 1), tree, limit=9)
+
+
+def test_first_iterations_keep_the_tiles() -> None:
+    workload, tree = one_gemm(2)
+    small = first_iterations(workload, tree, 2)
+    assert dict(small.dims) == {"m": 8, "n": 8, "k": 4}
+    assert simulate(small, chip(1, 1), tree).time == pytest.approx((64 + 32 + 2 * 64 + 64) * 1e-9, rel=1e-12)
+
+
+# ---- against the formulas --------------------------------------------------------------------------
+
+
+def folded(machine: Chip, tree: Node, found: Simulation) -> dict[Resource, float]:
+    """Busy time by resource as docs/model.md adds it up: of members with shares of their own, the most; else the sum."""
+    own: dict[Path, dict[Resource, float]] = {}
+    for interval in found.intervals:
+        table = own.setdefault(interval.path, {})
+        resource = interval.server.resource
+        table[resource] = table.get(resource, 0.0) + interval.stop - interval.start
+    names = [level.name for level in machine.levels]
+
+    def depth(resource: Resource) -> int:
+        if resource[0] in ("read", "write", "bus"):
+            return machine.depth(resource[1])
+        return len(names) - 1 if resource[0] == "engine" else names.index(resource[1])
+
+    def visit(node: Node, path: Path) -> dict[Resource, float]:
+        below: dict[Resource, float] = {}
+        for index, child in enumerate(children(node)):
+            for resource, busy in visit(child, (*path, index)).items():
+                apart = isinstance(node, Parallel | Pipeline) and depth(resource) >= names.index(node.level)
+                before = below.get(resource, 0.0)
+                below[resource] = max(before, busy) if apart else before + busy
+        for resource, busy in own.get(path, {}).items():
+            below[resource] = below.get(resource, 0.0) + busy
+        return below
+
+    return visit(tree, ())
+
+
+def assert_busy(workload: Workload, machine: Chip, tree: Node, found: Simulation) -> None:
+    formula = evaluate(workload, machine, tree).busy
+    counted = folded(machine, tree, found)
+    wrong = {
+        resource: (float(formula.get(resource, 0.0)), counted.get(resource, 0.0))
+        for resource in {*formula, *counted}
+        if counted.get(resource, 0.0) != pytest.approx(float(formula.get(resource, 0.0)), rel=1e-9, abs=1e-18)
+    }
+    assert not wrong, f"busy (formula, simulation): {wrong}"
+
+
+@cache
+def grown_trees(count: int) -> list[tuple[Workload, Chip, Node]]:
+    """Random legal trees with all node kinds, from the plainest by random edits."""
+    found = []
+    for seed in range(count):
+        random = Random(seed)
+        workload, machine = random_workload(random), random_chip(random)
+
+        def legal(tree: Node, workload: Workload = workload, machine: Chip = machine) -> bool:
+            return not legality.faults(tree, workload, machine)
+
+        *_, tree = random_trees(random, workload, machine, legal, 16)
+        found.append((workload, machine, tree))
+    return found
+
+
+MOVING = (
+    CollectiveKind.REDUCE_SCATTER,
+    CollectiveKind.REDUCE,
+    CollectiveKind.GATHER,
+    CollectiveKind.SCATTER,
+    CollectiveKind.ALL_TO_ALL,
+)
+
+
+def uneven(workload: Workload, tree: Node) -> bool:
+    """Whether the formulas are known to miscount member 0's share (the strict xfails below say how): a collective that leaves
+    shares, inside a loop; a scatter or reduction whose innermost Hold lies outside a split behind a loop."""
+    nodes = dict(walk(tree))
+    for path, node in nodes.items():
+        around = [nodes[path[:depth]] for depth in range(len(path))]
+        if isinstance(node, Collective) and node.kind in MOVING:
+            return True
+        if isinstance(node, Compute) and workload.reduced(workload.op(node.op)):
+            name = workload.op(node.op).outputs[0]
+            hold = max(depth for depth, outer in enumerate(around) if isinstance(outer, Hold) and name in outer.names)
+            if any(isinstance(inner, Spatial) for inner in around[hold:]):
+                return True
+    return False
+
+
+def test_busy_times_of_grown_trees() -> None:
+    """Exact for every node kind and all-reduce, all-gather, broadcast, shift."""
+    judged = 0
+    for workload, machine, tree in grown_trees(150):
+        if not uneven(workload, tree):
+            assert_busy(workload, machine, tree, simulate(workload, machine, tree))
+            judged += 1
+    assert judged > 80
+
+
+def test_busy_times_of_realistic_mappings() -> None:
+    for one in drawn(40, seed=11):
+        assert_busy(one.workload, one.chip, one.tree, one.simulation)
+
+
+def test_time_of_realistic_mappings_is_bounded() -> None:
+    """docs/simulation.md has a thousand of them."""
+    deviations = [one.deviation for one in drawn(100, seed=7)]
+    assert min(deviations) > -0.6
+    assert max(deviations) < 0.6
+    assert abs(fmean(deviations)) < 0.15
+    assert sum(abs(each) <= 0.3 for each in deviations) >= 0.8 * len(deviations)
+
+
+def uniform(workload: Workload, tree: Node) -> bool:
+    """No ragged tile anywhere: each loop's tile divides what the loop before it leaves."""
+    extents = dict(workload.dims)
+
+    def fits(node: Node, left: dict[str, int]) -> bool:
+        if hasattr(node, "dim") and hasattr(node, "tile"):
+            if left[node.dim] % min(node.tile, left[node.dim]):
+                return False
+            left = {**left, node.dim: min(node.tile, left[node.dim])}
+        return all(fits(child, left) for child in children(node))
+
+    return fits(tree, extents)
+
+
+def without_prefetch(node: Node) -> Node:
+    """The tree with one buffer in each Hold."""
+    match node:
+        case Hold():
+            return replace(node, buffers=1, body=without_prefetch(node.body))
+        case Temporal() | Spatial():
+            return replace(node, body=without_prefetch(node.body))
+        case Sequence() | Overlap() | Parallel() | Pipeline():
+            return replace(node, children=tuple(map(without_prefetch, node.children)))
+        case _:
+            return node
+
+
+def steady(found: Simulation) -> bool:
+    """Whether one server holds up each task of a node every time (a sum of maxima is then the maximum of the sums)."""
+    visits: dict[tuple[Path, str, float], dict[Server, float]] = {}
+    for interval in found.intervals:  # the requests of a task start together, for nothing runs beside it
+        visits.setdefault((interval.path, interval.name, interval.start), {})[interval.server] = interval.stop - interval.start
+    always: dict[tuple[Path, str], set[Server]] = {}
+    for (path, name, _), requests in visits.items():
+        slowest = {server for server, time in requests.items() if time > max(requests.values()) * (1 - 1e-9)}
+        always[path, name] = always.get((path, name), slowest) & slowest
+    return all(always.values())
+
+
+def test_time_is_exact_without_prefetch() -> None:
+    """Even tiles, one buffer in each Hold, nothing at once: formula and simulation give the same time."""
+    judged = 0
+    for workload, machine, grown in grown_trees(150):
+        tree = without_prefetch(grown)
+        at_once = any(isinstance(node, Overlap | Parallel | Pipeline) for _, node in walk(tree))
+        if at_once or not uniform(workload, tree) or uneven(workload, tree):
+            continue
+        found = simulate(workload, machine, tree)
+        if steady(found):
+            assert float(evaluate(workload, machine, tree).time) == pytest.approx(found.time, rel=1e-9)
+            judged += 1
+    assert judged > 25
+
+
+@pytest.mark.parametrize("faster", [1, 3, 1000])
+@pytest.mark.parametrize("tile", [1, 2, 4, 8, 16])
+def test_time_is_exact_in_a_steady_state(faster: float, tile: int) -> None:
+    """Double buffers: the first fill, the last drain, and between them the port of the results (at 1 and 3 GB/s) or the engine."""
+    workload, _ = one_gemm(2)
+    inner = Hold("obuf", (("C",),), Hold("wbuf", (("B",),), Compute("C"), 2), 2)
+    tree = nest(("dram", "A B C"), ("ibuf", "A"), ("n", tile), inner)
+    machine = chip(1, 1)
+    levels = (replace(level, memories=tuple(quick(m, faster) for m in level.memories), network=None) for level in machine.levels)
+    machine = replace(machine, levels=tuple(levels))
+    assert float(evaluate(workload, machine, tree).time) == pytest.approx(simulate(workload, machine, tree).time, rel=1e-9)
+
+
+def quick(memory: Memory, times: float) -> Memory:
+    return replace(memory, read_bandwidth=memory.read_bandwidth * times, write_bandwidth=memory.write_bandwidth * times)
+
+
+# ---- where the formulas are wrong ------------------------------------------------------------------
+
+
+def shares_in_a_loop() -> tuple[Workload, Chip, Node]:
+    """Each n is dealt out anew, so that member 0 has every one of them; the formula gives it the first alone."""
+    series = Sequence((nest(("n", 2, "x"), Compute("C")), collect("all-to-all", "C", algorithm="direct", dim="n")))
+    return gemm(4, 2, 4), chip(2, 1), nest(("dram", "A B C"), ("ibuf", "A"), ("wbuf", "B"), ("obuf", "C"), ("n", 1), series)
+
+
+def sums_outside_a_split() -> tuple[Workload, Chip, Node]:
+    """Partial sums in the shared buffer that come back on each visit: the port of cluster 0 carries its own half alone."""
+    tree = nest(("dram", "A B C"), ("k", 2), ("glb", "C"), ("n", 4, "x"), ("ibuf", "A"), ("wbuf", "B"), Compute("C"))
+    return gemm(4, 8, 6), chip(2, 1), tree
+
+
+@pytest.mark.xfail(strict=True, reason="cost.movement._at_exit drops the loops in time around a collective that deals out shares")
+def test_busy_time_of_shares_that_are_dealt_out_in_a_loop() -> None:
+    workload, machine, tree = shares_in_a_loop()
+    assert_busy(workload, machine, tree, simulate(workload, machine, tree))
+
+
+@pytest.mark.xfail(strict=True, reason="cost.compute.fresh counts all siblings' refilled elements against sibling 0's")
+def test_busy_time_of_sums_that_come_back_outside_a_split() -> None:
+    workload, machine, tree = sums_outside_a_split()
+    assert_busy(workload, machine, tree, simulate(workload, machine, tree))
+
+
+@pytest.mark.xfail(strict=True, reason="cost.movement.drain takes the last drain of a Hold for one tile of the loops inside it")
+def test_the_last_drain_is_the_whole_tile_of_its_hold() -> None:
+    workload = gemm(8, 16, 4)
+    inner = nest(("n", 4), ("wbuf", "B"), Compute("C"))
+    tree = nest(("dram", "A B C"), ("ibuf", "A"), Hold("obuf", (("C",),), inner, 2))
+    time = float(evaluate(workload, chip(1, 1), tree).time)
+    assert time == pytest.approx(simulate(workload, chip(1, 1), tree).time, rel=1e-9)

@@ -1,0 +1,49 @@
+"""Every comparison, by name. ``run`` takes the folder of data that this repository does not hold, or None."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from validation.attention.compare import compare as attention
+from validation.outcome import Case, Line, Outcome
+from validation.rtl.compare import compare as rtl
+from validation.scalesim.compare import compare as scalesim
+from validation.timeloop.compare import compare as timeloop_case
+from validation.timeloop.convert import HERE as TIMELOOP
+from validation.timeloop.files import case_folders
+
+GROUPS = {
+    "accesses": ("reads", "fills", "updates", "temporal_reductions", "instances", "utilized_capacity", "computes"),
+    "cycles": ("cycles",),
+    "energy": ("energy_total_pJ", "energy_pJ_sum"),
+}
+"""What of Timeloop's figures goes into one line."""
+
+ROUNDED = 1e-7
+"""What Timeloop's printing of hundredths of a pJ may hide, relative to the smallest energy of the cases."""
+
+
+def timeloop() -> Outcome:
+    """All cases of the repository."""
+    rows = [row for folder in case_folders(TIMELOOP / "cases") for row in timeloop_case(folder)]
+    known = {quantity for group in GROUPS.values() for quantity in group}
+    groups = GROUPS | {"accesses": GROUPS["accesses"] + tuple({row.quantity for row in rows} - known)}
+    lines = []
+    for name, quantities in groups.items():
+        cases = tuple(
+            Case(" ".join(word for word in (row.case, row.level, row.tensor, row.quantity) if word), row.halley, row.timeloop)
+            for row in rows
+            if row.quantity in quantities
+        )
+        allowed = ROUNDED if name == "energy" else 0.0
+        lines.append(Line(name, cases, allowed, allowed))
+    return Outcome("timeloop", tuple(lines))
+
+
+SOURCES: dict[str, Callable[[Path | None], Outcome]] = {
+    "timeloop": lambda data: timeloop(),
+    "scalesim": lambda data: scalesim(),
+    "rtl": rtl,
+    "attention": attention,
+}
