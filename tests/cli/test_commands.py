@@ -81,7 +81,7 @@ def test_json_is_the_file(solved: Solved) -> None:
 def test_optimise_json_and_no_save(empty_folder: Path) -> None:
     outcome = halley("optimise", *EMBEDDING, "--chip", "edge", "--json", "--no-save", "--no-baselines", "--objective", "energy")
     assert outcome.code == 0
-    assert outcome.json["schema"] == "halley.result/1"
+    assert outcome.json["schema"] == "halley.result/2"
     assert outcome.json["best"]["certificate"]["value"]["unit"] == "J"
     assert outcome.json["baselines"] == []
     assert list(empty_folder.iterdir()) == []
@@ -168,7 +168,7 @@ def test_chips_and_workloads_are_all_listed() -> None:
 def test_schema() -> None:
     for name in ("chip", "problem"):
         assert halley("schema", name).json == file_schema(name)
-    assert halley("schema", "result").json["properties"]["schema"]["const"] == "halley.result/1"
+    assert halley("schema", "result").json["properties"]["schema"]["const"] == "halley.result/2"
 
 
 def test_problem_file(empty_folder: Path) -> None:

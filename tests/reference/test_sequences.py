@@ -18,6 +18,7 @@ from tests.reference.problems import random_chip, random_workload
 from tests.reference.test_counts import SEEDS, Checker, assert_agrees, many
 from tests.reference.trees import chip, collect, hold, nest, op, traffic, workload
 
+from halley.cli.plain import plain
 from halley.cost.evaluate import evaluate
 from halley.errors import BadInput, IllegalMapping
 from halley.execute.interpreter import run
@@ -320,3 +321,12 @@ def test_ops_name_what_they_need_whole() -> None:
     assert needs(hyena(5, 2), "spectrum_v") == ("u", "t")
     assert needs(conv_chain(6, 6, 2, 2), "window_1") == ()
     assert conv_chain(6, 6, 2, 2).selectors("x0") == ("p0", "q0", "f0", "p1", "r1", "q1", "s1")
+
+
+@pytest.mark.parametrize("item", CASES, ids=lambda item: f"{item.name} {item.variant}".strip())
+def test_whole_arrays_give_the_same(item: Workload) -> None:
+    """What `halley check` and `halley demo` compare a mapping with."""
+    arrays = inputs(item, 2)
+    found = plain(item, arrays)
+    for name, value in oracle(item, arrays).items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-8, atol=1e-9 * np.abs(value).max())

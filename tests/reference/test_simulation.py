@@ -1,4 +1,4 @@
-"""Event simulation: queues by hand; busy times equal to the formulas'; the time equal where overlap is ideal, bounded elsewhere."""
+"""Event simulation: queues by hand; busy times equal to the formulas'; time equal where overlap is ideal, bounded elsewhere."""
 
 from __future__ import annotations
 
@@ -198,11 +198,12 @@ MOVING = (
 
 def uneven(workload: Workload, tree: Node) -> bool:
     """Whether the formulas are known to miscount member 0's share (the strict xfails below say how): a collective that leaves
-    shares, inside a loop; a scatter or reduction whose innermost Hold lies outside a split behind a loop."""
+    shares, and a loop in time; a reduction whose innermost Hold lies outside a split."""
     nodes = dict(walk(tree))
+    looped = any(isinstance(node, Temporal | Pipeline) for node in nodes.values())
     for path, node in nodes.items():
         around = [nodes[path[:depth]] for depth in range(len(path))]
-        if isinstance(node, Collective) and node.kind in MOVING:
+        if isinstance(node, Collective) and node.kind in MOVING and looped:
             return True
         if isinstance(node, Compute) and workload.reduced(workload.op(node.op)):
             name = workload.op(node.op).outputs[0]
@@ -213,13 +214,13 @@ def uneven(workload: Workload, tree: Node) -> bool:
 
 
 def test_busy_times_of_grown_trees() -> None:
-    """Exact for every node kind and all-reduce, all-gather, broadcast, shift."""
+    """Exact, but for what `uneven` names."""
     judged = 0
-    for workload, machine, tree in grown_trees(150):
+    for workload, machine, tree in grown_trees(250):
         if not uneven(workload, tree):
             assert_busy(workload, machine, tree, simulate(workload, machine, tree))
             judged += 1
-    assert judged > 80
+    assert judged > 100
 
 
 def test_busy_times_of_realistic_mappings() -> None:
@@ -231,9 +232,9 @@ def test_time_of_realistic_mappings_is_bounded() -> None:
     """docs/simulation.md has a thousand of them."""
     deviations = [one.deviation for one in drawn(100, seed=7)]
     assert min(deviations) > -0.6
-    assert max(deviations) < 0.6
-    assert abs(fmean(deviations)) < 0.15
-    assert sum(abs(each) <= 0.3 for each in deviations) >= 0.8 * len(deviations)
+    assert max(deviations) < 0.35
+    assert abs(fmean(deviations)) < 0.1
+    assert sum(abs(each) <= 0.25 for each in deviations) >= 0.9 * len(deviations)
 
 
 def uniform(workload: Workload, tree: Node) -> bool:
@@ -278,7 +279,7 @@ def steady(found: Simulation) -> bool:
 def test_time_is_exact_without_prefetch() -> None:
     """Even tiles, one buffer in each Hold, nothing at once: formula and simulation give the same time."""
     judged = 0
-    for workload, machine, grown in grown_trees(150):
+    for workload, machine, grown in grown_trees(250):
         tree = without_prefetch(grown)
         at_once = any(isinstance(node, Overlap | Parallel | Pipeline) for _, node in walk(tree))
         if at_once or not uniform(workload, tree) or uneven(workload, tree):
@@ -287,19 +288,19 @@ def test_time_is_exact_without_prefetch() -> None:
         if steady(found):
             assert float(evaluate(workload, machine, tree).time) == pytest.approx(found.time, rel=1e-9)
             judged += 1
-    assert judged > 25
+    assert judged > 40
 
 
 @pytest.mark.parametrize("faster", [1, 3, 1000])
 @pytest.mark.parametrize("tile", [1, 2, 4, 8, 16])
 def test_time_is_exact_in_a_steady_state(faster: float, tile: int) -> None:
-    """Double buffers: the first fill, the last drain, and between them the port of the results (at 1 and 3 GB/s) or the engine."""
+    """Double buffers: first fill, last drain, and between them the port of the results (at 1 and 3 GB/s) or the engine."""
     workload, _ = one_gemm(2)
     inner = Hold("obuf", (("C",),), Hold("wbuf", (("B",),), Compute("C"), 2), 2)
     tree = nest(("dram", "A B C"), ("ibuf", "A"), ("n", tile), inner)
     machine = chip(1, 1)
-    levels = (replace(level, memories=tuple(quick(m, faster) for m in level.memories), network=None) for level in machine.levels)
-    machine = replace(machine, levels=tuple(levels))
+    memories = ((level, tuple(quick(memory, faster) for memory in level.memories)) for level in machine.levels)
+    machine = replace(machine, levels=tuple(replace(level, memories=made, network=None) for level, made in memories))
     assert float(evaluate(workload, machine, tree).time) == pytest.approx(simulate(workload, machine, tree).time, rel=1e-9)
 
 

@@ -22,7 +22,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("units",),
     ("formulas",),
     ("ir",),
-    ("library", "workloads", "rewrite", "execute"),
+    ("library", "workloads", "rewrite", "execute", "simulate"),
     ("cost",),
     ("search",),
     ("io",),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import cycle
 from pathlib import Path
 from random import Random
 
@@ -69,14 +70,16 @@ def plan(name: str) -> tuple[Workload, Chip, Node]:
     return next(work for work in family if not legality.faults(tree, work, machine)), machine, tree
 
 
-def varied(random: Random, workload: Workload, tree: Node) -> Node:
+def varied(random: Random, tree: Node) -> Node:
     """The tree with other tiles and buffers. All splits of a dim over an axis get the same tile."""
     splits: dict[tuple[str, str, str], int] = {}
 
     def tile(node: Temporal | Spatial | Pipeline) -> int:
-        """Half to twice the plan's, even or odd, or the plan's own."""
+        """Half to twice the plan's, even or odd, or the plan's own; a split has no more parts than in the plan."""
+        if isinstance(node, Spatial):
+            return random.choice([node.tile, node.tile, random.randint(node.tile, 2 * node.tile)])
         scaled = max(1, int(node.tile * random.choice([0.5, 1, 1, 2])))
-        return random.choice([node.tile, scaled, random.randint(max(1, scaled // 2), max(1, scaled))])
+        return random.choice([node.tile, scaled, random.randint(max(1, scaled // 2), scaled)])
 
     def made(node: Node) -> Node:
         match node:
@@ -111,12 +114,14 @@ def compared(source: str, workload: Workload, chip: Chip, tree: Node) -> Drawn |
 
 
 def drawn(count: int, seed: int = 0) -> Iterator[Drawn]:
-    """Varied plans, each source in turn."""
-    random, names, found = Random(seed), sources(), 0
-    while found < count:
-        name = names[found % len(names)]
-        workload, chip, tree = plan(name)
-        made = compared(name, workload, chip, varied(random, workload, tree))
+    """Varied plans, the sources in turn."""
+    random, found = Random(seed), 0
+    plans = {name: plan(name) for name in sources()}
+    for name in cycle(plans):
+        if found == count:
+            return
+        workload, chip, tree = plans[name]
+        made = compared(name, workload, chip, varied(random, tree))
         if made is not None:
             found += 1
             yield made

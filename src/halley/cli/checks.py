@@ -65,7 +65,7 @@ def solution_checks(record: Record, model: SolutionModel) -> Iterator[Check]:
     cost = evaluate(workload, chip, plan)
     overfull = capacity_faults(chip, cost, name)
     yield Check(name, "plan fits", not overfull, str(overfull[0]) if overfull else "no memory holds more than its capacity")
-    different = differences(model.estimate.model_dump(), estimate_document(cost))
+    different = differences(model.estimate.model_dump(), estimate_document(plan, cost))
     detail = "; ".join(different[:3]) if different else f"costed again, all figures equal to {TOLERANCE:g}"
     yield Check(name, "figures", not different, detail)
     yield certificate_check(record, model, cost)

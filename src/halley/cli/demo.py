@@ -110,7 +110,7 @@ def _document(model: str, role: str, result: Result) -> dict[str, Any]:
         "plans": [
             {
                 "name": solution.name,
-                "estimate": estimate_document(solution.estimate),
+                "estimate": estimate_document(solution.plan, solution.estimate),
                 "outer_traffic_B": outer_traffic(problem.chip, solution.estimate),
                 "bound": {"value": solution.certificate.bound, "unit": UNITS[solution.certificate.objective]},
                 "collectives": collective_kinds(solution.plan),

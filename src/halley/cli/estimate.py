@@ -48,7 +48,7 @@ def estimate(
             "workload": {"kind": work.name, "parameters": dict(work.parameters)},
             "chip": machine.name,
             "plan": to_text(plan),
-            "estimate": estimate_document(cost),
+            "estimate": estimate_document(plan, cost),
             "halley": halley_version(),
         }
         options.print_json(content)

@@ -67,8 +67,8 @@ def evaluate(
     """Cost of a mapping, which must be legal (`halley.rewrite.legality.check`); capacity is not checked here.
 
     Tiles may be arrays that broadcast together: the result then has an entry per mapping; or terms: the result is then their
-    arithmetic. Two splits inside one distributed Hold count as the same split only if their tiles are the same array or term; where
-    others merely coincide in an entry, its footprint is that of different splits.
+    arithmetic. Two splits inside one distributed Hold count as the same split only if their tiles are the same array or term;
+    where others merely coincide in an entry, its footprint is that of different splits.
     With ``only``, the path of a node, the result is that node's share of the whole: its time as a phase, its own events and
     their energy (the footprint stays the whole tree's). The search asks for stages so,
     and without ``totals`` where it minimises time: energy and total traffic are then not meaningful.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import product
 
 from halley.cost.compute import rescale
@@ -11,9 +12,10 @@ from halley.cost.counting import Axes, AxisName, Counter, Loop, OpenHold, Scope
 from halley.cost.events import Access, Crossing, Event, Work
 from halley.formulas.collectives import collective_time
 from halley.formulas.numbers import Number, ceil_div, maximum, minimum
+from halley.formulas.terms import Term
 from halley.ir.hardware import Topology
 from halley.ir.mapping import Collective, CollectiveKind
-from halley.ir.network import Profile, chunk_sizes, profile
+from halley.ir.network import Profile, profile
 from halley.ir.workload import MONOIDS, OpKind
 
 Shared = tuple[str, Number | None]
@@ -88,7 +90,7 @@ class _Moved:
         self.groups = self._repeats(others)
         self.visits_of_one = self._repeats(frozenset())
         self.own_boxes = self._boxes(frozenset())
-        self.totals = self._per_chunk(self._boxes(others) if counter.totals else [], self.groups)
+        self.all_boxes = self._boxes(others) if counter.totals else []
 
     def _repeats(self, across: frozenset[AxisName]) -> Number:
         """Times that a payload moves: visits by loops over other dims, and groups of members along axes that do not split
@@ -120,46 +122,59 @@ class _Moved:
             return loops
         return tuple(loop for loop in loops if loop.axis != self.name)
 
-    def chunks(self, box: Sequence[Number]) -> list[Number]:
-        """Elements of each chunk for one payload box."""
+    def chunk(self, box: Sequence[Number], index: int) -> Number:
+        """Elements of one chunk for one payload box."""
         node, size = self.node, self.size
         if node.kind in WHOLE:
-            return list(chunk_sizes(_prod(box), size))
+            elements = _prod(box)
+            return _shard(elements, ceil_div(elements, size), index)
         if node.kind in (CollectiveKind.REDUCE_SCATTER, CollectiveKind.SCATTER):
-            return [shard * self._rest(box, node.dim) for shard in self._shards(box, (node.dim, None))]
+            return self._part(box, (node.dim, None), index) * self._rest(box, node.dim)
         if self.shared is None:  # a shift of what all have
-            return [_prod(box)] * size
+            return _prod(box)
         if self.shared == SINGLE:
-            return [_prod(box), *[0] * (size - 1)]
+            return 0 if index else _prod(box)
         source = self.shared[0]
-        held = self._shards(box, self.shared)
-        if node.kind is CollectiveKind.ALL_TO_ALL:
-            wanted = self._shards(box, (node.dim, None))
-            if source == node.dim:
-                return [_common(held, i, wanted, j) * self._rest(box, source) for i in range(size) for j in range(size)]
-            return [h * w * self._rest(box, source, node.dim) for h in held for w in wanted]
-        return [shard * self._rest(box, source) for shard in held]
+        if node.kind is not CollectiveKind.ALL_TO_ALL:
+            return self._part(box, self.shared, index) * self._rest(box, source)
+        give, take = divmod(index, size)
+        if source == node.dim:
+            held, wanted = ([self._part(box, shared, i) for i in range(size)] for shared in (self.shared, (node.dim, None)))
+            return _common(held, give, wanted, take) * self._rest(box, source)
+        held_part, wanted_part = self._part(box, self.shared, give), self._part(box, (node.dim, None), take)
+        return held_part * wanted_part * self._rest(box, source, node.dim)
 
-    def _shards(self, box: Sequence[Number], shared: Shared) -> list[Number]:
+    def _part(self, box: Sequence[Number], shared: Shared, index: int) -> Number:
+        """Points that a member has of the dim that members share out."""
         dim, tile = shared
         extent = box[self.dims.index(dim)]
-        return _shards(extent, ceil_div(extent, self.size) if tile is None else tile, self.size)
+        return _shard(extent, ceil_div(extent, self.size) if tile is None else tile, index)
 
     def _rest(self, box: Sequence[Number], *without: str) -> Number:
         return _prod(extent for dim, extent in zip(self.dims, box, strict=True) if dim not in without)
 
-    def _per_chunk(self, boxes: list[tuple[tuple[Number, ...], Number]], repeats: Number) -> list[Number]:
-        """Elements per chunk index, summed over all visits."""
-        sums: list[Number] = []
-        for box, count in boxes:
-            found = self.chunks(box)
-            sums = sums or [0] * len(found)
-            sums = [total + chunk * count * repeats for total, chunk in zip(sums, found, strict=True)]
-        return sums or [0] * len(self.shape.sends)
+    @cached_property
+    def totals(self) -> list[Number]:
+        """Elements per chunk index, over all visits and groups."""
+        return [
+            _sum([self.chunk(box, index) * count * self.groups for box, count in self.all_boxes])
+            for index in range(len(self.shape.sends))
+        ]
 
-    def _weigh(self, counts: Sequence[int], chunks: Sequence[Number], word: int) -> Number:
+    @cached_property
+    def payload(self) -> Number:
+        """Elements of all chunks together."""
         result: Number = 0
-        for times, chunk in zip(counts, chunks, strict=True):
+        for box, count in self.all_boxes:
+            result = result + _prod(box) * count * self.groups
+        return result
+
+    def _weigh(self, counts: Sequence[int], word: int) -> Number:
+        """Elements over all visits and groups, each chunk as often as counted, times a word."""
+        if len(set(counts)) == 1 and self.node.kind not in (CollectiveKind.SHIFT, CollectiveKind.ALL_TO_ALL):
+            return counts[0] * self.payload * word
+        result: Number = 0
+        for times, chunk in zip(counts, self.totals, strict=True):
             if times:
                 result = result + times * chunk * word
         return result
@@ -174,24 +189,23 @@ class _Moved:
                 ("combine", self.shape.combines, True),
                 ("receive", self.shape.receives, False),
             ):
-                total = self._weigh(counts, self.totals, word)
+                total = self._weigh(counts, word)
                 # the links are the bottleneck of a collective by its own time: it adds nothing to the ports' busy time
                 yield Access(scope.path, memory, tensor, cause, is_read, total, 0)
 
     def crossing(self) -> Crossing:
-        links = tuple(
-            (link, self._weigh(counts, self.totals, self.word))
-            for link, counts in zip(self.shape.links, self.shape.crossings, strict=True)
-        )
-        total: Number = 0
-        for _, load in links:
-            total = total + load
         axis = self.counter.chip.axis(self.node.level, self.node.axis)
+        total = self._weigh([sum(counts) for counts in zip(*self.shape.crossings, strict=True)], self.word)
         first = self.scope.firsts.get(self.name, 0)
-        links = tuple(((source + first, target + first), load) for (source, target), load in links)
+        links: tuple[tuple[tuple[int, int], Number], ...] = ()
+        if not isinstance(total, Term):  # no cost depends on single links
+            links = tuple(
+                ((source + first, target + first), self._weigh(counts, self.word))
+                for (source, target), counts in zip(self.shape.links, self.shape.crossings, strict=True)
+            )
         time: Number = 0
         for box, count in self.own_boxes:
-            busiest = self.shape.busiest_bytes([chunk * self.word for chunk in self.chunks(box)])
+            busiest = self.shape.busiest_bytes(lambda index, box=box: self.chunk(box, index) * self.word)
             once = collective_time(self.shape.hops, axis.link.latency, 1, busiest, axis.link.bandwidth)
             time = time + once * count * self.visits_of_one
         return Crossing(self.scope.path, self.node.level, self.node.axis, total, links, time)
@@ -201,7 +215,7 @@ class _Moved:
         engine = self.counter.chip.vector
         if engine is None or not any(self.shape.combines):
             return
-        elements = self._weigh(self.shape.combines, self.totals, 1)
+        elements = self._weigh(self.shape.combines, 1)
         for function, count in self.monoid_work().items():
             yield Work(self.scope.path, engine.name, function, "", elements * count, 0)
 
@@ -213,13 +227,13 @@ class _Moved:
         return dict(MONOIDS[producer.monoid].work)
 
 
-def _shards(extent: Number, tile: Number, size: int) -> list[Number]:
-    """Shares of ``size`` members of an extent cut into tiles.
+def _shard(extent: Number, tile: Number, index: int) -> Number:
+    """What one member has of an extent cut into tiles.
 
-    >>> _shards(13, 5, 4)
+    >>> [_shard(13, 5, index) for index in range(4)]
     [5, 5, 3, 0]
     """
-    return [maximum(minimum(extent - index * tile, tile), 0) for index in range(size)]
+    return maximum(minimum(extent - index * tile, tile), 0) if index else minimum(extent, tile)
 
 
 def _common(held: Sequence[Number], i: int, wanted: Sequence[Number], j: int) -> Number:

@@ -1,27 +1,28 @@
 """Cost formulas as straight programs: lower bounds of many mappings at once.
 
-`evaluate` runs once on symbolic tile sizes; what it returns are terms. A term in the tile sizes of one dim alone is a *factor*: a table
-over the choices for that dim. What remains, the arithmetic on factors of several dims, is brought to a normal form: sums of products with one
-factor per dim, and maxima of such sums. That makes it short, and joins in one factor what depends on one dim.
-`Program` computes it. Given for each factor its least (where it is subtracted: its greatest) value over a set of
-choices, the result is a lower bound of the costs of all of them; where every set has one choice, it is the cost itself but for rounding.
+`evaluate` runs once on symbolic tile sizes; what it returns are terms. A term in the tile sizes of one dim alone is a *factor*:
+a table over the choices for that dim. What remains, the arithmetic on factors of several dims, is brought to a normal form: sums of
+products with one factor per dim, and maxima of such sums. That makes it short, and joins in one factor what depends on one dim.
+`Program` computes it. Given for each factor its least (where it is subtracted: its greatest) value over a set of choices, the result
+is a lower bound of the costs of all of them; where every set has one choice, it is the cost itself but for rounding.
 
-Terms are taken as non-negative, which sizes, counts, bytes, times and energies are; a sum that is not (a part beyond the edge) is cut off
-at zero, as the formulas then do themselves.
+Terms are taken as non-negative, which sizes, counts, bytes, times and energies are; a sum that is not (a part beyond the edge) is
+cut off at zero, as the formulas then do themselves.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from halley.cost.grid import Grid, cheapest_order
+from halley.cost.instructions import Array, Indices, Place, Step, allocated, apply, run
+from halley.cost.switch import SWITCH
 from halley.formulas.numbers import Number
 from halley.formulas.terms import Operation, Term, Terms
-
-Array = np.ndarray[Any, np.dtype[np.float64]]
-Indices = np.ndarray[Any, np.dtype[np.int64]]
 
 BLOCK = 1 << 12
 """Rows computed at once: with some dozen registers, what stays in a core's cache."""
@@ -74,7 +75,8 @@ class Normal:
         left = [number]
         while left:  # arguments first, without recursion: sums can be long
             term = left[-1]
-            waiting = [a for a in (term.a, term.b) if type(a) is Term and a.index not in self._sums] if len(term.kinds) > 1 else []
+            parts = (term.a, term.b) if len(term.kinds) > 1 else ()
+            waiting = [part for part in parts if type(part) is Term and part.index not in self._sums]
             if waiting:
                 left += waiting
             else:
@@ -239,26 +241,19 @@ def _below(a: Key, b: Key) -> bool:
     )
 
 
-class _Step(NamedTuple):
-    """One instruction: registers are whole numbers, constants floats."""
-
-    operation: Operation
-    target: int
-    a: int | float
-    b: int | float
-
-
 class Program:
     """Lower bounds of ``outputs`` (terms or numbers), in their order."""
 
     def __init__(self, normal: Normal, outputs: Sequence[Number]) -> None:
         writer = _Writer(normal)
-        places = [writer.sum(normal.key(output), False) for output in outputs]
+        self.outputs = tuple(writer.sum(normal.key(output), False) for output in outputs)
         self.factors = writer.factors
-        self._code, self._outputs, self.registers = _allocated(writer.code, places)
+        self.values = writer.code
+        self.code = allocated(self.values, self.outputs, [0] * len(self.values))
+        self._prepared: tuple[Sequence[Array], Any] | None = None
 
     def __len__(self) -> int:
-        return len(self._code)
+        return len(self.values)
 
     @staticmethod
     def sound(tables: Sequence[Array]) -> bool:
@@ -266,22 +261,46 @@ class Program:
         return all(table.min() >= 0.0 for table in tables)
 
     def __call__(self, tables: Sequence[Array], choices: Mapping[str, Indices], rows: int) -> Array:
-        """Lower bounds, one row per output. ``tables``: of each factor, by node; ``choices``: of each dim, a node per row."""
-        result = np.empty((len(self._outputs), rows))
-        held = np.empty((self.registers, min(rows, BLOCK)))
+        """Lower bounds, one row per output. ``tables``: of each factor, by node; ``choices``: of each dim, a node per row.
+
+        The last tables are kept, prepared for the accelerator: they must not be changed in place."""
+        kernels = SWITCH.kernels()
+        if kernels is not None:
+            if self._prepared is None or self._prepared[0] is not tables:
+                self._prepared = tables, kernels.Rows(self.code, self.factors, tables)
+            return cast(Array, self._prepared[1](choices, rows))
+        began = time.perf_counter()
+        result = np.empty((len(self.outputs), rows))
+        held = np.empty((self.code.registers, min(rows, BLOCK)))
         for start in range(0, rows, BLOCK):
             stop = min(rows, start + BLOCK)
             registers = list(held[:, : stop - start])
-            for step in self._code:
-                if step.operation is Operation.OPEN:
-                    factor = int(step.a)
-                    nodes = choices[self.factors[factor].kind][start:stop]
-                    tables[factor].take(nodes, out=registers[step.target], mode="clip")
-                else:
-                    _run(step, registers)
-            for row, place in enumerate(self._outputs):
+            for steps in self.code.levels:
+                for step in steps:
+                    if step.operation is Operation.OPEN:
+                        factor = int(step.a)
+                        nodes = choices[self.factors[factor].kind][start:stop]
+                        tables[factor].take(nodes, out=registers[step.target], mode="clip")
+                    else:
+                        run(step, registers)
+            for row, place in enumerate(self.code.outputs):
                 result[row, start:stop] = registers[place] if isinstance(place, int) else place
+        SWITCH.spent += time.perf_counter() - began
         return result
+
+    def grid(self, tables: Sequence[Array], choices: Mapping[str, Indices]) -> Grid:
+        """All combinations of the ``choices`` (of each dim, nodes), to be costed in the dims' order there, the last one contiguous.
+
+        `order` says which order is fastest. Every dim of the factors must be there; a dim without factors only multiplies."""
+        kinds = [factor.kind for factor in self.factors]
+        if missing := sorted(set(kinds) - set(choices)):
+            raise ValueError(f"grid: expected choices for every dim; got none for {', '.join(missing)}")
+        columns = [table.take(choices[kind], mode="clip") for table, kind in zip(tables, kinds, strict=True)]
+        return Grid(self.values, self.outputs, kinds, columns, {dim: len(nodes) for dim, nodes in choices.items()})
+
+    def order(self, counts: Mapping[str, int]) -> tuple[str, ...]:
+        """The order of the dims in which a grid with so many choices of each takes the least work."""
+        return cheapest_order(self.values, [factor.kind for factor in self.factors], counts)
 
 
 class _Writer:
@@ -290,17 +309,17 @@ class _Writer:
     def __init__(self, normal: Normal) -> None:
         self.normal = normal
         self.factors: list[Factor] = []
-        self.code: list[_Step] = []
-        self._known: dict[object, int | float] = {}
+        self.code: list[Step] = []
+        self._known: dict[object, Place] = {}
 
-    def _step(self, operation: Operation, a: int | float, b: int | float = 0.0) -> int:
+    def _step(self, operation: Operation, a: Place, b: Place = 0.0) -> int:
         key = (operation, a, b, type(a), type(b))
         if key not in self._known:
             self._known[key] = len(self.code)
-            self.code.append(_Step(operation, len(self.code), a, b))
+            self.code.append(Step(operation, len(self.code), a, b))
         return int(self._known[key])
 
-    def sum(self, key: Key, upper: bool) -> int | float:
+    def sum(self, key: Key, upper: bool) -> Place:
         """The lower (or upper) bound of a sum."""
         known = ("sum", key, upper)
         if known not in self._known:
@@ -320,8 +339,8 @@ class _Writer:
             self._known[known] = constant if found is None else found
         return self._known[known]
 
-    def product(self, product: Product, upper: bool) -> int | float:
-        result: int | float = 1.0
+    def product(self, product: Product, upper: bool) -> Place:
+        result: Place = 1.0
         for place in product:
             item = self.normal.basis[place]
             value = self._load(item, upper) if isinstance(item, Term) else self._opaque(item, upper)
@@ -339,17 +358,17 @@ class _Writer:
         key = ("load", term.index, upper)
         if key not in self._known:
             self._known[key] = len(self.code)
-            self.code.append(_Step(Operation.OPEN, len(self.code), len(self.factors), 0.0))
+            self.code.append(Step(Operation.OPEN, len(self.code), len(self.factors), 0.0))
             self.factors.append(Factor(next(iter(term.kinds)), term, upper))
         return int(self._known[key])
 
-    def _opaque(self, part: Opaque, upper: bool) -> int | float:
+    def _opaque(self, part: Opaque, upper: bool) -> Place:
         known = (part, upper)
         if known not in self._known:
             falls = part.operation in (Operation.DIVIDE, Operation.FLOOR_DIVIDE, Operation.CEIL_DIVIDE)
             values = [self.sum(key, upper is not (falls and at == 1)) for at, key in enumerate(part.arguments)]
             if all(isinstance(value, float) for value in values):
-                self._known[known] = float(_apply(part.operation, *(np.float64(value) for value in values)))
+                self._known[known] = float(apply(part.operation, *(np.float64(value) for value in values)))
             elif part.operation is Operation.POSITIVE:
                 self._known[known] = self._step(Operation.POSITIVE, values[0])
             else:
@@ -358,74 +377,6 @@ class _Writer:
                     found = self._step(part.operation, found, value)
                 self._known[known] = found
         return self._known[known]
-
-
-def _allocated(code: Sequence[_Step], outputs: Sequence[int | float]) -> tuple[list[_Step], list[int | float], int]:
-    """The code with values in as few registers as live at once."""
-    last: dict[int, int] = {}
-    for position, step in enumerate(code):
-        for used in () if step.operation is Operation.OPEN else (step.a, step.b):
-            if isinstance(used, int):
-                last[used] = position
-    last |= {place: len(code) for place in outputs if isinstance(place, int)}
-    free: list[int] = []
-    count = 0
-    at: dict[int, int] = {}
-    result: list[_Step] = []
-    for position, step in enumerate(code):
-        a, b = step.a, step.b
-        if step.operation is not Operation.OPEN:
-            ended = {used for used in (a, b) if isinstance(used, int) and last[used] == position}
-            a, b = (at[used] if isinstance(used, int) else used for used in (a, b))
-            free += [at[used] for used in ended]
-        if free:
-            target = free.pop()
-        else:
-            target, count = count, count + 1
-        at[step.target] = target
-        result.append(_Step(step.operation, target, a, b))
-    return result, [at[place] if isinstance(place, int) else place for place in outputs], count
-
-
-def _run(step: _Step, registers: list[Array]) -> None:
-    operation, place, first, second = step
-    target = registers[place]
-    a = registers[first] if isinstance(first, int) else first
-    b = registers[second] if isinstance(second, int) else second
-    match operation:
-        case Operation.MULTIPLY:
-            np.multiply(a, b, target)
-        case Operation.ADD:
-            np.add(a, b, target)
-        case Operation.MAXIMUM:
-            np.maximum(a, b, out=target)
-        case Operation.MINIMUM:
-            np.minimum(a, b, out=target)
-        case _:
-            target[...] = _apply(operation, a, b)
-
-
-def _apply(operation: Operation, a: Any, b: Any = 0.0) -> Any:
-    """An operation on arrays or numbers."""
-    match operation:
-        case Operation.ADD:
-            return a + b
-        case Operation.SUBTRACT:
-            return a - b
-        case Operation.MULTIPLY:
-            return a * b
-        case Operation.DIVIDE:
-            return a / b
-        case Operation.MINIMUM:
-            return np.minimum(a, b)
-        case Operation.MAXIMUM:
-            return np.maximum(a, b)
-        case Operation.FLOOR_DIVIDE:
-            return np.floor(a / b)
-        case Operation.CEIL_DIVIDE:
-            return np.ceil(a / b)
-        case _:
-            return np.greater(a, 0.0).astype(np.float64)
 
 
 def tabulate(terms: Sequence[Term], columns: Mapping[str, Array]) -> list[Array]:
@@ -438,9 +389,9 @@ def tabulate(terms: Sequence[Term], columns: Mapping[str, Array]) -> list[Array]
         elif term.operation is Operation.OPEN:
             known[term.index] = columns[term.a]
         elif term.b is None:
-            known[term.index] = _apply(term.operation, known[term.a.index])
+            known[term.index] = apply(term.operation, known[term.a.index])
         else:
-            known[term.index] = _apply(term.operation, known[term.a.index], known[term.b.index])
+            known[term.index] = apply(term.operation, known[term.a.index], known[term.b.index])
     return [np.broadcast_to(np.asarray(known[term.index], dtype=np.float64), (rows,)) for term in terms]
 
 

@@ -15,6 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from halley.cost.anatomy import anatomy
 from halley.cost.estimate import Estimate, Resource
 from halley.cost.evaluate import evaluate
 from halley.errors import BadInput, Fault, IllegalMapping
@@ -119,7 +120,7 @@ def _solution(solution: Solution) -> dict[str, Any]:
         "groups": solution.groups,
         "shape": solution.shape,
         "plan": to_text(solution.plan),
-        "estimate": estimate_document(solution.estimate),
+        "estimate": estimate_document(solution.plan, solution.estimate),
         "certificate": {
             "space": certificate.space,
             "left_out": certificate.left_out,
@@ -136,8 +137,8 @@ def _solution(solution: Solution) -> dict[str, Any]:
     }
 
 
-def estimate_document(estimate: Estimate) -> dict[str, Any]:
-    """The content of an estimate: numbers by name, units in the keys."""
+def estimate_document(tree: Node, estimate: Estimate) -> dict[str, Any]:
+    """The content of a mapping's estimate: numbers by name, units in the keys."""
     traffic: dict[str, dict[str, float]] = {}
     for key, accesses in (("read_B", estimate.reads()), ("write_B", estimate.writes())):
         for (memory, _, _), amount in accesses.items():
@@ -150,6 +151,19 @@ def estimate_document(estimate: Estimate) -> dict[str, Any]:
         "busy_s": {resource_name(resource): float(value) for resource, value in estimate.busy.items()},
         "footprint_B": {memory: float(value) for memory, value in estimate.footprint.items()},
         "traffic": traffic,
+        "anatomy_s": _anatomy_document(tree, estimate),
+    }
+
+
+def _anatomy_document(tree: Node, estimate: Estimate) -> dict[str, Any]:
+    parts = anatomy(tree, estimate).total
+    return {
+        "compute": {resource_name(resource): time for resource, time in parts.compute.items()},
+        "ramps": parts.ramps,
+        "serial": parts.serial,
+        "stages": parts.stages,
+        "bandwidth": {resource_name(resource): time for resource, time in parts.bandwidth.items()},
+        "collective": {resource_name(resource): time for resource, time in parts.collective.items()},
     }
 
 

@@ -9,7 +9,7 @@ from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator
 from halley.io.entries import Text
 from halley.io.models import ChipFile, Model
 
-SCHEMA = "halley.result/1"
+SCHEMA = "halley.result/2"
 """Name and version of the format; another version is refused, never guessed at."""
 
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -55,6 +55,17 @@ class TrafficModel(Model):
     write_B: Amount = Field(description="bytes written")
 
 
+class AnatomyModel(Model):
+    """The time by cause [s]; all parts add up to time_s."""
+
+    compute: dict[str, Amount] = Field(description="engines at work, by engine")
+    ramps: Amount = Field(description="first fills and last drains")
+    serial: Amount = Field(description="fills and drains of single buffers, for which the work waits")
+    stages: Amount = Field(description="filling and draining pipelines of stages")
+    bandwidth: dict[str, Amount] = Field(description="by resource, the time by which it exceeds the work beside it")
+    collective: dict[str, Amount] = Field(description="collectives that nothing hides, by network axis")
+
+
 class EstimateModel(Model):
     """What the plan costs."""
 
@@ -64,6 +75,7 @@ class EstimateModel(Model):
     busy_s: dict[str, Amount] = Field(description="time that each resource works, e.g. 'read dram'")
     footprint_B: dict[str, Amount] = Field(description="most bytes live in one instance of each memory")
     traffic: dict[str, TrafficModel] = Field(description="by memory")
+    anatomy_s: AnatomyModel = Field(description="the time by cause")
 
 
 class CertificateModel(Model):
@@ -114,7 +126,7 @@ class ProvenanceModel(Model):
 class ResultFile(Model):
     """The answer to a problem."""
 
-    schema_: Literal["halley.result/1"] = Field(alias="schema", description="name and version of this format")
+    schema_: Literal["halley.result/2"] = Field(alias="schema", description="name and version of this format")
     problem: QuestionModel = Field(description="what was asked")
     best: SolutionModel = Field(description="the best plan found")
     baselines: list[SolutionModel] = Field(description="best plans of restricted spaces")

@@ -8,7 +8,7 @@ against them.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -143,13 +143,13 @@ class Profile:
     combines: tuple[int, ...]
     rows: tuple[tuple[int, tuple[Row, ...]], ...]
 
-    def busiest_bytes(self, chunk_bytes: Sequence[Number]) -> Number:
-        """Sum over steps of the bytes on that step's busiest link, for chunks of sizes that do not rise with their number (any
-        sizes for an all-to-all) [B]: numbers, arrays or terms.
+    def busiest_bytes(self, chunk_bytes: Callable[[int], Number]) -> Number:
+        """Sum over steps of the bytes on that step's busiest link, for chunks of sizes (by number) that do not rise with it
+        (any sizes for an all-to-all) [B]: numbers, arrays or terms.
 
         At most ``load`` times the largest chunk; equal to it where all chunks are equal.
 
-        >>> profile(CollectiveKind.ALL_REDUCE, "chain", Topology.LINE, 4).busiest_bytes([2, 2, 2, 1])
+        >>> profile(CollectiveKind.ALL_REDUCE, "chain", Topology.LINE, 4).busiest_bytes(lambda chunk: [2, 2, 2, 1][chunk])
         42
         """
         result: Number = 0
@@ -158,7 +158,7 @@ class Profile:
             for row in step:
                 crossing: Number = 0
                 for chunk, count in row:
-                    crossing = crossing + count * chunk_bytes[chunk]
+                    crossing = crossing + count * chunk_bytes(chunk)
                 busiest = maximum(busiest, crossing)
             result = result + times * busiest
         return result

@@ -14,7 +14,7 @@ influence each other: they run one after the other and hand over through buffers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from halley.formulas.numbers import minimum
@@ -33,6 +33,7 @@ from halley.search.stages import (
     collective_names,
     gemm_skeletons,
     in_place,
+    loop_orders,
     member_ranges,
     splits,
     spread,
@@ -43,13 +44,15 @@ from halley.search.tiles import Sizes, TileSizes, whole
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """``wrap(tiles, nodes)`` puts one node per stage into the group's tree; ``shared`` slots concern several stages."""
+    """``wrap(tiles, nodes)`` puts one node per stage into the group's tree; ``shared`` slots concern several stages; ``streamed``:
+    attention with running softmax."""
 
     name: str
     shared: tuple[Slot, ...]
     stages: tuple[Stage, ...]
     wrap: Callable[[Tiles, Sequence[Node]], Node]
     splits_reduction: bool
+    streamed: bool = False
 
 
 def runs(workload: Workload, ops: Sequence[Op]) -> list[tuple[Op, ...]]:
@@ -69,6 +72,8 @@ def frames(workload: Workload, template: Template, ops: Sequence[Op]) -> list[Fr
     maker = _Maker(workload, template, tuple(ops))
     if any(op.running or op.scaled_by for op in ops):
         return list(maker.streamed()) if maker.can_stream() else []
+    if not maker.walks_rows():
+        return []
     if len(maker.runs) == 1:
         return list(maker.single() if maker.runs[0][0].kind is OpKind.CONTRACT else maker.rows())
     if not maker.connected():
@@ -85,7 +90,7 @@ class _Maker:
         self.inside = tuple(name for op in ops for name in op.outputs if name in read)
         dims = dict.fromkeys(dim for op in ops for dim in op.dims)
         reduced = {dim for op in ops for dim in workload.reduced(op)}
-        self.whole = {op.along for op in ops}
+        self.whole = {dim for op in ops for dim in workload.whole(op)}
         common = [dim for dim in dims if all(dim in op.dims for op in ops) and dim not in reduced | self.whole]
         contractions = [op for op in ops if op.kind is OpKind.CONTRACT]
         self.batch = tuple(d for d in common if contractions and all(d in roles(workload, op).batch for op in contractions))
@@ -101,10 +106,26 @@ class _Maker:
         handed = set(self._handed_over())
         return all(handed & {name for op in run for name in (*op.inputs, *op.outputs)} for run in self.runs)
 
+    def walks_rows(self) -> bool:
+        """Whether there are rows that all ops can walk together: a dim in common, which several contractions have as rows."""
+        if len(self.runs) == 1 and self.runs[0][0].kind is OpKind.CONTRACT:
+            return True
+        contractions = [op for op in self.ops if op.kind is OpKind.CONTRACT]
+        return bool(self.row) and all(self.row in roles(self.workload, op).rows for op in contractions)
+
     def can_stream(self) -> bool:
-        """Whether the ops are scores, running statistics, values and a closing: what the streamed frame knows."""
+        """Whether the ops are scores, running statistics, values and a closing, which need nothing else: what the streamed frame
+        knows."""
         kinds = [run[0].kind is OpKind.CONTRACT for run in self.runs]
-        return kinds == [True, False, True, False]
+        if kinds != [True, False, True, False]:
+            return False
+        made = {name for op in self.ops for name in op.outputs}
+        vector = [op for run in (self.runs[1], self.runs[3]) for op in run]
+        scaled = {op.scaled_by for op in self.ops if op.scaled_by}
+        return scaled <= made and all(name in made for op in vector for name in op.inputs)
+
+    def _splits(self, dims: Iterable[str]) -> tuple[Split, ...]:
+        return splits(self.template, self.workload, [dim for dim in dims if dim not in self.whole])
 
     def _sizes(self, dim: str) -> Sizes:
         """Tile sizes to try; a dim that an op runs along (a scan, a transform) stays whole."""
@@ -121,14 +142,13 @@ class _Maker:
         (op,) = self.runs[0]
         role = roles(self.workload, op)
         dims = (*role.batch, *role.rows, *role.columns, *role.reduced)
-        for split in splits(self.template, self.workload, dims):
+        for split in self._splits(dims):
             inside = member_ranges(self.template, split, self.ranges)
             axes = {dim: self._axes_of(split, dim) for dim in role.reduced}
             names = collective_names(self.template, CollectiveKind.REDUCE_SCATTER) if any(axes.values()) else ("",)
             collectives = [(CollectiveKind.REDUCE_SCATTER, name) for name in names]
             skeletons: list[Skeleton] = []
-            for last in (*role.rows, *role.columns, *role.reduced):
-                outer = (*(d for d in (*role.rows, *role.columns, *role.reduced) if d != last), last)
+            for outer, last in loop_orders(role):
                 for via_shared in (True, False):
                     made = gemm_skeletons(
                         self.workload, self.template, op, "", always(inside), self._sizes, outer, op.inputs,
@@ -176,7 +196,7 @@ class _Maker:
         ops = self.runs[0]
         long = self._long(ops)
         free = dict.fromkeys(dim for dim in (*self.batch, self.row, long) if dim not in self.whole)
-        for split in splits(self.template, self.workload, free):
+        for split in self._splits(free):
             axes = self._axes_of(split, long)
             reduces = bool(axes) and any(long in self.workload.reduced(op) for op in ops)
             inside = member_ranges(self.template, split, self.ranges)
@@ -201,10 +221,13 @@ class _Maker:
 
     def resident(self) -> Iterator[Frame]:
         """Contractions and vector runs whose intermediates stay in the clusters."""
-        long = self._long([op for run in self.runs for op in run if op.kind is not OpKind.CONTRACT])
         columns = roles(self.workload, self.runs[0][0]).columns
-        dims = tuple(dict.fromkeys((*self.batch, self.row, *columns)))
-        for split in splits(self.template, self.workload, dims):
+        vector = [op for run in self.runs for op in run if op.kind is not OpKind.CONTRACT]
+        long = self._long(vector) if vector else columns[-1]
+        # other dims that vector operations reduce over would leave their results partial
+        summed = {dim for op in vector for dim in self.workload.reduced(op)} - {long}
+        dims = tuple(dict.fromkeys(dim for dim in (*self.batch, self.row, *columns) if dim not in summed))
+        for split in self._splits(dims):
             inside = member_ranges(self.template, split, self.ranges)
             axes = self._axes_of(split, long)
             reduces = bool(axes) and any(long in self.workload.reduced(op) for op in self.ops)
@@ -265,14 +288,14 @@ class _Maker:
             if run[0].kind is OpKind.CONTRACT:
                 name, role = run[0].name, roles(self.workload, run[0])
                 staged = tuple(t for t in run[0].inputs if t not in handed)
-                for split in splits(self.template, self.workload, (*role.rows, *role.columns)):
+                for split in self._splits((*role.rows, *role.columns)):
                     skeletons += gemm_skeletons(
                         self.workload, self.template, run[0], prefix, ranges, self._sizes,
                         (*role.reduced, *role.columns), staged, False, {}, split, run[0].outputs[0] not in handed,
                     )  # fmt: skip
             else:
                 name, long = f"rows {index}", self._long(run)
-                for split in splits(self.template, self.workload, (self.row, long)):
+                for split in self._splits((self.row, long)):
                     axes = self._axes_of(split, long)
                     reduces = bool(axes) and any(long in self.workload.reduced(op) for op in run)
                     for algorithm in self._algorithms(reduces):
@@ -307,7 +330,7 @@ class _Maker:
         key = roles(self.workload, scores).columns[0]
         statistics = tuple(name for op in running for name in op.outputs if key not in self.workload.tensors[name].dims)
         state = (*((name,) for name in statistics), values.outputs)
-        for split in splits(self.template, self.workload, (*self.batch, self.row, key)):
+        for split in self._splits((*self.batch, self.row, key)):
             axes = self._axes_of(split, key)
             inside = member_ranges(self.template, split, self.ranges)
             yield self._streamed_frame(scores, values, running, closing, key, statistics, state, split, axes, inside)
@@ -352,7 +375,7 @@ class _Maker:
                 node = Temporal(dim, 1, node)
             return spread(template, split, self.ranges, node)
 
-        return Frame(f"streamed, clusters split {'x'.join(split)}", shared, stages, wrap, bool(axes))
+        return Frame(f"streamed, clusters split {'x'.join(split)}", shared, stages, wrap, bool(axes), streamed=True)
 
     def _joined(self, last: Skeleton, states: Sequence[tuple[str, ...]], axes: tuple[str, ...]) -> Iterator[Skeleton]:
         """The closing stage after the all-reduces that join the members' states, one shape per algorithm."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from itertools import product
 
 import numpy as np
@@ -13,21 +15,25 @@ from halley.cost.evaluate import evaluate
 from halley.errors import Fault, Infeasible, InternalError
 from halley.ir.mapping import Hold, Node
 from halley.ir.mapping import Sequence as Steps
-from halley.ir.workload import OpKind, Workload
+from halley.ir.workload import Op, OpKind, Workload
 from halley.rewrite.legality import faults as legality_faults
 from halley.rewrite.tidy import tidy
+from halley.search.baselines import BEST, Restriction, Shapes, wanted
 from halley.search.count import count_frames
-from halley.search.frames import Frame, frames
+from halley.search.frames import frames
 from halley.search.frontier import Frontier, Values, minimal
+from halley.search.partitions import Partition, kernels, partitions
 from halley.search.problem import Objective, Problem
 from halley.search.result import Certificate, Point, Result, Solution, Status
 from halley.search.solve import Choice, GroupSearch, Interrupted, Tally, Trees
-from halley.search.stages import Stage
 from halley.search.template import Template, template
 from halley.workloads import variants
 
 Progress = Callable[[str, float], None]
 """Called with a line of text and the share of the work that is done."""
+
+Span = tuple[str, int, int]
+"""Variant, first kernel, behind the last kernel."""
 
 ROUNDING = 1e-9
 """Relative difference below which two values are the same."""
@@ -48,55 +54,99 @@ LEFT_OUT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Restriction:
-    """A baseline: which partitions and which collectives its space admits."""
-
-    name: str
-    fused: bool
-    unfused: bool
-    collectives: bool
-
-    def admits(self, groups: Sequence[tuple[int, int]], kernels: int) -> bool:
-        alone = all(stop - start == 1 for start, stop in groups)
-        whole = len(groups) == 1
-        return (self.unfused and alone) or (self.fused and whole) or (self.unfused and self.fused)
-
-
-BEST = Restriction("best", True, True, True)
-UNFUSED = Restriction("unfused", False, True, True)
-FUSED_LOCAL = Restriction("fused, no split reductions", True, False, False)
-
-
 def optimise(problem: Problem, progress: Progress | None = None) -> Result:
     """The best plan with its certificate, and the baselines in restricted spaces.
 
     Ctrl-C or the time limit gives the best so far with a true bound (status `LIMIT`). Raises Infeasible, naming the resource,
-    where no mapping of the space fits; BadInput where the chip's shape is not the template's.
+    where no mapping of the space fits; BadInput where the chip's shape is not the template's, or no baseline has that name.
     """
-    return _Optimiser(problem, progress).run()
+    return _Optimiser(problem, wanted(problem), progress).run()
 
 
 @dataclass(slots=True)
 class _Group:
-    """Kernels start..stop of one variant, fused: the search, and what it found."""
+    """Kernels start..stop of one variant, fused, in ``shapes``: the search, and what is known of them.
+
+    ``lower``: rows of objectives such that every mapping is no better than one of them (but for the gap that is allowed).
+    ``points`` are reached by ``choices``; ``exact``: there is nothing better than these.
+    """
 
     search: GroupSearch
     size: int
-    floor: Values
+    lower: Values
+    points: Values
+    choices: list[Choice] = field(default_factory=list)
+    exact: bool = False
     done: bool = False
 
+    def run(self, rivals: Values) -> None:
+        """Search all of it for what beats the rivals. On `Interrupted` the best so far and a bound are kept."""
+        try:
+            self.search.run(rivals)
+            self.done, self.lower = True, self.search.found.points
+            self.exact = None not in self.search.found.payloads
+        except (Interrupted, KeyboardInterrupt):
+            if self.search.open_bounds:
+                left = np.array([*self.search.open_bounds, *self.search.found.points])
+                # of two true bounds the higher one; fronts have no order, and the later one comes from more work
+                self.lower = left if left.shape[1] > 1 or left.min() > self.lower.min() else self.lower
+            raise
+        finally:
+            self.collect()
+
+    def dive(self) -> None:
+        """A first mapping, quickly."""
+        self.search.dive()
+        self.collect()
+
+    def collect(self) -> None:
+        own = [i for i, choice in enumerate(self.search.found.payloads) if choice is not None]
+        self.points, self.choices = self.search.found.points[own], [self.search.found.payloads[i] for i in own]
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A partition of one variant's kernels with its groups."""
+
+    workload: Workload
+    partition: Partition
+    groups: tuple[_Group, ...]
+
     @property
-    def found(self) -> Frontier:
-        return self.search.found
+    def exact(self) -> bool:
+        return all(group.exact for group in self.groups)
+
+    @property
+    def size(self) -> int:
+        return math.prod(group.size for group in self.groups)
+
+    def lower(self) -> Values:
+        """No mapping of this partition is better than one of these."""
+        return reduce(_sums, (group.lower for group in self.groups))
+
+    def reached(self) -> tuple[Values, list[tuple[Choice, ...]]]:
+        """Sums over the groups, one row per combination of their choices."""
+        sums = self.groups[0].points
+        for group in self.groups[1:]:
+            sums = (sums[:, None, :] + group.points[None, :, :]).reshape(-1, sums.shape[1])
+        return sums, list(product(*(group.choices for group in self.groups)))
+
+
+def _sums(first: Values, second: Values) -> Values:
+    """The minimal sums of a row of each."""
+    sums: Values = (first[:, None, :] + second[None, :, :]).reshape(-1, first.shape[1])
+    return sums[minimal(sums)] if len(sums) else sums
 
 
 @dataclass(slots=True)
 class _Optimiser:
     problem: Problem
+    baselines: tuple[Restriction, ...]
     progress: Progress | None
     started: float = field(default_factory=time.monotonic)
-    groups: dict[tuple[str, int, int, bool], _Group] = field(default_factory=dict)
+    groups: dict[Span, _Group] = field(default_factory=dict)
+    parts: dict[tuple[Span, Shapes], _Group] = field(default_factory=dict)
+    settled: set[str] = field(default_factory=set)
     tally: Tally = field(default_factory=Tally)
     trees: Trees = field(default_factory=Trees)
     _alike: dict[object, _Group] = field(default_factory=dict)
@@ -105,38 +155,44 @@ class _Optimiser:
     finished: int = 0
 
     def run(self) -> Result:
-        wanted = [BEST, *([UNFUSED, FUSED_LOCAL] if self.problem.baselines else [])]
-        chosen = self._variants()
+        chosen = (self.problem.workload,) if self.problem.fixed_variant else variants(self.problem.workload)
         self.tally.tick = self._tick
-        keys = self._keys(chosen, wanted)
-        self.planned = len(keys)
         try:
-            for key, workload in keys.items():
-                self.groups[key] = self._group(key, workload)
-                if key[2] - key[1] == 1:  # so that there is a plan early on
-                    self.groups[key].search.dive()
-            for key, group in self.groups.items():
-                if not group.done:
-                    group.search.run(self._rivals(key))
-                    group.done = True
-                self.finished += 1
+            self._search(chosen)
+            for restriction in self.baselines:
+                self._settle(restriction, chosen)
         except (Interrupted, KeyboardInterrupt) as stop:
             self.stopped = str(stop) or "interrupted"
+            self.tally.tick = _nothing
         best = self._best(BEST, chosen)
         if best is None:
             raise self._infeasible(chosen)
-        baselines = [self._best(restriction, chosen) for restriction in wanted[1:]]
+        found, absent = [], []
+        for restriction in self.baselines:
+            if not any(row.size for row in self._rows(restriction, chosen)):
+                continue  # it has no mapping of such a workload
+            solution = self._best(restriction, chosen)
+            if solution is None:
+                absent.append(restriction.name)
+            else:
+                found.append(solution)
         front = self._front(chosen) if self.problem.front else ()
-        return Result(self.problem, best, tuple(b for b in baselines if b is not None), front)
+        return Result(self.problem, best, tuple(found), front, tuple(absent))
 
     @property
     def objectives(self) -> tuple[str, ...]:
-        if self.problem.front or self.problem.objective is Objective.EDP:
-            return ("time", "energy")
-        return (self.problem.objective.value,)
+        """What groups are searched for."""
+        return ("time", "energy") if self.problem.front else self.goals
 
-    def _variants(self) -> tuple[Workload, ...]:
-        return (self.problem.workload,) if self.problem.fixed_variant else variants(self.problem.workload)
+    @property
+    def goals(self) -> tuple[str, ...]:
+        """What the plan's objective depends on."""
+        return ("time", "energy") if self.problem.objective is Objective.EDP else (self.problem.objective.value,)
+
+    @property
+    def gap(self) -> float:
+        """The gap that is allowed in single groups."""
+        return self.problem.gap if len(self.objectives) == 1 else 0.0
 
     def _tick(self) -> None:
         limit = self.problem.time_limit
@@ -148,24 +204,35 @@ class _Optimiser:
 
     # --- groups -----------------------------------------------------------------------------------------------------
 
-    def _keys(self, chosen: Iterable[Workload], wanted: Sequence[Restriction]) -> dict[tuple[str, int, int, bool], Workload]:
-        """Groups to search, single kernels first: they give every partition a first value."""
-        keys: dict[tuple[str, int, int, bool], Workload] = {}
-        for restriction in wanted:
-            for workload in chosen:
-                for partition in partitions(len(kernels(workload))):
-                    if restriction.admits(partition, len(kernels(workload))):
-                        for start, stop in partition:
-                            keys[workload.variant, start, stop, restriction.collectives] = workload
-        return dict(sorted(keys.items(), key=lambda item: (item[0][2] - item[0][1], item[0])))
+    def _search(self, chosen: Sequence[Workload]) -> None:
+        """Every group of every partition, as far as it can matter to the best; single kernels first: they give every partition a
+        first value."""
+        spans = {
+            (workload.variant, start, stop): workload
+            for workload in chosen
+            for partition in partitions(len(kernels(workload)))
+            for start, stop in partition
+        }
+        ordered = sorted(spans, key=lambda span: (span[2] - span[1], span))
+        self.planned = len(ordered) + len(self.baselines)
+        for span in ordered:
+            group = self._group(spans[span], span)
+            if span[2] - span[1] == 1:  # so that there is a plan early on
+                group.dive()
+        for span in ordered:
+            group = self.groups[span]
+            if not group.done:
+                group.run(self._rivals(span))
+            self.finished += 1
+        self.settled.add(BEST.name)
 
-    def _group(self, key: tuple[str, int, int, bool], workload: Workload) -> _Group:
-        _, start, stop, collectives = key
-        ops = tuple(workload.op(name) for kernel in kernels(workload)[start:stop] for name in kernel)
+    def _group(self, workload: Workload, span: Span) -> _Group:
+        """The group with all of its shapes, searched for what the best plan needs."""
+        if span in self.groups:
+            return self.groups[span]
+        _, start, stop = span
+        ops = _ops(workload, start, stop)
         machine = template(self.problem.chip)
-        space = frames(workload, machine, ops)
-        if not collectives:
-            space = [frame for frame in map(_without_collectives, space) if frame is not None]
         tensors = tuple(dict.fromkeys(name for op in ops for name in (*op.inputs, *op.outputs)))
         inside = {op.name for op in ops}
         made = {name for op in ops for name in op.outputs}
@@ -179,129 +246,148 @@ class _Optimiser:
         def around(node: Node) -> Node:
             return Hold(outer, kept, node, 1)
 
-        gap = self.problem.gap if len(self.objectives) == 1 else 0.0
-        same = (ops, tuple(workload.tensors[name] for name in tensors), kept, tuple(workload.dims.items()), collectives)
-        if same in self._alike:  # variants have kernels in common
-            return self._alike[same]
-        search = GroupSearch(workload, self.problem.chip, space, around, self.objectives, self.tally, gap, self.trees)
-        group = _Group(search, count_frames(space, self.trees), self._floor(workload, start, stop))
-        self._alike[same] = group
-        return group
+        same = (ops, tuple(workload.tensors[name] for name in tensors), kept, tuple(workload.dims.items()))
+        if same not in self._alike:  # variants have kernels in common
+            space = frames(workload, machine, ops)
+            search = GroupSearch(workload, self.problem.chip, space, around, self.objectives, self.tally, self.gap, self.trees)
+            self._alike[same] = _Group(
+                search, count_frames(space, self.trees), self._floor(ops, workload), np.empty((0, len(self.objectives)))
+            )
+        self.groups[span] = self._alike[same]
+        return self.groups[span]
 
-    def _rivals(self, key: tuple[str, int, int, bool]) -> Values:
-        """What the kernels of a group reach in smaller groups, and the whole workload in any variant: fusing must beat it. A
-        baseline's own space has no rivals."""
-        variant, start, stop, collectives = key
-        if not collectives:
-            return np.empty((0, len(self.objectives)))
-        spans = [(variant, start, stop)]
-        if start == 0:
-            spans += [(v, 0, b) for v, a, b, c in self.groups if c and a == 0 and (v, b) != (variant, stop) and self._whole(v, b)]
-            spans = spans if self._whole(variant, stop) else spans[:1]
-        rows = [self._reached(v, a, b, itself=(v, a, b) != (variant, start, stop)) for v, a, b in spans]
-        return np.vstack(rows)
+    def _rivals(self, span: Span) -> Values:
+        """What the kernels of a group reach in smaller groups, and the whole workload in any variant: fusing must beat it."""
+        variant, start, stop = span
+        spans = [span]
+        if start == 0 and self._whole(variant, stop):
+            spans += [(v, a, b) for v, a, b in self.groups if a == 0 and (v, b) != (variant, stop) and self._whole(v, b)]
+        return np.vstack([self._reached(other, itself=other != span) for other in spans])
 
     def _whole(self, variant: str, stop: int) -> bool:
-        return stop == max(b for v, _, b, _ in self.groups if v == variant)
+        return stop == max(b for v, _, b in self.groups if v == variant)
 
-    def _reached(self, variant: str, start: int, stop: int, itself: bool) -> Values:
-        """Frontier of the sums over groups that cut start..stop, of those found so far."""
-        width = len(self.objectives)
-        rows = [np.empty((0, width))]
-        own = self.groups.get((variant, start, stop, True))
+    def _reached(self, span: Span, itself: bool) -> Values:
+        """Frontier of the sums over groups that cut a span, of those found so far."""
+        variant, start, stop = span
+        rows = [np.empty((0, len(self.objectives)))]
+        own = self.groups.get(span)
         if itself and own is not None:
-            rows.append(own.found.points)
+            rows.append(own.points)
         for cut in range(start + 1, stop):
-            tail = self.groups.get((variant, cut, stop, True))
+            tail = self.groups.get((variant, cut, stop))
             if tail is not None:
-                head = self._reached(variant, start, cut, itself=True)
-                rows.append((head[:, None, :] + tail.found.points[None, :, :]).reshape(-1, width))
+                rows.append(_sums(self._reached((variant, start, cut), itself=True), tail.points))
         points = np.vstack(rows)
         return points[minimal(points)] if len(points) else points
 
-    def _floor(self, workload: Workload, start: int, stop: int) -> Values:
-        """Roofline of the group's multiply-accumulates: true without any search."""
+    def _floor(self, ops: Sequence[Op], workload: Workload) -> Values:
+        """Roofline of the group's multiply-accumulates, one row: true without any search."""
         matrix = self.problem.chip.matrix
-        names = {name for kernel in kernels(workload)[start:stop] for name in kernel}
         macs, energy = 0, 0.0
-        for op in workload.ops:
-            if op.name in names and op.kind is OpKind.CONTRACT:
-                count = int(np.prod([workload.dims[dim] for dim in op.dims], dtype=object))
+        for op in ops:
+            if op.kind is OpKind.CONTRACT:
+                count = math.prod(workload.dims[dim] for dim in op.dims)
                 macs += count
                 energy += count * (matrix.energy.get(workload.tensors[op.inputs[0]].dtype, 0.0) if matrix else 0.0)
-        members = int(np.prod([axis.size for _, axis in self.problem.chip.axes], dtype=object))
+        members = math.prod(axis.size for _, axis in self.problem.chip.axes)
         rate = members * matrix.rows * matrix.cols * matrix.clock * max([1.0, *matrix.rate.values()]) if matrix else np.inf
-        return np.array([{"time": macs / rate, "energy": energy}[name] for name in self.objectives])
+        return np.array([[{"time": macs / rate, "energy": energy}[name] for name in self.objectives]])
+
+    # --- baselines --------------------------------------------------------------------------------------------------
+
+    def _part(self, workload: Workload, span: Span, shapes: Shapes) -> _Group:
+        """The group as a baseline needs it: only some shapes, and all of the plans that are best among them, whether or not
+        others beat them. What the search for the best found of it counts: its bound, and its plans that have these shapes."""
+        base = self._group(workload, span)
+        if (span, shapes) not in self.parts:
+            space = shapes.of(base.search.frames)
+            columns = [self.objectives.index(name) for name in self.goals]
+            fitting = [i for i, choice in enumerate(base.choices) if shapes.admits(choice)]
+            points, lower = base.points[:, columns], base.lower[:, columns]
+            first = base.points[fitting][:, columns]
+            search = _again(base.search, shapes, self.goals)
+            part = _Group(search, count_frames(space, self.trees), lower[minimal(lower)] if len(lower) else lower, first)
+            part.choices = [base.choices[i] for i in fitting]
+            if base.exact:
+                needed = minimal(points) if len(points) else np.empty(0, dtype=np.int64)
+                part.exact = set(needed.tolist()) <= set(fitting)
+            if not space:
+                part.exact, part.lower = True, np.empty((0, len(self.goals)))
+            self.parts[span, shapes] = part
+        return self.parts[span, shapes]
+
+    def _settle(self, restriction: Restriction, chosen: Sequence[Workload]) -> None:
+        """Search groups of a baseline, those of the most promising partition first, until no partition can beat the best."""
+        rows = [row for row in self._rows(restriction, chosen) if row.size]
+        while True:
+            value = min((self._value(row.reached()[0]).min(initial=np.inf) for row in rows), default=np.inf)
+            open_rows = [(self._value(row.lower()).min(initial=np.inf), i) for i, row in enumerate(rows) if not row.exact]
+            bound, position = min(open_rows, default=(np.inf, 0))
+            if bound * (1 + self.gap) >= value * (1 - ROUNDING):
+                break
+            self.tally.tick()
+            group = next(group for group in rows[position].groups if not group.exact)
+            group.search = replace(group.search, frames=group.search.frames)  # another threshold: what was dropped may matter
+            for point, choice in zip(group.points, group.choices, strict=True):
+                group.search.found.add(point, choice)
+            group.run(self._threshold(rows, group, value))
+        self.settled.add(restriction.name)
+        self.finished += 1
+
+    def _threshold(self, rows: Sequence[_Row], group: _Group, value: float) -> Values:
+        """With one objective, the value of a group from which on no partition with it beats the best one of the baseline."""
+        if len(self.goals) > 1 or not np.isfinite(value):
+            return np.empty((0, len(self.goals)))
+        others = [
+            sum(float(other.lower.min()) for other in row.groups if other is not group)
+            for row in rows
+            if any(other is group for other in row.groups) and all(len(other.lower) for other in row.groups)
+        ]
+        return np.array([[value - min(others)]])
 
     # --- partitions -------------------------------------------------------------------------------------------------
 
-    def _rows(
-        self, restriction: Restriction, chosen: Iterable[Workload]
-    ) -> Iterator[tuple[Workload, list[_Group | None], list[tuple[int, int]]]]:
+    def _rows(self, restriction: Restriction, chosen: Sequence[Workload]) -> list[_Row]:
+        """Every partition that is admitted, of every variant."""
+        rows = []
         for workload in chosen:
-            count = len(kernels(workload))
-            for partition in partitions(count):
-                if restriction.admits(partition, count):
-                    row = [self.groups.get((workload.variant, a, b, restriction.collectives)) for a, b in partition]
-                    yield workload, row, partition
+            for partition in partitions(len(kernels(workload))):
+                if restriction.admits(workload, partition):
+                    groups = tuple(self._member(restriction, workload, start, stop) for start, stop in partition)
+                    rows.append(_Row(workload, partition, groups))
+        return rows
+
+    def _member(self, restriction: Restriction, workload: Workload, start: int, stop: int) -> _Group:
+        span = (workload.variant, start, stop)
+        if restriction is BEST:
+            return self._group(workload, span)
+        return self._part(workload, span, restriction.shapes(_ops(workload, start, stop)))
 
     def _value(self, points: Values) -> Values:
         """The objective of rows of sums over groups."""
-        return points.prod(axis=1) if self.problem.objective is Objective.EDP else points[:, self._column]
-
-    @property
-    def _column(self) -> int:
-        return self.objectives.index(self.problem.objective.value) if self.problem.objective is not Objective.EDP else 0
-
-    def _combinations(self, row: Sequence[_Group | None]) -> tuple[Values, list[tuple[Choice, ...]]]:
-        """Sums over the groups of a partition, one row per combination of their frontiers."""
-        sums = np.zeros((1, len(self.objectives)))
-        payloads: list[list[Choice]] = []
-        for group in row:
-            own = [i for i, payload in enumerate(group.found.payloads) if payload is not None] if group is not None else []
-            if group is None or not own:
-                return np.empty((0, len(self.objectives))), []
-            sums = (sums[:, None, :] + group.found.points[own][None, :, :]).reshape(-1, sums.shape[1])
-            payloads.append([group.found.payloads[i] for i in own])
-        return sums, list(product(*payloads))
+        if self.problem.objective is Objective.EDP:
+            return points.prod(axis=1)
+        names = self.objectives if points.shape[1] == len(self.objectives) else self.goals
+        return points[:, names.index(self.problem.objective.value)]
 
     def _best(self, restriction: Restriction, chosen: Sequence[Workload]) -> Solution | None:
-        best: tuple[float, Workload, tuple[Choice, ...], list[tuple[int, int]]] | None = None
+        best: tuple[float, _Row, tuple[Choice, ...]] | None = None
         size, bound = 0, np.inf
-        for workload, row, partition in self._rows(restriction, chosen):
-            product_of_sizes = 1
-            for group in row:
-                product_of_sizes *= group.size if group is not None else 0
-            size += product_of_sizes
-            bound = min(bound, self._bound(workload, row, partition))
-            sums, combos = self._combinations(row)
-            if len(sums):
+        for row in self._rows(restriction, chosen):
+            if not row.size:
+                continue
+            size += row.size
+            bound = min(bound, self._value(row.lower()).min(initial=np.inf) / (1 + self.gap))
+            sums, combos = row.reached()
+            if combos:
                 values = self._value(sums)
                 position = int(np.argmin(values))
                 if best is None or values[position] < best[0]:
-                    best = (float(values[position]), workload, combos[position], partition)
-        if best is None:
-            return None
-        return self._solution(restriction, best, size, bound)
+                    best = (float(values[position]), row, combos[position])
+        return None if best is None else self._solution(restriction, *best, size, bound)
 
-    def _bound(self, workload: Workload, row: Sequence[_Group | None], partition: Sequence[tuple[int, int]]) -> float:
-        """No mapping of this partition is better than this."""
-        sums = np.zeros((1, len(self.objectives)))
-        for group, (start, stop) in zip(row, partition, strict=True):
-            if group is None:
-                reached = self._floor(workload, start, stop)[None, :]
-            elif group.done:
-                reached = group.found.points
-            else:
-                left = group.search.open_bounds
-                reached = np.array([*left, *group.found.points]) if left else group.floor[None, :]
-            if not len(reached):
-                return np.inf
-            sums = (sums[:, None, :] + reached[None, :, :]).reshape(-1, sums.shape[1])
-            sums = sums[minimal(sums)]
-        return float(self._value(sums).min())
-
-    def _plan(self, workload: Workload, choices: Sequence[Choice], partition: Sequence[tuple[int, int]]) -> Node:
+    def _plan(self, workload: Workload, choices: Sequence[Choice], partition: Partition) -> Node:
         machine: Template = template(self.problem.chip)
         owner = {name: i for i, (a, b) in enumerate(partition) for kernel in kernels(workload)[a:b] for name in kernel}
         handed = []
@@ -315,13 +401,9 @@ class _Optimiser:
         return tidy(Hold(machine.outer, tuple((name,) for name in handed), body, 1), workload.dims)
 
     def _solution(
-        self,
-        restriction: Restriction,
-        best: tuple[float, Workload, tuple[Choice, ...], list[tuple[int, int]]],
-        size: int,
-        bound: float,
+        self, restriction: Restriction, value: float, row: _Row, choices: tuple[Choice, ...], size: int, bound: float
     ) -> Solution:
-        value, workload, choices, partition = best
+        workload, partition = row.workload, row.partition
         plan = self._plan(workload, choices, partition)
         estimate = evaluate(workload, self.problem.chip, plan)
         reached = objective_value(self.problem.objective, float(estimate.time), float(estimate.energy))
@@ -332,15 +414,14 @@ class _Optimiser:
         faults = legality_faults(plan, workload, self.problem.chip)
         if faults:
             raise InternalError([Fault("search", "a legal plan", str(fault), "please report") for fault in faults])
-        stopped = bool(self.stopped)
-        gap_allowed = self.problem.gap > 0 and len(self.objectives) == 1
+        stopped = restriction.name not in self.settled
         certificate = Certificate(
-            space=SPACE,
+            space=SPACE if restriction is BEST else f"{SPACE}; of these mappings, those with {restriction.about}",
             left_out=LEFT_OUT,
             size=size,
             method="branch and bound over tile sizes with bounds from the cost formulas; dynamic programme over fused groups",
             objective=self.problem.objective.value,
-            bound=min(bound, reached) if stopped else reached / (1 + self.problem.gap) if gap_allowed else reached,
+            bound=min(bound, reached) if stopped else reached / (1 + self.gap),
             value=reached,
             costed=self.tally.costed,
             bounds=self.tally.bounds,
@@ -357,10 +438,10 @@ class _Optimiser:
     def _front(self, chosen: Sequence[Workload]) -> tuple[Point, ...]:
         """The time-energy front over all variants and partitions."""
         frontier = Frontier(2)
-        for workload, row, partition in self._rows(BEST, chosen):
-            sums, combos = self._combinations(row)
+        for row in self._rows(BEST, chosen):
+            sums, combos = row.reached()
             for position in minimal(sums) if len(sums) else []:
-                frontier.add(sums[int(position)], (workload, combos[int(position)], partition))
+                frontier.add(sums[int(position)], (row.workload, combos[int(position)], row.partition))
         order = np.argsort(frontier.points[:, 0])
         points: list[Point] = []
         for index in order:
@@ -414,33 +495,13 @@ def _tightest(problem: Problem, chosen: Sequence[Workload], where: str) -> Fault
     )
 
 
-def _without_collectives(frame: Frame) -> Frame | None:
-    """The frame with only those shapes that split no reduction; None where a stage has none left."""
-    stages = tuple(
-        Stage(stage.name, stage.ops, tuple(s for s in stage.skeletons if not s.splits_reduction)) for stage in frame.stages
-    )
-    if any(not stage.skeletons for stage in stages) or (frame.splits_reduction and not frame.name.startswith("through")):
-        return None
-    return Frame(frame.name, frame.shared, stages, frame.wrap, False)
+def _ops(workload: Workload, start: int, stop: int) -> tuple[Op, ...]:
+    """The ops of some kernels."""
+    return tuple(workload.op(name) for kernel in kernels(workload)[start:stop] for name in kernel)
 
 
-def kernels(workload: Workload) -> tuple[tuple[str, ...], ...]:
-    """Op names by kernel; each op alone where the workload names none."""
-    return workload.kernels or tuple((op.name,) for op in workload.ops)
-
-
-def partitions(count: int) -> list[list[tuple[int, int]]]:
-    """Every way to cut 0..count into consecutive groups.
-
-    >>> partitions(2)
-    [[(0, 1), (1, 2)], [(0, 2)]]
-    """
-    if count == 0:
-        return [[]]
-    found = []
-    for last in range(count - 1, -1, -1):
-        found += [[*head, (last, count)] for head in partitions(last)]
-    return found
+def _nothing() -> None:
+    """What a search does at a tick that nothing may stop."""
 
 
 def objective_value(objective: Objective, time_: float, energy: float) -> float:

@@ -1,8 +1,8 @@
 """Exact search in one group: frames, shared tile sizes, then each stage for itself.
 
-Every stage's cost formulas run once on open tile sizes (`halley.cost.program`); bounds and costs are that program's values on sets of
-tile chains (`halley.search.chains`), from all of them down to single ones. Nothing is dropped unless its
-bound is no better than a value already reached.
+Every stage's cost formulas run once on open tile sizes (`halley.cost.program`); bounds and costs are that program's values on sets
+of tile chains (`halley.search.chains`), from all of them down to single ones. Nothing is dropped unless its bound is no better than
+a value already reached.
 """
 
 from __future__ import annotations
@@ -251,15 +251,16 @@ class GroupSearch:
         stubs: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops if op in self._maxima)) for stage in frame.stages]
         stubs[index] = node
         tree = self.around(frame.wrap(tiles, stubs))
+        totals, sums = "energy" in self.objectives, self.trees.sums(self.workload)
         # several stages follow each other, each a phase of its own; a single one is the whole, loops around it included
         if len(stubs) == 1:
-            return evaluate(self.workload, self.chip, tree, totals="energy" in self.objectives, sums=self.trees.sums(self.workload))
+            return evaluate(self.workload, self.chip, tree, totals=totals, sums=sums)
         # the other stages' shapes are open, but their ops use the frame's buffers whatever shape they take
         users: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops)) for stage in frame.stages]
         users[index] = node
         held = self.around(frame.wrap(tiles, users))
         path = next(path for path, found in walk(tree) if found is node)
-        return evaluate(self.workload, self.chip, tree, only=path, totals="energy" in self.objectives, held=held, sums=self.trees.sums(self.workload))
+        return evaluate(self.workload, self.chip, tree, only=path, totals=totals, held=held, sums=sums)
 
     # --- shared tile sizes fixed --------------------------------------------------------------------------------------
 

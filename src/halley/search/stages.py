@@ -30,8 +30,8 @@ Split = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """An open tile size: its name, dim, the sizes to try for a range, and the range that it cuts (a function of the outer tiles of
-    the same dim)."""
+    """An open tile size: its name, dim, the sizes to try for a range, and the range that it cuts (a function of the outer tiles
+    of the same dim)."""
 
     name: str
     dim: str
@@ -141,10 +141,13 @@ def collective_names(template: Template, kind: CollectiveKind) -> tuple[str, ...
     return tuple(distinct.values())
 
 
-def inner_orders(role: Roles) -> tuple[tuple[str, ...], ...]:
-    """Loop orders of a contraction that differ in reuse: each dim in turn innermost."""
-    dims = (*role.rows, *role.columns, *role.reduced)
-    return tuple((*(d for d in dims if d != last), last) for last in reversed(dims))
+def loop_orders(role: Roles) -> tuple[tuple[tuple[str, ...], str], ...]:
+    """Loop orders of a contraction that differ in reuse, with a name for what is innermost: the dims of each role in turn, for
+    they index the same tensors. An order with other dims between those of one role reuses no more."""
+    groups = [group for group in (role.rows, role.columns, role.reduced) if group]
+    return tuple(
+        ((*(d for group in groups if group != last for d in group), *last), " ".join(last)) for last in reversed(groups)
+    )
 
 
 def gemm_skeletons(
@@ -173,7 +176,7 @@ def gemm_skeletons(
     split_reduced = tuple(axis for dim in role.reduced for axis in split_axes.get(dim, ()))
     targets = (*role.rows, *role.columns)  # each axis scatters over a dim of its own
     found: list[Skeleton] = []
-    for order in inner_orders(role):
+    for order, last in loop_orders(role):
         for kind, algorithm in collectives if split_reduced else [(CollectiveKind.ALL_REDUCE, "")]:
             if split_reduced and not resident and order[-1] not in role.reduced:
                 continue  # a partial result would leave the cluster on every visit
@@ -208,7 +211,7 @@ def gemm_skeletons(
                 return member_ranges(template, inner_split, here) if inner_split is not None else here
 
             slots += [Slot(f"{prefix}{dim}2", dim, sizes(dim), of_dim(inner, dim)) for dim in order]
-            name = f"{op.name}: {order[-1]} innermost" + (f", {kind} {algorithm}" if after else "")
+            name = f"{op.name}: {last} innermost" + (f", {kind} {algorithm}" if after else "")
             if inner_split is not None:
                 name += f", clusters split {'x'.join(inner_split)}"
             found.append(Skeleton(name, tuple(slots), build, bool(after)))
@@ -224,7 +227,9 @@ def in_place(workload: Workload, ops: Sequence[Op], start: str) -> tuple[str, ..
         if op.kind is not OpKind.MAP or not op.inputs or op.inputs[0] != last.name:
             continue
         made = workload.tensors[op.outputs[0]]
-        read_later = any(last.name in later.inputs for later in ops[index + 1 :])
+        others = (other for other in workload.consumers(last.name) if other.name != op.name)
+        before = {earlier.name for earlier in ops[:index]}
+        read_later = last.name in workload.outputs or any(other.name not in before for other in others)
         if made.dims == last.dims and made.dtype == last.dtype and not read_later:
             chain.append(made.name)
     return tuple(chain)
@@ -232,7 +237,9 @@ def in_place(workload: Workload, ops: Sequence[Op], start: str) -> tuple[str, ..
 
 def passes(workload: Workload, ops: Sequence[Op], dim: str) -> list[list[Op]] | None:
     """Cut ops into passes over ``dim``: an op that reads a finished reduction over it starts a new pass. None where a tensor over
-    ``dim`` made in one pass is read in a later one."""
+    ``dim`` made in one pass is read in a later one, or where an op that does not walk the dim needs it whole."""
+    if any(dim in workload.whole(op) for op in ops):
+        return None
     result: list[list[Op]] = [[]]
     reducing: set[str] = set()
     for op in ops:

@@ -13,8 +13,8 @@ Sizes = Callable[[int], tuple[int, ...]]
 
 @lru_cache(maxsize=1 << 16)
 def tile_sizes(extent: int, widths: tuple[int, ...] = ()) -> tuple[int, ...]:
-    """The extent over every number of parts, rounded up: of all sizes that make as many tiles, the smallest. For each of them also
-    the next multiple of each width (of the array), which wastes least of it.
+    """The extent over every number of parts, rounded up: of all sizes that make as many tiles, the smallest. For each of them
+    also the next multiple of each width (of the array), which wastes least of it.
 
     Divisors and imperfect tiles alike: some 2 sqrt(extent) sizes.
 

@@ -1,0 +1,166 @@
+"""Every combination of some choices per dim, costed by a program: mass costing.
+
+The grid is walked in row-major order, the last dim contiguous. What depends on fewer dims is computed once for all combinations of the
+others: a program is cut into levels, one per loop around what is computed at once. `Grid` runs it with NumPy, a box of trailing
+dims at a time, by broadcasting; `halley.cost.accelerator` runs it compiled, a piece of the last dim at a time. Both do the same operations in
+the same order for every combination.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, permutations, product
+from typing import NamedTuple
+
+import numpy as np
+
+from halley.cost.instructions import Array, Code, Place, Step, allocated, apply
+from halley.cost.switch import SWITCH
+from halley.formulas.terms import Operation
+
+BOX = 1 << 13
+"""Combinations that NumPy computes at once: enough to make its calls cheap, few enough to stay in a core's cache."""
+
+ORDERED_DIMS = 6
+"""Up to as many dims every order is compared."""
+
+STEP = 32
+"""What it takes to start a step, in results of one that runs compiled."""
+
+
+class Least(NamedTuple):
+    """The least value of an output among the combinations that fit, and which combination it is: inf and -1 if none fits."""
+
+    value: float
+    combination: int
+
+
+@dataclass(frozen=True)
+class Grid:
+    """``values``: the program's code, each value with a number of its own. ``kinds``: the dim of each factor. ``columns``: of each
+    factor, its value for each choice of its dim. ``counts``: of each dim in walking order, the number of choices."""
+
+    values: Sequence[Step]
+    outputs: Sequence[Place]
+    kinds: Sequence[str]
+    columns: Sequence[Array]
+    counts: Mapping[str, int]
+
+    @property
+    def size(self) -> int:
+        """Combinations."""
+        return math.prod(self.counts.values())
+
+    @cached_property
+    def depends(self) -> list[frozenset[str]]:
+        """Of each value, the dims that it depends on."""
+        return dependences(self.values, self.kinds)
+
+    def costs(self) -> Array:
+        """Values of the outputs (outputs x combinations)."""
+        result = np.empty((len(self.outputs), self.size))
+        kernels = SWITCH.kernels()
+        if kernels is not None and self.counts:
+            kernels.grid_costs(self, result)
+            return result
+        done = 0
+        for shape, found in self.boxes():
+            rows = math.prod(shape)
+            for row, value in enumerate(found):
+                result[row, done : done + rows].reshape(shape)[...] = value
+            done += rows
+        return result
+
+    def least(self, capacities: Sequence[float]) -> list[Least]:
+        """Least value of each of the first outputs where the others are within ``capacities``, one for each of those. Among equals
+        the first combination counts. A value that is no number is never the least, as in the search."""
+        width = len(self.outputs) - len(capacities)
+        kernels = SWITCH.kernels()
+        if kernels is not None and self.counts:
+            return [Least(value, place) for value, place in kernels.grid_least(self, capacities)]
+        best = [Least(math.inf, -1)] * width
+        done = 0
+        for shape, found in self.boxes():
+            over: np.ndarray | bool = False  # type: ignore[type-arg]
+            for used, capacity in zip(found[width:], capacities, strict=True):
+                over = over | np.greater(used, capacity)
+            for row, value in enumerate(found[:width]):
+                better = np.less(value, best[row].value) & ~np.asarray(over)
+                if better.any():
+                    inside = np.where(better, value, np.inf)
+                    flat = np.broadcast_to(inside, shape).ravel()
+                    place = int(flat.argmin())
+                    best[row] = Least(float(flat[place]), done + place)
+            done += math.prod(shape)
+        return best
+
+    def boxes(self) -> Iterator[tuple[tuple[int, ...], list[Array | float]]]:
+        """Boxes of the grid in its order: the shape, and the outputs in shapes that broadcast to it."""
+        dims, counts = tuple(self.counts), tuple(self.counts.values())
+        if not dims:
+            counts, dims = (1,), ("",)
+        cut, room = _cut(counts)
+        loops = dims[: cut + 1]
+        code = self.code(loops)
+        spread = [column.reshape([-1 if dim == kind else 1 for dim in dims]) for kind, column in zip(self.kinds, self.columns, strict=True)]
+        registers: list[Array | float] = [0.0] * code.registers
+        walks = [*(range(count) for count in counts[:cut]), range(0, counts[cut], room)]
+        before: tuple[int, ...] | None = None
+        for starts in product(*walks):
+            sizes = (*(1 for _ in range(cut)), min(room, counts[cut] - starts[-1]))
+            box = {dim: (*(slice(None),) * at, slice(start, start + size)) for at, (dim, start, size) in enumerate(zip(loops, starts, sizes, strict=True))}
+            changed = 0 if before is None else 1 + next(at for at in range(len(loops)) if before[at] != starts[at])
+            before = starts
+            for operation, target, a, b in chain.from_iterable(code.levels[changed:]):
+                if operation is Operation.OPEN:
+                    registers[target] = spread[int(a)][box.get(self.kinds[int(a)], ())]
+                else:
+                    x, y = (registers[place] if isinstance(place, int) else place for place in (a, b))
+                    registers[target] = apply(operation, x, y)
+            yield (*sizes, *counts[cut + 1 :]), [registers[place] if isinstance(place, int) else place for place in code.outputs]
+
+    def code(self, loops: Sequence[str]) -> Code:
+        """The code in levels: what depends on no dim of the loops, then what changes with each, outermost first."""
+        inside = {dim: 1 + at for at, dim in enumerate(loops)}
+        return allocated(self.values, self.outputs, [max((inside.get(dim, 0) for dim in dims), default=0) for dims in self.depends])
+
+
+def _cut(counts: Sequence[int]) -> tuple[int, int]:
+    """The dim that boxes cut, and how many of its choices a box takes; of the dims after it, a box takes all."""
+    inner = 1
+    for at in range(len(counts) - 1, 0, -1):
+        if inner * counts[at] > BOX:
+            return at, max(1, BOX // inner)
+        inner *= counts[at]
+    return 0, max(1, BOX // inner)
+
+
+def dependences(values: Sequence[Step], kinds: Sequence[str]) -> list[frozenset[str]]:
+    """Of each value, the dims that it depends on."""
+    found: list[frozenset[str]] = []
+    for step in values:
+        own = (kinds[int(step.a)],) if step.operation is Operation.OPEN else ()
+        found.append(frozenset(own).union(*(found[used] for used in step.used)))
+    return found
+
+
+def cheapest_order(values: Sequence[Step], kinds: Sequence[str], counts: Mapping[str, int]) -> tuple[str, ...]:
+    """The walking order of the dims that computes least: as few steps as can be change with the innermost loops. Above `ORDERED_DIMS`
+    dims, by count, the most choices last."""
+    if len(counts) > ORDERED_DIMS:
+        return tuple(sorted(counts, key=counts.__getitem__))
+    steps = Counter(dependences(values, kinds))
+
+    def work(order: tuple[str, ...]) -> float:
+        total = 0.0
+        for dims, number in steps.items():
+            deepest = max((at for at, dim in enumerate(order[:-1]) if dim in dims), default=-1)
+            times = math.prod(counts[dim] for dim in order[: deepest + 1])
+            total += number * times * (STEP + (counts[order[-1]] if order[-1] in dims else 0))
+        return total
+
+    return min(permutations(counts), key=work)

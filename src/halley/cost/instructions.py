@@ -1,0 +1,126 @@
+"""Straight code: operations on numbered values, in an order, and the registers that hold them.
+
+Code is written once for each value (`Step`: its target is the value's number); `Code` gives it registers. Values that change with
+different loops sit at different *levels*, so that a run over a grid computes each only when what it depends on changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from halley.formulas.terms import Operation
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+Indices = np.ndarray[Any, np.dtype[np.int64]]
+Place = int | float
+"""A register as a whole number, or a constant as a float."""
+
+
+class Step(NamedTuple):
+    """One instruction: registers are whole numbers, constants floats. Where it is OPEN, ``a`` is the factor to load."""
+
+    operation: Operation
+    target: int
+    a: Place
+    b: Place
+
+    @property
+    def used(self) -> tuple[int, ...]:
+        """The values that it reads."""
+        return () if self.operation is Operation.OPEN else tuple(x for x in (self.a, self.b) if isinstance(x, int))
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Steps by level, outermost first; where the outputs are in the end; how many registers that takes."""
+
+    levels: tuple[tuple[Step, ...], ...]
+    outputs: tuple[Place, ...]
+    registers: int
+
+
+def allocated(values: Sequence[Step], outputs: Sequence[Place], level: Sequence[int]) -> Code:
+    """Code with values in as few registers as live at once. ``level``: of each value.
+
+    A step never writes over what it reads, so that a compiled loop over it has no overlap to care for. A value that a deeper level
+    uses keeps its register, as that level runs again.
+    """
+    depth = max(level, default=0)
+    last = [(level[number], number) for number in range(len(values))]
+    for number, step in enumerate(values):
+        for used in step.used:
+            last[used] = max(last[used], (level[number], number))
+    for place in outputs:
+        if isinstance(place, int):
+            last[place] = (depth, len(values))
+    at: dict[int, int] = {}
+    free: list[int] = []
+    count = 0
+    levels: list[tuple[Step, ...]] = []
+    for current in range(depth + 1):
+        steps: list[Step] = []
+        for number in (number for number in range(len(values)) if level[number] == current):
+            step = values[number]
+            if free:
+                target = free.pop()
+            else:
+                target, count = count, count + 1
+            at[number] = target
+            a, b = (x if isinstance(x, float) or step.operation is Operation.OPEN else at[x] for x in (step.a, step.b))
+            steps.append(Step(step.operation, target, a, b))
+            ended = (value for value in sorted({*step.used, number}) if level[value] == current and last[value] == (current, number))
+            free += [at[value] for value in ended]
+        levels.append(tuple(steps))
+    return Code(tuple(levels), tuple(at[place] if isinstance(place, int) else place for place in outputs), count)
+
+
+def apply(operation: Operation, a: Any, b: Any = 0.0) -> Any:
+    """An operation on arrays or numbers.
+
+    >>> apply(Operation.CEIL_DIVIDE, np.array([13.0, 15.0]), 5.0).tolist()
+    [3.0, 3.0]
+    """
+    match operation:
+        case Operation.ADD:
+            return a + b
+        case Operation.SUBTRACT:
+            return a - b
+        case Operation.MULTIPLY:
+            return a * b
+        case Operation.DIVIDE:
+            return a / b
+        case Operation.MINIMUM:
+            return np.minimum(a, b)
+        case Operation.MAXIMUM:
+            return np.maximum(a, b)
+        case Operation.FLOOR_DIVIDE:
+            return np.floor(a / b)
+        case Operation.CEIL_DIVIDE:
+            return np.ceil(a / b)
+        case Operation.POSITIVE:
+            return np.greater(a, 0.0).astype(np.float64)
+        case _:
+            raise ValueError(f"{operation.name} has no arithmetic")
+
+
+def run(step: Step, registers: Sequence[Array]) -> None:
+    """A step other than OPEN; the result goes into its register's own memory."""
+    operation, place, first, second = step
+    target = registers[place]
+    a = registers[first] if isinstance(first, int) else first
+    b = registers[second] if isinstance(second, int) else second
+    match operation:
+        case Operation.MULTIPLY:
+            np.multiply(a, b, target)
+        case Operation.ADD:
+            np.add(a, b, target)
+        case Operation.MAXIMUM:
+            np.maximum(a, b, out=target)
+        case Operation.MINIMUM:
+            np.minimum(a, b, out=target)
+        case _:
+            target[...] = apply(operation, a, b)

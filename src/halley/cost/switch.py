@@ -1,0 +1,59 @@
+"""Whether programs run compiled: the optional accelerator (`pip install 'halley[fast]'`), and when it is loaded.
+
+The compiled loops do the same operations in the same order as NumPy and give the same numbers; only the time differs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from dataclasses import dataclass
+from types import ModuleType
+
+from halley.errors import BadInput, Fault
+
+VARIABLE = "HALLEY_ACCELERATOR"
+MODES = ("auto", "off", "on")
+
+PATIENCE = 10.0
+"""Seconds of NumPy work after which ``auto`` loads the accelerator: some ten times what it takes to load, and twice what it takes to
+compile on first use. So a short run never pays for it, and a long one loses little if it ends just then."""
+
+
+@dataclass(slots=True)
+class Switch:
+    """``mode``: ``off`` never uses the accelerator, ``on`` always, ``auto`` once programs have worked for a while and if it is installed.
+
+    ``spent``: seconds that programs have worked without it."""
+
+    mode: str | None = None
+    spent: float = 0.0
+    _kernels: ModuleType | None = None
+    _missing: bool = False
+
+    def kernels(self) -> ModuleType | None:
+        """The compiled loops if they are to be used now.
+
+        Raises `BadInput` if the environment names no mode, or asks for an accelerator that is not installed."""
+        if self.mode is None:
+            self.mode = _mode(os.environ.get(VARIABLE) or "auto")
+        if self.mode == "off" or self._missing or (self.mode == "auto" and self.spent < PATIENCE):
+            return None
+        if self._kernels is None:
+            try:
+                self._kernels = importlib.import_module("halley.cost.accelerator")
+            except ImportError as error:
+                if self.mode == "on":
+                    raise BadInput(Fault(VARIABLE, "numba where it is on", str(error), "run: pip install 'halley[fast]'")) from error
+                self._missing = True
+        return self._kernels
+
+
+def _mode(word: str) -> str:
+    if word not in MODES:
+        raise BadInput(Fault(VARIABLE, f"one of {', '.join(MODES)}", repr(word), f"unset {VARIABLE}, or set it to auto"))
+    return word
+
+
+SWITCH = Switch()
+"""The one of this process."""

@@ -1,0 +1,165 @@
+"""Baselines: parts of the declared space that stand for how mappings are made elsewhere, each searched to its own optimum.
+
+| baseline | kernels | shapes of a group |
+|---|---|---|
+| unfused | each alone | every one |
+| partially fused | at least two together, not all together | every one |
+| FlashAttention-2-style | those of attention together, any others alone | running softmax; clusters split heads and rows of queries |
+| FlashDecoding-style | the same | running softmax; clusters split the keys, collectives combine their states |
+| fused, no split reductions | all together | those that split no reduction over clusters |
+
+Sources of the two attention kernels: Dao, arXiv 2307.08691; Dao, Haziza, Massa and Sizov, "Flash-Decoding for long-context
+inference", 2023. What is taken from them is what is split over the clusters and what is combined; loop order and tile sizes are
+searched as everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+from halley.errors import BadInput, Fault, did_you_mean
+from halley.ir.workload import Op, Workload
+from halley.search.frames import Frame
+from halley.search.partitions import Partition, kernels
+from halley.search.problem import Problem
+from halley.search.solve import Choice
+from halley.search.stages import Stage
+
+
+class Shapes(Enum):
+    """Which shapes a group may take."""
+
+    EVERY = auto()
+    LOCAL = auto()
+    STREAMED_WHOLE = auto()
+    STREAMED_SPLIT = auto()
+
+    def of(self, frames: Iterable[Frame]) -> list[Frame]:
+        """Those frames, with those of their stages' shapes, that are admitted."""
+        match self:
+            case Shapes.EVERY:
+                return list(frames)
+            case Shapes.LOCAL:
+                return [frame for frame in map(_local, frames) if all(stage.skeletons for stage in frame.stages)]
+            case Shapes.STREAMED_WHOLE | Shapes.STREAMED_SPLIT:
+                return [frame for frame in frames if self._streams(frame)]
+
+    def admits(self, choice: Choice) -> bool:
+        """Whether a mapping is one of the frames that `of` leaves."""
+        match self:
+            case Shapes.EVERY:
+                return True
+            case Shapes.LOCAL:
+                return not any(skeleton.splits_reduction for skeleton in choice.skeletons)
+            case Shapes.STREAMED_WHOLE | Shapes.STREAMED_SPLIT:
+                return self._streams(choice.frame)
+
+    def _streams(self, frame: Frame) -> bool:
+        return frame.streamed and frame.splits_reduction is (self is Shapes.STREAMED_SPLIT)
+
+
+def _local(frame: Frame) -> Frame:
+    """The frame with only those shapes that split no reduction."""
+    stages = tuple(
+        Stage(stage.name, stage.ops, tuple(s for s in stage.skeletons if not s.splits_reduction)) for stage in frame.stages
+    )
+    return replace(frame, stages=stages, splits_reduction=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Restriction:
+    """A part of the declared space: partitions of the kernels, and the shapes that a group of ops may take. ``about`` completes
+    "of these mappings, those with ..."."""
+
+    name: str
+    about: str
+    admits: Callable[[Workload, Partition], bool]
+    shapes: Callable[[Sequence[Op]], Shapes]
+
+
+def _any_partition(workload: Workload, partition: Partition) -> bool:
+    return True
+
+
+def _alone(workload: Workload, partition: Partition) -> bool:
+    return len(partition) > 1 and all(stop - start == 1 for start, stop in partition)
+
+
+def _some_fused(workload: Workload, partition: Partition) -> bool:
+    return 1 < len(partition) < len(kernels(workload))
+
+
+def _together(workload: Workload, partition: Partition) -> bool:
+    return len(partition) == 1
+
+
+def _attention_fused(workload: Workload, partition: Partition) -> bool:
+    """Whether the groups of several kernels are attention, and there is one."""
+    parts = kernels(workload)
+    fused = [[workload.op(name) for kernel in parts[a:b] for name in kernel] for a, b in partition if b - a > 1]
+    return bool(fused) and all(map(_rescales, fused))
+
+
+def _rescales(ops: Sequence[Op]) -> bool:
+    """Whether the ops have an accumulator that follows a running maximum."""
+    return any(op.scaled_by for op in ops)
+
+
+def _every(ops: Sequence[Op]) -> Shapes:
+    return Shapes.EVERY
+
+
+def _local_only(ops: Sequence[Op]) -> Shapes:
+    return Shapes.LOCAL
+
+
+def _streamed_whole(ops: Sequence[Op]) -> Shapes:
+    return Shapes.STREAMED_WHOLE if _rescales(ops) else Shapes.EVERY
+
+
+def _streamed_split(ops: Sequence[Op]) -> Shapes:
+    return Shapes.STREAMED_SPLIT if _rescales(ops) else Shapes.EVERY
+
+
+BEST = Restriction("best", "nothing left out", _any_partition, _every)
+
+BASELINES: dict[str, Restriction] = {
+    "unfused": Restriction("unfused", "each kernel on its own", _alone, _every),
+    "partially-fused": Restriction("partially fused", "some kernels fused, but not all of them together", _some_fused, _every),
+    "flash-attention-2": Restriction(
+        "FlashAttention-2-style",
+        "attention fused by running softmax, clusters split over heads and rows of queries only",
+        _attention_fused,
+        _streamed_whole,
+    ),
+    "flash-decoding": Restriction(
+        "FlashDecoding-style",
+        "attention fused by running softmax, keys split over clusters and their states combined by collectives",
+        _attention_fused,
+        _streamed_split,
+    ),
+    "fused-local": Restriction(
+        "fused, no split reductions",
+        "all kernels fused, no reduction split over clusters, so that no collective is needed",
+        _together,
+        _local_only,
+    ),
+}
+"""By the word that asks for it, in the order in which results have them."""
+
+
+def wanted(problem: Problem) -> tuple[Restriction, ...]:
+    """The baselines that a problem asks for. Raises BadInput: one of no such name."""
+    if isinstance(problem.baselines, bool):
+        return tuple(BASELINES.values()) if problem.baselines else ()
+    expected = f"none, all, or some of {', '.join(BASELINES)}"
+    faults = [
+        Fault("baselines", expected, repr(word), did_you_mean(word, BASELINES))
+        for word in problem.baselines
+        if word not in BASELINES
+    ]
+    if faults:
+        raise BadInput(faults)
+    return tuple(restriction for word, restriction in BASELINES.items() if word in problem.baselines)
