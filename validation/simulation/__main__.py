@@ -10,7 +10,7 @@ from statistics import fmean, median
 from validation.simulation.draw import Drawn, drawn
 
 FIGURE = Path(__file__).parents[2] / "docs" / "figures" / "simulation.svg"
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 720, 300, 56, 48, 16
+WIDTH, HEIGHT, LEFT, RIGHT, BOTTOM, TOP = 720, 300, 56, 28, 48, 24
 LOW, HIGH, STEP = -60, 60, 4  # per cent; what lies beyond counts in the last bar
 
 
@@ -52,27 +52,29 @@ def figure(deviations: Sequence[float]) -> str:
     bars = [0] * ((HIGH - LOW) // STEP)
     for each in deviations:
         bars[min(max(int((100 * each - LOW) // STEP), 0), len(bars) - 1)] += 1
-    across, up = (WIDTH - LEFT - 12) / len(bars), (HEIGHT - TOP - BOTTOM) / max(bars)
+    across, up = (WIDTH - LEFT - RIGHT) / len(bars), (HEIGHT - TOP - BOTTOM) / max(bars)
     base = HEIGHT - BOTTOM
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
     ]
-    ticks = [share * max(bars) for share in (0.5, 1)]
-    for tick in ticks:
+    parts.append(f'<text x="{LEFT}" y="14" text-anchor="middle" fill="#444">mappings</text>')
+    spacing = next(step for step in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if max(bars) <= 5 * step or step == 1000)
+    for tick in range(spacing, max(bars) + 1, spacing):
         y = base - tick * up
-        parts.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - 12}" stroke="#ddd"/>')
-        parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end" fill="#444">{tick:.0f}</text>')
+        parts.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#ddd"/>')
+        parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end" fill="#444">{tick}</text>')
     for index, count in enumerate(bars):
         if count:
             x, y = LEFT + index * across + 1, base - count * up
             parts.append(f'<rect x="{x:.1f}" y="{y:.1f}" width="{across - 2:.1f}" height="{base - y:.1f}" fill="#3b6ea5"/>')
-    parts.append(f'<path d="M{LEFT} {base}H{WIDTH - 12}" stroke="#444"/>')
+    parts.append(f'<path d="M{LEFT} {base}H{WIDTH - RIGHT}" stroke="#444"/>')
     for percent in range(LOW, HIGH + 1, 20):
         x = LEFT + (percent - LOW) / STEP * across
         parts.append(f'<path d="M{x:.1f} {base}v5" stroke="#444"/>')
-        parts.append(f'<text x="{x:.1f}" y="{base + 18}" text-anchor="middle" fill="#444">{percent:+d} %</text>')
-    middle = (LEFT + WIDTH - 12) / 2
+        label = f"{percent:+d} %" if percent else "0"
+        parts.append(f'<text x="{x:.1f}" y="{base + 18}" text-anchor="middle" fill="#444">{label}</text>')
+    middle = (LEFT + WIDTH - RIGHT) / 2
     title = f"time by formula over time by simulation, less one; {len(deviations)} mappings, each bar {STEP} % wide"
     parts.append(f'<text x="{middle:.0f}" y="{HEIGHT - 8}" text-anchor="middle" fill="#222">{title}</text>')
     return "\n".join([*parts, "</svg>", ""])

@@ -1,61 +1,380 @@
 """The optional accelerator: two loops that numba compiles once, for all programs, and keeps on disk.
 
-Each reads a program's instructions and does them on blocks of rows that stay in a core's nearest cache. The operations and their order are those of
-the NumPy loops, with no licence to reassociate or to contract, so the numbers are the same bits (a zero's sign aside). Nothing imports this
-module but `halley.cost.switch`: numba takes a good part of a second to load.
+Each reads a program's instructions and does them on blocks of rows that stay in a core's nearest cache. The operations and their order are
+those of the NumPy loops, with no licence to reassociate or to contract, so the numbers are the same (a zero's sign aside).
+Nothing imports this module but `halley.cost.switch`: numba takes a good part of a second to load.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, Protocol, TypeVar, cast
 
 import numba
 import numpy as np
-from numba import types
+from numba.core import types
 from numba.extending import intrinsic
 
 from halley.cost.grid import Grid
-from halley.cost.instructions import Array, Code, Indices, Place, Step
+from halley.cost.instructions import Array, Code, Indices, Place
 from halley.formulas.terms import Operation
 
-BLOCK = 256
-"""Rows of one register: some dozen registers fit into 48 KiB."""
+BLOCK = 512
+"""Rows of one register: enough to make an instruction's start cheap, few enough that the registers in use stay near."""
 
 ADD, SUBTRACT, MULTIPLY, DIVIDE = (int(op) for op in (Operation.ADD, Operation.SUBTRACT, Operation.MULTIPLY, Operation.DIVIDE))
-MINIMUM, MAXIMUM = int(Operation.MINIMUM), int(Operation.MAXIMUM)
-FLOOR_DIVIDE, CEIL_DIVIDE, OPEN = int(Operation.FLOOR_DIVIDE), int(Operation.CEIL_DIVIDE), int(Operation.OPEN)
+MINIMUM, MAXIMUM, POSITIVE = (int(op) for op in (Operation.MINIMUM, Operation.MAXIMUM, Operation.POSITIVE))
+FLOOR_DIVIDE, CEIL_DIVIDE, OPEN = (int(op) for op in (Operation.FLOOR_DIVIDE, Operation.CEIL_DIVIDE, Operation.OPEN))
 FIRST_ONE, SECOND_ONE, ALL_ONE = 16, 32, 48
-"""Added to an operation: its first operand, its second operand, or all that it has to do with is one number instead of a block."""
+"""Added to an operation whose first operand, second operand, or operands and result are one number each and not a block."""
+
+OPTIONS: dict[str, Any] = {"error_model": "numpy", "boundscheck": False, "fastmath": False}
+"""Division by zero gives infinities, as in NumPy."""
+
+WIDTH = 8 * BLOCK
+"""Bytes of a register."""
+
+DOUBLES = types.CPointer(types.float64)
+"""Registers go by address: an array would have its references counted at each step, which takes longer than the step."""
+
+ONES = types.Array(types.float64, 1, "C")
+Doubles = Any
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def compiled(signature: Any) -> Callable[[Function], Function]:
+    """A decorator: the function in machine code, kept on disk where there is a folder to write to. It is compiled
+    at once, for the types of the ``signature`` and no others."""
+
+    def decorate(function: Function) -> Function:
+        try:
+            return cast(Function, numba.njit(signature, cache=True, **OPTIONS)(function))
+        except RuntimeError:  # numba finds no folder for its cache
+            return cast(Function, numba.njit(signature, **OPTIONS)(function))
+
+    return decorate
+
+
+# --- programs as arrays -----------------------------------------------------------------------------------------------
+
+
+class Packed:
+    """Code as arrays. ``blocks``: of each factor, whether it is loaded as a block of values or as one.
+
+    Blocks are rows of ``held``. Single numbers lie in ``ones``: one place per register, then the constants. An output is a row, or the
+    complement of a place in ``ones``."""
+
+    def __init__(self, code: Code, blocks: Sequence[bool]) -> None:
+        constants: dict[str, int] = {}
+        is_block = [False] * code.registers
+
+        def located(place: Place) -> tuple[bool, int]:
+            if isinstance(place, int):
+                return is_block[place], place
+            return False, code.registers + constants.setdefault(place.hex(), len(constants))
+
+        rows: list[tuple[int, int, int, int]] = []
+        self.starts = [0, *accumulate(len(steps) for steps in code.levels)]
+        for steps in code.levels:
+            for operation, target, a, b in steps:
+                if operation is Operation.OPEN:
+                    is_block[target] = blocks[int(a)]
+                    rows.append((OPEN + (0 if blocks[int(a)] else ALL_ONE), target, int(a), 0))
+                    continue
+                (first, x), (second, y) = located(a), located(a if operation is Operation.POSITIVE else b)
+                if second and not first and operation in (Operation.ADD, Operation.MULTIPLY):  # the same either way round
+                    (first, x), (second, y) = (second, y), (first, x)
+                is_block[target] = first or second
+                kind = {(True, True): 0, (False, True): FIRST_ONE, (True, False): SECOND_ONE, (False, False): ALL_ONE}[first, second]
+                rows.append((int(operation) + kind, target, x, y))
+        outputs = [located(place) for place in code.outputs]
+        self.outputs = np.array([place if block else ~place for block, place in outputs], dtype=np.int64)
+        self.code = np.array(rows, dtype=np.int64).reshape(-1, 4)
+        self.ones = np.array([*([0.0] * code.registers), *(float.fromhex(word) for word in constants)])
+        self.registers = code.registers
+
+    def held(self) -> Array:
+        """Memory for the registers, and for one more that instructions may use."""
+        return np.empty((self.registers + 1, BLOCK))
 
 
 class Kind(Protocol):
-    """A factor as far as it matters here: the dim that its table is over."""
+    """A factor, as far as it matters here: the dim that its table is over."""
 
     @property
     def kind(self) -> str: ...
 
 
 class Rows:
-    """A program with its tables, run on a node per dim and row. ``code`` has one level."""
+    """A program and its tables, to be run on a node per dim and row. ``code`` has one level."""
 
     def __init__(self, code: Code, factors: Sequence[Kind], tables: Sequence[Array]) -> None:
-        self.dims = tuple(dict.fromkeys(factor.kind for factor in factors))
-        self._tables = [np.ascontiguousarray(table, dtype=np.float64) for table in tables]  # kept: the addresses point into them
-        self._where = np.empty((len(tables), 3), dtype=np.int64)
-        for row, (factor, table) in enumerate(zip(factors, self._tables, strict=True)):
-            self._where[row] = table.ctypes.data, len(table), self.dims.index(factor.kind)
-        self._packed = _Packed(code, [True] * code.registers, lambda step: True)
+        self._packed = Packed(code, [True] * len(factors))
+        self._dims = tuple(dict.fromkeys(factor.kind for factor in factors))
+        self._tables = [np.ascontiguousarray(table, dtype=np.float64) for table in tables]  # the addresses point into these
+        where = [(table.ctypes.data, len(table), self._dims.index(f.kind)) for f, table in zip(factors, self._tables, strict=True)]
+        self._where = np.array(where, dtype=np.int64).reshape(-1, 3)
 
     def __call__(self, choices: Mapping[str, Indices], rows: int) -> Array:
-        """One row per output."""
-        nodes = np.empty((len(self.dims), rows), dtype=np.int64)
-        for row, dim in enumerate(self.dims):
+        """Outputs x rows."""
+        nodes = np.empty((len(self._dims), rows), dtype=np.int64)
+        for row, dim in enumerate(self._dims):
             nodes[row] = choices[dim]
         packed = self._packed
         result = np.empty((len(packed.outputs), rows))
-        _run_rows(packed.code, packed.ones, packed.outputs, self._where, nodes, packed.registers, result)
+        run_rows(packed.code, packed.ones, packed.outputs, packed.held(), self._where, nodes, result)
         return result
 
 
+def grid_costs(grid: Grid, result: Array) -> None:
+    """Write the outputs of all combinations into ``result`` (outputs x combinations)."""
+    _run_grid(grid, (), result)
+
+
+def grid_least(grid: Grid, capacities: Sequence[float]) -> list[tuple[float, int]]:
+    """Of each output without a capacity, the least value among the combinations that fit, and the first that has it."""
+    return _run_grid(grid, capacities, np.empty((0, 0)))
+
+
+def _run_grid(grid: Grid, capacities: Sequence[float], result: Array) -> list[tuple[float, int]]:
+    dims = tuple(grid.counts)
+    packed = Packed(grid.code(dims[:-1]), [kind == dims[-1] for kind in grid.kinds])
+    empty = [packed.starts[-1]] * (len(dims) + 1 - len(packed.starts))  # loops that nothing depends on
+    starts = np.array([*packed.starts, *empty], dtype=np.int64)
+    ends = accumulate(len(column) for column in grid.columns)
+    where = [(end - len(column), dims.index(kind)) for end, column, kind in zip(ends, grid.columns, grid.kinds, strict=True)]
+    places_of = np.array(where, dtype=np.int64).reshape(-1, 2)
+    counts = np.array(list(grid.counts.values()), dtype=np.int64)
+    width = len(grid.outputs) - len(capacities)
+    values, places = np.full(width, math.inf), np.full(width, -1, dtype=np.int64)
+    columns = np.concatenate([np.empty(0), *grid.columns])
+    limits = np.array(capacities, dtype=np.float64)
+    run_grid(packed.code, starts, packed.ones, packed.outputs, packed.held(), places_of, columns, counts, limits, result, values, places)
+    return list(zip(values.tolist(), places.tolist(), strict=True))
+
+
+# --- compiled ---------------------------------------------------------------------------------------------------------
+
+
+def _pointer(typing: Any, address: Any) -> Any:
+    """How the compiler makes an address a pointer to doubles."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+
+    return DOUBLES(types.int64), generate
+
+
+pointer = intrinsic(_pointer)
+"""The doubles at an address."""
+
+
+@compiled(types.void(DOUBLES, types.float64, types.int64))
+def fill(t: Doubles, value: float, n: int) -> None:
+    """Set n numbers."""
+    for i in range(n):
+        t[i] = value
+
+
+@compiled("float64(int64, float64, float64)")
+def single(operation: int, x: float, y: float) -> float:
+    """An operation on two numbers, as NumPy does it: of a maximum or minimum with something that is no number, that."""
+    if operation == MULTIPLY:
+        return x * y
+    if operation == ADD:
+        return x + y
+    if operation == MAXIMUM:
+        return x if (x > y) | (x != x) else y
+    if operation == MINIMUM:
+        return x if (x < y) | (x != x) else y
+    if operation == DIVIDE:
+        return x / y
+    if operation == FLOOR_DIVIDE:
+        return math.floor(x / y)
+    if operation == CEIL_DIVIDE:
+        return math.ceil(x / y)
+    if operation == SUBTRACT:
+        return x - y
+    return 1.0 if x > 0.0 else 0.0
+
+
+@compiled(types.void(types.int64, DOUBLES, DOUBLES, DOUBLES, types.int64))
+def blocks(operation: int, t: Doubles, x: Doubles, y: Doubles, n: int) -> None:
+    """An operation on n pairs. One loop per operation, so that each is done many at a time."""
+    if operation == MULTIPLY:
+        for i in range(n):
+            t[i] = x[i] * y[i]
+    elif operation == ADD:
+        for i in range(n):
+            t[i] = x[i] + y[i]
+    elif operation == MAXIMUM:
+        for i in range(n):
+            t[i] = x[i] if (x[i] > y[i]) | (x[i] != x[i]) else y[i]
+    elif operation == MINIMUM:
+        for i in range(n):
+            t[i] = x[i] if (x[i] < y[i]) | (x[i] != x[i]) else y[i]
+    elif operation == DIVIDE:
+        for i in range(n):
+            t[i] = x[i] / y[i]
+    elif operation == FLOOR_DIVIDE:
+        for i in range(n):
+            t[i] = np.floor(x[i] / y[i])
+    elif operation == CEIL_DIVIDE:
+        for i in range(n):
+            t[i] = np.ceil(x[i] / y[i])
+    elif operation == SUBTRACT:
+        for i in range(n):
+            t[i] = x[i] - y[i]
+    else:
+        for i in range(n):
+            t[i] = 1.0 if x[i] > 0.0 else 0.0
+
+
+@compiled(types.void(types.int64, DOUBLES, DOUBLES, types.float64, DOUBLES, types.int64))
+def with_one(operation: int, t: Doubles, x: Doubles, y: float, spare: Doubles, n: int) -> None:
+    """An operation on n numbers with the same second one."""
+    if operation == MULTIPLY:
+        for i in range(n):
+            t[i] = x[i] * y
+    elif operation == ADD:
+        for i in range(n):
+            t[i] = x[i] + y
+    elif operation == MAXIMUM:
+        for i in range(n):
+            t[i] = x[i] if (x[i] > y) | (x[i] != x[i]) else y
+    else:
+        fill(spare, y, n)
+        blocks(operation, t, x, spare, n)
+
+
+@compiled(types.void(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64, ONES, types.int64))
+def do(operation: int, target: int, a: int, b: int, held: int, spare: int, ones: Array, n: int) -> None:
+    """One step other than OPEN. ``held``, ``spare``: addresses of the registers and of the last one, which is free."""
+    if operation >= ALL_ONE:
+        ones[target] = single(operation - ALL_ONE, ones[a], ones[b])
+    elif operation >= SECOND_ONE:
+        with_one(operation - SECOND_ONE, pointer(held + WIDTH * target), pointer(held + WIDTH * a), ones[b], pointer(spare), n)
+    elif operation >= FIRST_ONE:
+        fill(pointer(spare), ones[a], n)
+        blocks(operation - FIRST_ONE, pointer(held + WIDTH * target), pointer(spare), pointer(held + WIDTH * b), n)
+    else:
+        blocks(operation, pointer(held + WIDTH * target), pointer(held + WIDTH * a), pointer(held + WIDTH * b), n)
+
+
+@compiled("void(int64[:, ::1], float64[::1], int64[::1], float64[:, ::1], int64[:, ::1], int64[:, ::1], float64[:, ::1])")
+def run_rows(code: Indices, ones: Array, outputs: Indices, held: Array, where: Indices, nodes: Indices, result: Array) -> None:
+    """``where``: of each factor, its table's address and length, and its dim; ``nodes``: dims x rows. A node beyond a table counts as the
+    nearest in it."""
+    base = held.ctypes.data
+    spare = base + WIDTH * (len(held) - 1)
+    rows = nodes.shape[1] if len(nodes) else result.shape[1]
+    for start in range(0, rows, BLOCK):
+        n = min(BLOCK, rows - start)
+        for at in range(len(code)):
+            if code[at, 0] == OPEN:
+                factor = code[at, 2]
+                table, length, dim = pointer(where[factor, 0]), where[factor, 1], where[factor, 2]
+                t = pointer(base + WIDTH * code[at, 1])
+                for i in range(n):
+                    t[i] = table[min(max(nodes[dim, start + i], 0), length - 1)]
+            else:
+                do(code[at, 0], code[at, 1], code[at, 2], code[at, 3], base, spare, ones, n)
+        for row in range(len(outputs)):
+            place = outputs[row]
+            if place < 0:
+                result[row, start : start + n] = ones[~place]
+            else:
+                result[row, start : start + n] = held[place, :n]
+
+
+@compiled("void(int64, int64, float64[::1], int64[::1], float64[::1], int64[::1], int64, int64, float64[::1], int64[::1])")
+def note(
+    held: int, spare: int, ones: Array, outputs: Indices, limits: Array, fits: Indices, n: int, first: int, best: Array, best_at: Indices
+) -> None:
+    """Take what is less than the best so far and within the limits from n combinations, the first of which is number ``first``."""
+    width = len(best)
+    fits[:n] = 1
+    for row in range(len(limits)):
+        place, limit = outputs[width + row], limits[row]
+        if place < 0:
+            if ones[~place] > limit:
+                return
+        else:
+            used = pointer(held + WIDTH * place)
+            for i in range(n):
+                fits[i] &= 0 if used[i] > limit else 1
+    for row in range(width):
+        place, least = outputs[row], best[row]
+        cost = pointer(spare if place < 0 else held + WIDTH * place)
+        if place < 0:
+            fill(cost, ones[~place], n)
+        better = 0
+        for i in range(n):
+            better |= fits[i] & (1 if cost[i] < least else 0)
+        if better:  # seldom: so the first loop has no place to keep, and is done many at a time
+            for i in range(n):
+                if fits[i] and cost[i] < least:
+                    least = cost[i]
+                    best_at[row] = first + i
+            best[row] = least
+
+
+@compiled(
+    "void(int64[:, ::1], int64[::1], float64[::1], int64[::1], float64[:, ::1], int64[:, ::1], float64[::1], int64[::1], float64[::1],"
+    " float64[:, ::1], float64[::1], int64[::1])"
+)
+def run_grid(
+    code: Indices, starts: Indices, ones: Array, outputs: Indices, held: Array, where: Indices, columns: Array,
+    counts: Indices, limits: Array, result: Array, values: Array, places: Indices,
+) -> None:  # fmt: skip
+    """``starts``: where each level's steps start; ``where``: of each factor, its column's start and its dim. Writes ``result`` (outputs x
+    combinations) where it has room, else ``values`` and ``places`` (of each output without a limit).
+
+    A piece of the last dim's choices at a time, for all combinations of the others: what they do not change stays near."""
+    inner, loops = counts[-1], len(counts) - 1
+    width = len(values)
+    base = held.ctypes.data
+    spare = base + WIDTH * (len(held) - 1)
+    fits = np.empty(BLOCK, dtype=np.int64)
+    index = np.zeros(loops, dtype=np.int64)
+    best, best_at = np.empty(width), np.empty(width, dtype=np.int64)
+    for start in range(0, inner, BLOCK):
+        n = min(BLOCK, inner - start)
+        best[:], best_at[:] = np.inf, -1
+        combination, changed = 0, 0
+        while changed >= 0:
+            for at in range(starts[changed], starts[len(starts) - 1]):
+                if code[at, 0] == OPEN:
+                    first = where[code[at, 2], 0] + start
+                    held[code[at, 1], :n] = columns[first : first + n]
+                elif code[at, 0] == OPEN + ALL_ONE:
+                    ones[code[at, 1]] = columns[where[code[at, 2], 0] + index[where[code[at, 2], 1]]]
+                else:
+                    do(code[at, 0], code[at, 1], code[at, 2], code[at, 3], base, spare, ones, n)
+            first = combination * inner + start
+            if result.shape[1] > 0:
+                for row in range(len(outputs)):
+                    place = outputs[row]
+                    if place < 0:
+                        result[row, first : first + n] = ones[~place]
+                    else:
+                        result[row, first : first + n] = held[place, :n]
+            else:
+                note(base, spare, ones, outputs, limits, fits, n, first, best, best_at)
+            # the next combination: the last loop is the fastest, and what has changed is its level and all inside
+            combination += 1
+            changed = loops
+            while changed > 0:
+                index[changed - 1] += 1
+                if index[changed - 1] < counts[changed - 1]:
+                    break
+                index[changed - 1] = 0
+                changed -= 1
+            if changed == 0:
+                changed = -1
+        for row in range(width):
+            if best_at[row] >= 0 and (best[row] < values[row] or (best[row] == values[row] and best_at[row] < places[row])):
+                values[row], places[row] = best[row], best_at[row]

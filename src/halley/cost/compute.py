@@ -172,7 +172,9 @@ def fresh(
     if hold.parent is None or not any(loop.dim in reduced and loop.axis is None for loop in hold.loops):
         return entered * tensor.word
     splitting: Axes = frozenset(loop.axis for loop in hold.loops if loop.axis and loop.dim in reduced)
-    again = counter.boxes(tensor.dims, scope, hold.loops, each - splitting, first, skip=reduced)
+    # of what comes back, each sibling works on its own part
+    parts = (*hold.loops, *(loop for loop in below if loop.dim in tensor.dims))
+    again = counter.boxes(tensor.dims, scope, parts, each - splitting, first, skip=reduced)
     return (entered - again * refills(counter, hold.loops, reduced)) * tensor.word
 
 

@@ -9,7 +9,8 @@ from halley.cost.events import Access, Crossing, Event, Passage, Path, Work
 from halley.formulas.numbers import Number
 
 Resource = tuple[str, ...]
-"""("engine", name) | ("read", memory) | ("write", memory) | ("bus", memory) | ("port", level, "down" or "up") | ("axis", level, axis)."""
+"""("engine", name) | ("read", memory) | ("write", memory) | ("bus", memory) | ("port", level, "down" or "up") |
+("axis", level, axis)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ the same order for every combination.
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -114,13 +115,14 @@ class Grid:
             sizes = (*(1 for _ in range(cut)), min(room, counts[cut] - starts[-1]))
             box = {dim: (*(slice(None),) * at, slice(start, start + size)) for at, (dim, start, size) in enumerate(zip(loops, starts, sizes, strict=True))}
             changed = 0 if before is None else 1 + next(at for at in range(len(loops)) if before[at] != starts[at])
-            before = starts
+            before, began = starts, time.perf_counter()
             for operation, target, a, b in chain.from_iterable(code.levels[changed:]):
                 if operation is Operation.OPEN:
                     registers[target] = spread[int(a)][box.get(self.kinds[int(a)], ())]
                 else:
-                    x, y = (registers[place] if isinstance(place, int) else place for place in (a, b))
+                    x, y = (registers[place] if isinstance(place, int) else np.float64(place) for place in (a, b))
                     registers[target] = apply(operation, x, y)
+            SWITCH.spent += time.perf_counter() - began
             yield (*sizes, *counts[cut + 1 :]), [registers[place] if isinstance(place, int) else place for place in code.outputs]
 
     def code(self, loops: Sequence[str]) -> Code:

@@ -207,10 +207,12 @@ def drain(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, op: Op, b
     parent_each = counter.upto(parent.depth)
     child_each = parent_each | (adding & counter.upto(hold.depth))  # a buffer that the parts share has one copy of each box
     left = _at_exit(counter, scope, hold, tensor, body)
-    placed = left.loops
     ends = _Ends(counter, replace(scope, shares={**scope.shares, **left.shares}), hold, parent, tensor)
-    events = ends.events("drain", placed, child_each, parent_each, 1, ())
-    return Transfer(events, ends.one_tile_time(placed, reading_parent=False), ends.latency)
+    events = ends.events("drain", left.loops, child_each, parent_each, 1, ())
+    # what leaves at once is all that the Hold keeps: loops in time inside it do not narrow that
+    outside = len(scope.loops)
+    kept = (*left.loops[:outside], *(loop for loop in left.loops[outside:] if loop.axis is not None))
+    return Transfer(events, ends.one_tile_time(kept, reading_parent=False), ends.latency)
 
 
 def _at_exit(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, body: Body) -> Part:
@@ -234,7 +236,8 @@ def _at_exit(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, body: 
         size = {share[0]: share[1] for share in touch.shares}.get(axis, counter.axis_size(axis, scope))
         if size == 1 or touch.node.kind is CollectiveKind.SHIFT:
             continue
-        narrowed = [loop for loop in narrowed if loop.axis and loop.axis != axis]
+        around = {id(loop) for loop in touch.loops}  # loops in time around the collective: it deals out each tile
+        narrowed = [loop for loop in narrowed if (loop.axis and loop.axis != axis) or (not loop.axis and id(loop) in around)]
         shares[axis] = size
         moved.add(axis)
         if touch.node.kind in SHARDING:
@@ -242,6 +245,7 @@ def _at_exit(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, body: 
             narrowed.append(Loop(dim, ceil_div(extent, size), axis))
         elif touch.node.kind in ROOTED and dims:  # all lies on member 0
             narrowed.append(Loop(dims[0], counter.first_tile(dims[0], scope.loops), axis))
+
     def outside(loop: Loop) -> Loop:
         return replace(loop, axis=None, first_only=True) if loop.axis in moved and loop.dim not in dims else loop
 

@@ -293,8 +293,8 @@ class Program:
 
         `order` says which order is fastest. Every dim of the factors must be there; a dim without factors only multiplies."""
         kinds = [factor.kind for factor in self.factors]
-        if missing := sorted(set(kinds) - set(choices)):
-            raise ValueError(f"grid: expected choices for every dim; got none for {', '.join(missing)}")
+        if empty := sorted({*(dim for dim in kinds if dim not in choices), *(dim for dim, nodes in choices.items() if not len(nodes))}):
+            raise ValueError(f"grid: expected choices for every dim; got none for {', '.join(empty)}")
         columns = [table.take(choices[kind], mode="clip") for table, kind in zip(tables, kinds, strict=True)]
         return Grid(self.values, self.outputs, kinds, columns, {dim: len(nodes) for dim, nodes in choices.items()})
 

@@ -61,7 +61,8 @@ class Tasks:
         if number >= self.limit:
             expected = f"at most {self.limit} tasks"
             got = f"more, at {name} of node {'.'.join(map(str, path)) or '.'}"
-            raise BadInput(Fault(self.where, expected, got, "raise the limit, or simulate the first iterations alone"))
+            remedy = "raise the limit, or simulate the first iterations alone (--limit, --iterations)"
+            raise BadInput(Fault(self.where, expected, got, remedy))
         self.names.append(name)
         self.paths.append(path)
         self.requests.append(requests)
