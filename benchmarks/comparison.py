@@ -118,7 +118,7 @@ def source() -> str:
 def search(operation: str, model: str, chip: str, limit: float, fingerprint: str) -> Row:
     work, hardware = workload(operation, model), load_chip(chip)
     outer = template(hardware).outer
-    result = optimise(Problem(work, hardware, time_limit=limit))
+    result = optimise(Problem(work, hardware, time_limit=limit, baselines=("unfused", "fused-local")))
     baselines = {solution.name: solution for solution in result.baselines}
 
     def figures(solution: Solution) -> Figures:

@@ -1,46 +1,139 @@
-"""Mappings costed per second: one by one, as a batch, and by the search as a whole; on one core."""
+"""Mappings costed per second: one by one, any together, all combinations, and by the search as a whole; on one core.
+
+A mapping counts when its time, its energy and its footprint in every memory were computed, for the whole of it: both stages of
+the fusion, all tile sizes open, one shape of each frame. *Any mappings* are drawn at random from the space, in no order. *All
+combinations* of tile chains of the dims are costed as a grid: what fewer dims change is computed once for many. Measured is CPU
+time, the best of some runs, without making programs and tables, which takes some hundredths of a second.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
 from benchmarks.measure import Measurement, per_second
 from halley.cost.evaluate import evaluate
+from halley.cost.program import Array, Indices, Program
+from halley.cost.switch import SWITCH
+from halley.errors import BadInput
 from halley.formulas.numbers import Number
 from halley.io.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Hold, Node
 from halley.ir.workload import Workload
-from halley.search.frames import frames
+from halley.search.chains import ChainTree
+from halley.search.frames import Frame, frames
 from halley.search.optimise import optimise
 from halley.search.problem import Problem
-from halley.search.solve import BATCH
+from halley.search.solve import Trees
 from halley.search.template import template
 from halley.workloads import gemm_softmax
 
-BATCH_TARGET = 1e6
+NUMPY_TARGET = 3e6
+ACCELERATOR_TARGET = 5e7
+TOGETHER = 1 << 16
+"""Mappings drawn at random and costed together."""
+
+NUMPY_OUTER, ACCELERATOR_OUTER = 8, 24
+"""Tile chains of each dim but the last in a grid."""
+
+RUNS = 5
 
 
-def batch(workload: Workload, chip: Chip) -> tuple[Node, int]:
-    """A fused GEMM-Softmax whose GEMM tiles are arrays, each on an axis of its own, and how many mappings that makes."""
-    machine = template(chip)
-    frame = max(frames(workload, machine, workload.ops), key=lambda item: len(item.stages[0].skeletons[0].slots))
-    tiles: dict[str, Number] = {slot.name: slot.sizes[len(slot.sizes) // 2] for slot in frame.shared}
-    for stage in frame.stages:
-        tiles |= {slot.name: slot.sizes[len(slot.sizes) // 2] for slot in stage.skeletons[0].slots}
-    slots = frame.stages[0].skeletons[0].slots
-    shape = [1] * len(slots)
-    for index, slot in enumerate(slots):
-        room = BATCH // math.prod(shape)
-        sizes = np.array(slot.sizes[:room], dtype=np.float64)
-        shape[index] = len(sizes)
-        tiles[slot.name] = sizes.reshape([-1 if position == index else 1 for position in range(len(slots))])
-    tree = frame.wrap(tiles, [stage.skeletons[0].build(tiles) for stage in frame.stages])
+class Family(NamedTuple):
+    """Mappings of one structure: how one is built, the program of their costs with its tables, the chains of tile sizes of each
+    dim, and the nodes that stand for a single chain. The outputs are time, energy, and a footprint for each of the capacities."""
+
+    build: Callable[[Mapping[str, Number]], Node]
+    program: Program
+    tables: Sequence[Array]
+    trees: Mapping[str, ChainTree]
+    chains: Mapping[str, Indices]
+    capacities: Sequence[float]
+
+    def some(self, outer: int) -> dict[str, Indices]:
+        """So many chains of each dim, spread over all, and every chain of the last dim, in the order of least work."""
+        order = self.program.order({dim: len(nodes) for dim, nodes in self.chains.items()})
+        spread = {dim: self.chains[dim][np.linspace(0, len(self.chains[dim]) - 1, outer).astype(np.int64)] for dim in order[:-1]}
+        return {**spread, order[-1]: self.chains[order[-1]]}
+
+
+def family(workload: Workload, chip: Chip, frame: Frame) -> Family:
+    """A frame with the first shape of each stage, every tile size open."""
+    trees = Trees()
+    skeletons = [stage.skeletons[0] for stage in frame.stages]
+    own = [slot for skeleton in skeletons for slot in skeleton.slots]
     outer = tuple((name,) for name in (*workload.inputs, *workload.outputs))
-    return Hold(machine.outer, outer, tree), math.prod(shape)
+
+    def build(tiles: Mapping[str, Number]) -> Node:
+        return Hold(chip.levels[0].memories[0].name, outer, frame.wrap(tiles, [shape.build(tiles) for shape in skeletons]))
+
+    estimate = evaluate(workload, chip, build(trees.symbols((*frame.shared, *own))))
+    program = Program(trees.normal, [estimate.time, estimate.energy, *estimate.footprint.values()])
+    of_dims = trees.of(frame.shared, own)
+    for dim, tree in of_dims.items():
+        tree.tabulate([factor for factor in program.factors if factor.kind == dim])
+    tables = [of_dims[factor.kind].table(factor) for factor in program.factors]
+    chains = {dim: np.flatnonzero(tree.level == tree.level.max()) for dim, tree in of_dims.items()}
+    return Family(build, program, tables, of_dims, chains, [chip.memory(name).capacity for name in estimate.footprint])
+
+
+def families(workload: Workload, chip: Chip) -> list[Family]:
+    """One of each frame that fuses the whole workload."""
+    return [family(workload, chip, frame) for frame in frames(workload, template(chip), workload.ops)]
+
+
+def together(group: Sequence[Family]) -> float:
+    """Mappings per second [1/s] of any mappings: a chain per dim is drawn for each."""
+    source, spent = np.random.default_rng(0), 0.0
+    for item in group:
+        drawn = {dim: source.choice(nodes, TOGETHER) for dim, nodes in item.chains.items()}
+        spent += least_time(partial(item.program, item.tables, drawn, TOGETHER))
+    return TOGETHER * len(group) / spent
+
+
+def combinations(group: Sequence[Family], outer: int) -> float:
+    """Mappings per second [1/s] over grids: the least time and energy that fit are found, with their mappings."""
+    count, spent = 0, 0.0
+    for item in group:
+        choices = item.some(outer)
+        spent += least_time(lambda item=item, choices=choices: item.program.grid(item.tables, choices).least(item.capacities))
+        count += math.prod(len(nodes) for nodes in choices.values())
+    return count / spent
+
+
+def least_time(work: Callable[[], object]) -> float:
+    """CPU time [s] of the fastest of some runs, as noise only slows; the first does not count."""
+    work()
+    times = []
+    for _ in range(RUNS):
+        start = time.process_time()
+        work()
+        times.append(time.process_time() - start)
+    return min(times)
+
+
+def programs(workload: Workload, chip: Chip) -> Iterator[Measurement]:
+    """With NumPy, then with the accelerator where it is installed."""
+    group = families(workload, chip)
+    for mode, outer, target in (("off", NUMPY_OUTER, NUMPY_TARGET), ("on", ACCELERATOR_OUTER, ACCELERATOR_TARGET)):
+        before, SWITCH.mode = SWITCH.mode, mode
+        try:
+            by = "accelerator" if SWITCH.kernels() else "NumPy"
+            any_target = target if mode == "off" else None
+            rate = together(group)
+            yield Measurement(f"costing: GEMM-Softmax 4096^3, any mappings, {by}", rate, "mappings/s", any_target, most=False)
+            rate = combinations(group, outer)
+            yield Measurement(f"costing: GEMM-Softmax 4096^3, all combinations, {by}", rate, "mappings/s", target, most=False)
+        except BadInput as error:
+            print(f"no accelerator, so it is not measured: {error}")
+        finally:
+            SWITCH.mode = before
 
 
 def measurements() -> Iterator[Measurement]:
@@ -51,9 +144,7 @@ def measurements() -> Iterator[Measurement]:
     yield Measurement("costing: GEMM-Softmax mappings one by one", rate, "mappings/s")
 
     large = gemm_softmax(4096, 4096, 4096)
-    tree, count = batch(large, chip)
-    rate = per_second(lambda: evaluate(large, chip, tree), count)
-    yield Measurement(f"costing: GEMM-Softmax mappings in batches of {count}", rate, "mappings/s", BATCH_TARGET, most=False)
+    yield from programs(large, chip)
 
     certificate = optimise(Problem(large, chip, baselines=False)).best.certificate
     rate = (certificate.costed + certificate.bounds) / certificate.seconds

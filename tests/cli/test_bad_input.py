@@ -141,7 +141,7 @@ EDITS: list[tuple[tuple[str | int, ...], Any, str]] = [
     (("front", 0, "time_s"), 1.0, "FAIL  front: figures: point 1: time_s"),
     (("front", 0, "plan"), "hold dram: A\n  compute gemm", "FAIL  front: figures: point 1"),
     (("problem", "chip", "levels", 1, "memories", "glb", "capacity"), "8 B", "FAIL  best: plan fits"),
-    (("problem", "chip", "levels", 0, "memories", "dram", "read_bandwidth"), "1 GB/s", "FAIL  best: figures: busy_s.read dram"),
+    (("problem", "chip", "levels", 0, "memories", "dram", "read_bandwidth"), "1 GB/s", "FAIL  best: figures: anatomy_s."),
 ]
 
 

@@ -154,6 +154,22 @@ def test_compare_on_two_chips() -> None:
     assert [item["problem"]["chip"]["name"] for item in both["results"]] == ["edge", "cloud"]
 
 
+def test_baselines_can_be_chosen(solved: Solved) -> None:
+    norm = ["gemm-layernorm", "--m", "1", "--n", "64", "--k", "4", "--chip", "edge"]
+    outcome = halley("optimise", *norm, "--no-save", "--json", "--baseline", "unfused", "--baseline", "flash-decoding")
+    assert outcome.code == 0, outcome.err
+    assert outcome.json["problem"]["baselines"] == ["unfused", "flash-decoding"]
+    assert [plan["name"] for plan in outcome.json["baselines"]] == ["unfused"]  # there is no attention in it
+    assert outcome.json["absent"] == []
+    assert halley("compare", *norm, "--baseline", "none", "--json").json["reasons"] == []
+    everything = halley("compare", *norm, "--baseline", "all", "--json").json
+    assert [item["before"] for item in everything["reasons"]] == [s.name for s in load_result(solved[0]).baselines]
+    wrong = halley("compare", *norm, "--baseline", "unfusd")
+    assert wrong.code == 1
+    assert "--baseline: expected a baseline, or 'all' or 'none' alone; got 'unfusd'" in wrong.err
+    assert "did you mean 'unfused'?" in wrong.err
+
+
 def test_chips_and_workloads_are_all_listed() -> None:
     assert all(name in halley("chips").out for name in chip_names())
     assert [chip["name"] for chip in halley("chips", "--json").json] == list(chip_names())

@@ -21,7 +21,16 @@ def blocks(name: str) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(
     ("name", "commands"),
-    [("reference/cli.md", 5), ("tutorial.md", 5), ("how-to/write-your-own-graph.md", 3), ("how-to/report.md", 7), ("validation.md", 2)],
+    [
+        ("reference/cli.md", 5),
+        ("tutorial.md", 5),
+        ("how-to/write-your-own-graph.md", 3),
+        ("how-to/report.md", 7),
+        ("how-to/why-is-it-faster.md", 4),
+        ("how-to/make-it-faster.md", 0),
+        ("validation.md", 2),
+        ("simulation.md", 3),
+    ],
 )
 def test_examples_run(name: str, commands: int, empty_folder: Path) -> None:
     ran = 0

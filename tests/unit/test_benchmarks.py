@@ -1,9 +1,7 @@
-"""The benchmarks measure what they say: real workloads, batches that cost what each of their mappings costs, whole tables."""
+"""The benchmarks measure what they say: real workloads, programs that give what each mapping costs, whole tables."""
 
 from __future__ import annotations
 
-import itertools
-from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
@@ -15,35 +13,27 @@ from benchmarks.proofs import CASES
 
 from halley.cost.evaluate import evaluate
 from halley.io.load import load_chip
-from halley.ir.mapping import Hold, Node, Sequence, Spatial, Temporal
 from halley.workloads import gemm_softmax
 
 
-def picked(node: Node, index: tuple[int, ...]) -> Node:
-    """One mapping of a batch: its tiles at that place."""
-    match node:
-        case Temporal() | Spatial():
-            tile = node.tile
-            if isinstance(tile, np.ndarray):
-                tile = int(tile[tuple(0 if size == 1 else i for i, size in zip(index, tile.shape, strict=True))])
-            return replace(node, tile=tile, body=picked(node.body, index))
-        case Hold():
-            return replace(node, body=picked(node.body, index))
-        case Sequence():
-            return replace(node, children=tuple(picked(child, index) for child in node.children))
-        case _:
-            return node
-
-
-def test_a_batch_costs_what_its_mappings_cost() -> None:
+def test_what_is_counted_is_costed() -> None:
+    """The mappings of the costing benchmark: their programs give what each costs alone, time, energy and every footprint."""
     chip, work = load_chip("edge"), gemm_softmax(96, 80, 36)
-    tree, count = costing.batch(work, chip)
-    batch = evaluate(work, chip, tree)
-    times, energies = np.asarray(batch.time), np.asarray(batch.energy)
-    assert times.size == count > 100
-    for index in itertools.islice(np.ndindex(times.shape), 0, None, max(1, count // 7)):
-        one = evaluate(work, chip, picked(tree, index))
-        assert (times[index], energies[index]) == (one.time, pytest.approx(one.energy, rel=1e-12))
+    group = costing.families(work, chip)
+    assert len(group) >= 3
+    for item in group:
+        source = np.random.default_rng(1)
+        drawn = {dim: source.choice(nodes, 3) for dim, nodes in item.chains.items()}
+        found = item.program(item.tables, drawn, 3)
+        for row in range(3):
+            tiles = {name: size for dim, nodes in drawn.items() for name, size in item.trees[dim].sizes(int(nodes[row])).items()}
+            one = evaluate(work, chip, item.build(tiles))
+            assert found[:, row] == pytest.approx([one.time, one.energy, *one.footprint.values()], rel=1e-12)
+        grid = item.program.grid(item.tables, item.some(4))
+        assert grid.size >= 16
+        costs = grid.costs()
+        fits = (costs[2:] <= np.array(item.capacities)[:, None]).all(axis=0)
+        assert [least.value for least in grid.least(item.capacities)] == [costs[row][fits].min(initial=np.inf) for row in (0, 1)]
 
 
 def test_every_row_has_a_workload() -> None:

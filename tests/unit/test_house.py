@@ -32,7 +32,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
 """Packages from the lowest to the highest: a package imports from lower rows and from itself, never from its own row's others."""
 
 RANK = {package: rank for rank, row in enumerate(ORDER) for package in row}
-HEAVY = ("typer", "rich", "pydantic", "yaml", "click")
+HEAVY = ("typer", "rich", "pydantic", "yaml", "click", "numba", "llvmlite")
 FILE_LIMIT = 500
 DIRECTORIES = ("src", "tests", "benchmarks", "examples", "validation")
 

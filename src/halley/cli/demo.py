@@ -44,7 +44,7 @@ def demo(
     """
     limit = options.seconds(time_limit)
     problems = [
-        (name, role, Problem(work, machine, time_limit=limit))
+        (name, role, Problem(work, machine, time_limit=limit, baselines=("unfused", "fused-local")))
         for machine in map(load_chip, chip or CHIPS)
         for name in model or MODELS
         for role, work in _kernels(name, tokens)

@@ -18,6 +18,7 @@ from halley.cli import (
     report,
     schema,
     show,
+    simulate,
     table,
     validate,
     workloads,
@@ -37,6 +38,7 @@ app = typer.Typer(
 
 app.command(context_settings=FREE_FORM)(optimise.optimise)
 app.command()(show.show)
+app.command()(simulate.simulate)
 app.command()(check.check)
 app.command()(explain.explain)
 app.command()(report.report)

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from halley.cli import options
 from halley.cli.errors import LIMIT
-from halley.cli.options import ChipOption, ForceOption, JsonOption, ObjectiveOption, TimeLimitOption, TraceOption
+from halley.cli.options import BaselineOption, ChipOption, ForceOption, JsonOption, ObjectiveOption, TimeLimitOption, TraceOption
 from halley.cli.parameters import workload_from
 from halley.cli.report import refuse_existing, save_trace
 from halley.cli.solve import enough, solve
@@ -38,6 +38,7 @@ def optimise(
     time_limit: TimeLimitOption = None,
     gap: Annotated[str | None, typer.Option("--gap", help="Gap that is good enough, e.g. 0.01.", metavar="NUMBER")] = None,
     baselines: Annotated[bool, typer.Option(help="Search the baselines too.")] = True,
+    baseline: BaselineOption = None,
     out: Annotated[str | None, typer.Option("-o", "--output", help="Where to write the result.", metavar="FILE")] = None,
     force: ForceOption = False,
     save: Annotated[bool, typer.Option(help=f"Write the result, to {DEFAULT_FILE} unless -o says otherwise.")] = True,
@@ -54,8 +55,9 @@ def optimise(
     """
     remarks = options.remarks()
     asked = options.seconds(time_limit)
+    wanted = options.baselines(baseline, baselines)
     if Path(workload).suffix in (".yaml", ".yml"):
-        problem, good = _from_file(workload, context.args, chip, objective, asked, front, baselines)
+        problem, good = _from_file(workload, context.args, chip, objective, asked, front, wanted)
         good = options.gap(gap, good)
         problem = replace(problem, gap=good)
     else:
@@ -69,7 +71,7 @@ def optimise(
             options.objective(objective),
             gap=good,
             time_limit=asked,
-            baselines=baselines,
+            baselines=wanted,
             front=front,
             fixed_variant=fixed,
         )
@@ -98,7 +100,13 @@ def optimise(
 
 
 def _from_file(
-    path: str, words: Sequence[str], chip: str | None, objective: str | None, limit: float | None, front: bool, baselines: bool
+    path: str,
+    words: Sequence[str],
+    chip: str | None,
+    objective: str | None,
+    limit: float | None,
+    front: bool,
+    baselines: bool | tuple[str, ...],
 ) -> tuple[Problem, float]:
     """The problem of a file and its gap; options given beside it count more."""
     if words:

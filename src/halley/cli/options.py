@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ from rich.console import Console
 
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.io.save import dumps
+from halley.search.baselines import BASELINES
 from halley.search.problem import Objective
 from halley.units import SECONDS, parse
 
@@ -30,6 +32,10 @@ ObjectiveOption = Annotated[
 ]
 TimeLimitOption = Annotated[str | None, typer.Option("--time-limit", help="Longest time of a search, e.g. 60s.", metavar="TIME")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON to stdout, all else to stderr.")]
+BaselineOption = Annotated[
+    list[str] | None,
+    typer.Option("--baseline", help="Search this baseline only; give it again for more, or 'all' or 'none'.", metavar="NAME"),
+]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace a file that exists.")]
 TraceOption = Annotated[
     str | None, typer.Option("--trace", help="Also write a trace for Perfetto or Chrome.", metavar="FILE")
@@ -50,6 +56,20 @@ def objective(text: str | None, default: Objective = Objective.TIME) -> Objectiv
 def seconds(text: str | None, default: float | None = None) -> float | None:
     """A time limit [s]. Raises UnitError: no time."""
     return default if text is None else parse(text, WALL_TIME, where="--time-limit")
+
+
+def baselines(words: Sequence[str] | None, default: bool = True) -> bool | tuple[str, ...]:
+    """What `Problem.baselines` takes. Raises BadInput: no baseline of that name, or several words where one says all."""
+    if words is None:
+        return default
+    known = {"all": True, "none": False}
+    if len(words) == 1 and words[0] in known:
+        return known[words[0]]
+    expected = "a baseline, or 'all' or 'none' alone"
+    strange = [word for word in words if word not in BASELINES]
+    if strange:
+        raise BadInput([Fault("--baseline", expected, repr(word), did_you_mean(word, BASELINES)) for word in strange])
+    return tuple(words)
 
 
 def gap(text: str | None, default: float = 0.0) -> float:

@@ -1,7 +1,8 @@
 """The optional accelerator: two loops that numba compiles once, for all programs, and keeps on disk.
 
-Each reads a program's instructions and does them on blocks of rows that stay in a core's nearest cache. The operations and their order are
-those of the NumPy loops, with no licence to reassociate or to contract, so the numbers are the same (a zero's sign aside).
+Each reads a program's instructions and does them on blocks of rows that stay in a core's nearest caches. The operations and
+their order are those of the NumPy loops, with no licence to reassociate or to contract, so the numbers are the same (a zero's
+sign aside).
 Nothing imports this module but `halley.cost.switch`: numba takes a good part of a second to load.
 """
 
@@ -14,7 +15,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 import numba
 import numpy as np
-from numba.core import types
+from numba import types
 from numba.extending import intrinsic
 
 from halley.cost.grid import Grid
@@ -27,7 +28,8 @@ BLOCK = 512
 ADD, SUBTRACT, MULTIPLY, DIVIDE = (int(op) for op in (Operation.ADD, Operation.SUBTRACT, Operation.MULTIPLY, Operation.DIVIDE))
 MINIMUM, MAXIMUM, POSITIVE = (int(op) for op in (Operation.MINIMUM, Operation.MAXIMUM, Operation.POSITIVE))
 FLOOR_DIVIDE, CEIL_DIVIDE, OPEN = (int(op) for op in (Operation.FLOOR_DIVIDE, Operation.CEIL_DIVIDE, Operation.OPEN))
-FIRST_ONE, SECOND_ONE, ALL_ONE = 16, 32, 48
+FIRST_ONE, SECOND_ONE = 16, 32
+ALL_ONE = FIRST_ONE + SECOND_ONE
 """Added to an operation whose first operand, second operand, or operands and result are one number each and not a block."""
 
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "boundscheck": False, "fastmath": False}
@@ -36,10 +38,12 @@ OPTIONS: dict[str, Any] = {"error_model": "numpy", "boundscheck": False, "fastma
 WIDTH = 8 * BLOCK
 """Bytes of a register."""
 
-DOUBLES = types.CPointer(types.float64)
+INT, FLOAT = types.int64, types.float64
+INTS, INT_ROWS = types.Array(INT, 1, "C"), types.Array(INT, 2, "C")
+ONES, ROWS = types.Array(FLOAT, 1, "C"), types.Array(FLOAT, 2, "C")
+DOUBLES = types.CPointer(FLOAT)
 """Registers go by address: an array would have its references counted at each step, which takes longer than the step."""
 
-ONES = types.Array(types.float64, 1, "C")
 Doubles = Any
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -64,8 +68,8 @@ def compiled(signature: Any) -> Callable[[Function], Function]:
 class Packed:
     """Code as arrays. ``blocks``: of each factor, whether it is loaded as a block of values or as one.
 
-    Blocks are rows of ``held``. Single numbers lie in ``ones``: one place per register, then the constants. An output is a row, or the
-    complement of a place in ``ones``."""
+    Blocks are rows of `held`. Single numbers lie in ``ones``: one place per register, then the constants. An output is a row,
+    or the complement of a place in ``ones``."""
 
     def __init__(self, code: Code, blocks: Sequence[bool]) -> None:
         constants: dict[str, int] = {}
@@ -88,8 +92,7 @@ class Packed:
                 if second and not first and operation in (Operation.ADD, Operation.MULTIPLY):  # the same either way round
                     (first, x), (second, y) = (second, y), (first, x)
                 is_block[target] = first or second
-                kind = {(True, True): 0, (False, True): FIRST_ONE, (True, False): SECOND_ONE, (False, False): ALL_ONE}[first, second]
-                rows.append((int(operation) + kind, target, x, y))
+                rows.append((int(operation) + (0 if first else FIRST_ONE) + (0 if second else SECOND_ONE), target, x, y))
         outputs = [located(place) for place in code.outputs]
         self.outputs = np.array([place if block else ~place for block, place in outputs], dtype=np.int64)
         self.code = np.array(rows, dtype=np.int64).reshape(-1, 4)
@@ -115,7 +118,10 @@ class Rows:
         self._packed = Packed(code, [True] * len(factors))
         self._dims = tuple(dict.fromkeys(factor.kind for factor in factors))
         self._tables = [np.ascontiguousarray(table, dtype=np.float64) for table in tables]  # the addresses point into these
-        where = [(table.ctypes.data, len(table), self._dims.index(f.kind)) for f, table in zip(factors, self._tables, strict=True)]
+        if not all(len(table) for table in self._tables):
+            raise ValueError("rows: expected tables with at least one value; got an empty one")
+        dims = [self._dims.index(factor.kind) for factor in factors]
+        where = [(table.ctypes.data, len(table), dim) for table, dim in zip(self._tables, dims, strict=True)]
         self._where = np.array(where, dtype=np.int64).reshape(-1, 3)
 
     def __call__(self, choices: Mapping[str, Indices], rows: int) -> Array:
@@ -145,14 +151,15 @@ def _run_grid(grid: Grid, capacities: Sequence[float], result: Array) -> list[tu
     empty = [packed.starts[-1]] * (len(dims) + 1 - len(packed.starts))  # loops that nothing depends on
     starts = np.array([*packed.starts, *empty], dtype=np.int64)
     ends = accumulate(len(column) for column in grid.columns)
-    where = [(end - len(column), dims.index(kind)) for end, column, kind in zip(ends, grid.columns, grid.kinds, strict=True)]
-    places_of = np.array(where, dtype=np.int64).reshape(-1, 2)
+    loads = [(end - len(column), dims.index(kind)) for end, column, kind in zip(ends, grid.columns, grid.kinds, strict=True)]
+    where = np.array(loads, dtype=np.int64).reshape(-1, 2)
     counts = np.array(list(grid.counts.values()), dtype=np.int64)
     width = len(grid.outputs) - len(capacities)
     values, places = np.full(width, math.inf), np.full(width, -1, dtype=np.int64)
     columns = np.concatenate([np.empty(0), *grid.columns])
     limits = np.array(capacities, dtype=np.float64)
-    run_grid(packed.code, starts, packed.ones, packed.outputs, packed.held(), places_of, columns, counts, limits, result, values, places)
+    code, ones, outputs, held = packed.code, packed.ones, packed.outputs, packed.held()
+    run_grid(code, starts, ones, outputs, held, where, columns, counts, limits, result, values, places)
     return list(zip(values.tolist(), places.tolist(), strict=True))
 
 
@@ -165,22 +172,22 @@ def _pointer(typing: Any, address: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
 
-    return DOUBLES(types.int64), generate
+    return DOUBLES(INT), generate
 
 
 pointer = intrinsic(_pointer)
 """The doubles at an address."""
 
 
-@compiled(types.void(DOUBLES, types.float64, types.int64))
+@compiled(types.void(DOUBLES, FLOAT, INT))
 def fill(t: Doubles, value: float, n: int) -> None:
     """Set n numbers."""
     for i in range(n):
         t[i] = value
 
 
-@compiled("float64(int64, float64, float64)")
-def single(operation: int, x: float, y: float) -> float:
+@compiled(FLOAT(INT, FLOAT, FLOAT))
+def single(operation: int, x: float, y: float) -> Any:
     """An operation on two numbers, as NumPy does it: of a maximum or minimum with something that is no number, that."""
     if operation == MULTIPLY:
         return x * y
@@ -193,15 +200,15 @@ def single(operation: int, x: float, y: float) -> float:
     if operation == DIVIDE:
         return x / y
     if operation == FLOOR_DIVIDE:
-        return math.floor(x / y)
+        return np.floor(x / y)
     if operation == CEIL_DIVIDE:
-        return math.ceil(x / y)
+        return np.ceil(x / y)
     if operation == SUBTRACT:
         return x - y
     return 1.0 if x > 0.0 else 0.0
 
 
-@compiled(types.void(types.int64, DOUBLES, DOUBLES, DOUBLES, types.int64))
+@compiled(types.void(INT, DOUBLES, DOUBLES, DOUBLES, INT))
 def blocks(operation: int, t: Doubles, x: Doubles, y: Doubles, n: int) -> None:
     """An operation on n pairs. One loop per operation, so that each is done many at a time."""
     if operation == MULTIPLY:
@@ -233,7 +240,7 @@ def blocks(operation: int, t: Doubles, x: Doubles, y: Doubles, n: int) -> None:
             t[i] = 1.0 if x[i] > 0.0 else 0.0
 
 
-@compiled(types.void(types.int64, DOUBLES, DOUBLES, types.float64, DOUBLES, types.int64))
+@compiled(types.void(INT, DOUBLES, DOUBLES, FLOAT, DOUBLES, INT))
 def with_one(operation: int, t: Doubles, x: Doubles, y: float, spare: Doubles, n: int) -> None:
     """An operation on n numbers with the same second one."""
     if operation == MULTIPLY:
@@ -250,7 +257,7 @@ def with_one(operation: int, t: Doubles, x: Doubles, y: float, spare: Doubles, n
         blocks(operation, t, x, spare, n)
 
 
-@compiled(types.void(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64, ONES, types.int64))
+@compiled(types.void(INT, INT, INT, INT, INT, INT, ONES, INT))
 def do(operation: int, target: int, a: int, b: int, held: int, spare: int, ones: Array, n: int) -> None:
     """One step other than OPEN. ``held``, ``spare``: addresses of the registers and of the last one, which is free."""
     if operation >= ALL_ONE:
@@ -264,10 +271,10 @@ def do(operation: int, target: int, a: int, b: int, held: int, spare: int, ones:
         blocks(operation, pointer(held + WIDTH * target), pointer(held + WIDTH * a), pointer(held + WIDTH * b), n)
 
 
-@compiled("void(int64[:, ::1], float64[::1], int64[::1], float64[:, ::1], int64[:, ::1], int64[:, ::1], float64[:, ::1])")
+@compiled(types.void(INT_ROWS, ONES, INTS, ROWS, INT_ROWS, INT_ROWS, ROWS))
 def run_rows(code: Indices, ones: Array, outputs: Indices, held: Array, where: Indices, nodes: Indices, result: Array) -> None:
-    """``where``: of each factor, its table's address and length, and its dim; ``nodes``: dims x rows. A node beyond a table counts as the
-    nearest in it."""
+    """``where``: of each factor, its table's address and length, and its dim; ``nodes``: dims x rows. A node beyond a table
+    counts as the nearest in it."""
     base = held.ctypes.data
     spare = base + WIDTH * (len(held) - 1)
     rows = nodes.shape[1] if len(nodes) else result.shape[1]
@@ -290,11 +297,12 @@ def run_rows(code: Indices, ones: Array, outputs: Indices, held: Array, where: I
                 result[row, start : start + n] = held[place, :n]
 
 
-@compiled("void(int64, int64, float64[::1], int64[::1], float64[::1], int64[::1], int64, int64, float64[::1], int64[::1])")
+@compiled(types.void(INT, INT, ONES, INTS, ONES, INTS, INT, INT, ONES, INTS))
 def note(
-    held: int, spare: int, ones: Array, outputs: Indices, limits: Array, fits: Indices, n: int, first: int, best: Array, best_at: Indices
-) -> None:
-    """Take what is less than the best so far and within the limits from n combinations, the first of which is number ``first``."""
+    held: int, spare: int, ones: Array, outputs: Indices, limits: Array, fits: Indices, n: int, first: int, best: Array,
+    best_at: Indices,
+) -> None:  # fmt: skip
+    """Of n combinations, the first of which is number ``first``, take what is within the limits and less than the best so far."""
     width = len(best)
     fits[:n] = 1
     for row in range(len(limits)):
@@ -322,16 +330,13 @@ def note(
             best[row] = least
 
 
-@compiled(
-    "void(int64[:, ::1], int64[::1], float64[::1], int64[::1], float64[:, ::1], int64[:, ::1], float64[::1], int64[::1], float64[::1],"
-    " float64[:, ::1], float64[::1], int64[::1])"
-)
+@compiled(types.void(INT_ROWS, INTS, ONES, INTS, ROWS, INT_ROWS, ONES, INTS, ONES, ROWS, ONES, INTS))
 def run_grid(
     code: Indices, starts: Indices, ones: Array, outputs: Indices, held: Array, where: Indices, columns: Array,
     counts: Indices, limits: Array, result: Array, values: Array, places: Indices,
 ) -> None:  # fmt: skip
-    """``starts``: where each level's steps start; ``where``: of each factor, its column's start and its dim. Writes ``result`` (outputs x
-    combinations) where it has room, else ``values`` and ``places`` (of each output without a limit).
+    """``starts``: where each level's steps start; ``where``: of each factor, its column's start and its dim. Writes ``result``
+    (outputs x combinations) where it has room, else ``values`` and ``places`` (of each output without a limit).
 
     A piece of the last dim's choices at a time, for all combinations of the others: what they do not change stays near."""
     inner, loops = counts[-1], len(counts) - 1

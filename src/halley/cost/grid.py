@@ -1,9 +1,9 @@
 """Every combination of some choices per dim, costed by a program: mass costing.
 
-The grid is walked in row-major order, the last dim contiguous. What depends on fewer dims is computed once for all combinations of the
-others: a program is cut into levels, one per loop around what is computed at once. `Grid` runs it with NumPy, a box of trailing
-dims at a time, by broadcasting; `halley.cost.accelerator` runs it compiled, a piece of the last dim at a time. Both do the same operations in
-the same order for every combination.
+The grid is walked in row-major order, the last dim contiguous. What depends on fewer dims is not computed again for each
+combination of the others: the code is cut into levels, one per loop around what is computed at once. `Grid` runs it with NumPy,
+a box of trailing dims at a time, by broadcasting; `halley.cost.accelerator` runs it compiled, a piece of the last dim at a time.
+Both do the same operations in the same order for every combination.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ BOX = 1 << 13
 ORDERED_DIMS = 6
 """Up to as many dims every order is compared."""
 
+RATE = 5e7
+"""Combinations per second [1/s] that NumPy does, by and large: to see a long run coming."""
+
 STEP = 32
 """What it takes to start a step, in results of one that runs compiled."""
 
@@ -42,14 +45,19 @@ class Least(NamedTuple):
 
 @dataclass(frozen=True)
 class Grid:
-    """``values``: the program's code, each value with a number of its own. ``kinds``: the dim of each factor. ``columns``: of each
-    factor, its value for each choice of its dim. ``counts``: of each dim in walking order, the number of choices."""
+    """``values``: the program's code, each value with a number of its own. ``kinds``: the dim of each factor. ``columns``: of
+    each factor, its value for each choice of its dim. ``counts``: of each dim in walking order, the number of choices."""
 
     values: Sequence[Step]
     outputs: Sequence[Place]
     kinds: Sequence[str]
     columns: Sequence[Array]
     counts: Mapping[str, int]
+
+    def __post_init__(self) -> None:
+        for kind, column in zip(self.kinds, self.columns, strict=True):
+            if len(column) != self.counts[kind]:
+                raise ValueError(f"grid: expected {self.counts[kind]} values of a factor of {kind}; got {len(column)}")
 
     @property
     def size(self) -> int:
@@ -64,7 +72,7 @@ class Grid:
     def costs(self) -> Array:
         """Values of the outputs (outputs x combinations)."""
         result = np.empty((len(self.outputs), self.size))
-        kernels = SWITCH.kernels()
+        kernels = SWITCH.kernels(self.size / RATE)
         if kernels is not None and self.counts:
             kernels.grid_costs(self, result)
             return result
@@ -77,20 +85,21 @@ class Grid:
         return result
 
     def least(self, capacities: Sequence[float]) -> list[Least]:
-        """Least value of each of the first outputs where the others are within ``capacities``, one for each of those. Among equals
-        the first combination counts. A value that is no number is never the least, as in the search."""
+        """Least value of each of the first outputs where the others, one for each of the ``capacities``, are within these. Among
+        equals the first combination counts. A value that is no number is never the least. Compiled, it does not stop half-way
+        for Ctrl-C: cut what takes minutes into several grids."""
         width = len(self.outputs) - len(capacities)
-        kernels = SWITCH.kernels()
+        kernels = SWITCH.kernels(self.size / RATE)
         if kernels is not None and self.counts:
             return [Least(value, place) for value, place in kernels.grid_least(self, capacities)]
         best = [Least(math.inf, -1)] * width
         done = 0
         for shape, found in self.boxes():
-            over: np.ndarray | bool = False  # type: ignore[type-arg]
+            over = np.zeros((), dtype=bool)
             for used, capacity in zip(found[width:], capacities, strict=True):
                 over = over | np.greater(used, capacity)
             for row, value in enumerate(found[:width]):
-                better = np.less(value, best[row].value) & ~np.asarray(over)
+                better = np.less(value, best[row].value) & ~over
                 if better.any():
                     inside = np.where(better, value, np.inf)
                     flat = np.broadcast_to(inside, shape).ravel()
@@ -107,13 +116,15 @@ class Grid:
         cut, room = _cut(counts)
         loops = dims[: cut + 1]
         code = self.code(loops)
-        spread = [column.reshape([-1 if dim == kind else 1 for dim in dims]) for kind, column in zip(self.kinds, self.columns, strict=True)]
+        lie = ([-1 if dim == kind else 1 for dim in dims] for kind in self.kinds)
+        spread = [column.reshape(shape) for column, shape in zip(self.columns, lie, strict=True)]
         registers: list[Array | float] = [0.0] * code.registers
         walks = [*(range(count) for count in counts[:cut]), range(0, counts[cut], room)]
         before: tuple[int, ...] | None = None
         for starts in product(*walks):
             sizes = (*(1 for _ in range(cut)), min(room, counts[cut] - starts[-1]))
-            box = {dim: (*(slice(None),) * at, slice(start, start + size)) for at, (dim, start, size) in enumerate(zip(loops, starts, sizes, strict=True))}
+            parts = (slice(start, start + size) for start, size in zip(starts, sizes, strict=True))
+            box = {dim: (*(slice(None),) * at, part) for at, (dim, part) in enumerate(zip(loops, parts, strict=True))}
             changed = 0 if before is None else 1 + next(at for at in range(len(loops)) if before[at] != starts[at])
             before, began = starts, time.perf_counter()
             for operation, target, a, b in chain.from_iterable(code.levels[changed:]):
@@ -128,7 +139,8 @@ class Grid:
     def code(self, loops: Sequence[str]) -> Code:
         """The code in levels: what depends on no dim of the loops, then what changes with each, outermost first."""
         inside = {dim: 1 + at for at, dim in enumerate(loops)}
-        return allocated(self.values, self.outputs, [max((inside.get(dim, 0) for dim in dims), default=0) for dims in self.depends])
+        levels = [max((inside.get(dim, 0) for dim in dims), default=0) for dims in self.depends]
+        return allocated(self.values, self.outputs, levels)
 
 
 def _cut(counts: Sequence[int]) -> tuple[int, int]:
@@ -151,8 +163,8 @@ def dependences(values: Sequence[Step], kinds: Sequence[str]) -> list[frozenset[
 
 
 def cheapest_order(values: Sequence[Step], kinds: Sequence[str], counts: Mapping[str, int]) -> tuple[str, ...]:
-    """The walking order of the dims that computes least: as few steps as can be change with the innermost loops. Above `ORDERED_DIMS`
-    dims, by count, the most choices last."""
+    """The walking order of the dims that computes least: as few steps as can be change with the innermost loops. Above
+    `ORDERED_DIMS` dims, by count, the most choices last."""
     if len(counts) > ORDERED_DIMS:
         return tuple(sorted(counts, key=counts.__getitem__))
     steps = Counter(dependences(values, kinds))

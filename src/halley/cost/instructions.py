@@ -46,8 +46,8 @@ class Code:
 def allocated(values: Sequence[Step], outputs: Sequence[Place], level: Sequence[int]) -> Code:
     """Code with values in as few registers as live at once. ``level``: of each value.
 
-    A step never writes over what it reads, so that a compiled loop over it has no overlap to care for. A value that a deeper level
-    uses keeps its register, as that level runs again.
+    A step never writes over what it reads, so that a compiled loop has no overlap to care for. A value that a deeper level uses
+    keeps its register, as that level runs again.
     """
     depth = max(level, default=0)
     last = [(level[number], number) for number in range(len(values))]
@@ -72,8 +72,8 @@ def allocated(values: Sequence[Step], outputs: Sequence[Place], level: Sequence[
             at[number] = target
             a, b = (x if isinstance(x, float) or step.operation is Operation.OPEN else at[x] for x in (step.a, step.b))
             steps.append(Step(step.operation, target, a, b))
-            ended = (value for value in sorted({*step.used, number}) if level[value] == current and last[value] == (current, number))
-            free += [at[value] for value in ended]
+            ended = [value for value in sorted({*step.used, number}) if last[value] == (current, number)]
+            free += [at[value] for value in ended if level[value] == current]
         levels.append(tuple(steps))
     return Code(tuple(levels), tuple(at[place] if isinstance(place, int) else place for place in outputs), count)
 

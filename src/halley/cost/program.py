@@ -1,10 +1,10 @@
 """Cost formulas as straight programs: lower bounds of many mappings at once.
 
 `evaluate` runs once on symbolic tile sizes; what it returns are terms. A term in the tile sizes of one dim alone is a *factor*:
-a table over the choices for that dim. What remains, the arithmetic on factors of several dims, is brought to a normal form: sums of
-products with one factor per dim, and maxima of such sums. That makes it short, and joins in one factor what depends on one dim.
-`Program` computes it. Given for each factor its least (where it is subtracted: its greatest) value over a set of choices, the result
-is a lower bound of the costs of all of them; where every set has one choice, it is the cost itself but for rounding.
+a table over the choices for that dim. What remains, the arithmetic on factors of several dims, is brought to a normal form: sums
+of products with one factor per dim, and maxima of such sums. That makes it short, and joins in one factor what depends on one
+dim. `Program` computes it. Given for each factor its least (where it is subtracted: its greatest) value over a set of choices,
+the result is a lower bound of the costs of all of them; where every set has one choice, it is the cost itself but for rounding.
 
 Terms are taken as non-negative, which sizes, counts, bytes, times and energies are; a sum that is not (a part beyond the edge) is
 cut off at zero, as the formulas then do themselves.
@@ -19,7 +19,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from halley.cost.grid import Grid, cheapest_order
-from halley.cost.instructions import Array, Indices, Place, Step, allocated, apply, run
+from halley.cost.instructions import Array as Array
+from halley.cost.instructions import Indices as Indices
+from halley.cost.instructions import Place, Step, allocated, apply, run
 from halley.cost.switch import SWITCH
 from halley.formulas.numbers import Number
 from halley.formulas.terms import Operation, Term, Terms
@@ -202,10 +204,11 @@ class Normal:
             for product, coefficient in products.items():
                 own = [place for place in product if self._kinds(place) == (kind,)]
                 rest = tuple(place for place in product if place not in own)
-                sign = coefficient > 0 or self.differences
-                groups.setdefault((rest, sign), []).append((own[0] if own else -1, coefficient))
+                together = coefficient > 0 or self.differences
+                groups.setdefault((rest, together), []).append((own[0] if own else -1, coefficient))
             products = {}
             for (rest, _), members in groups.items():
+                joined: Sum
                 if len(members) == 1:
                     ((place, coefficient),) = members
                     joined = {(place,) if place >= 0 else (): coefficient}
@@ -213,7 +216,8 @@ class Normal:
                     sign = -1.0 if all(coefficient < 0 for _, coefficient in members) else 1.0
                     total: Number = 0
                     for place, coefficient in members:
-                        total = total + sign * (coefficient * self.basis[place] if place >= 0 else coefficient)
+                        factor: Number = self.basis[place] if place >= 0 else 1.0
+                        total = total + sign * (coefficient * factor)
                     joined = self._factor(total) if isinstance(total, Term) else {(): float(total)}
                     joined = {product: sign * coefficient for product, coefficient in joined.items()}
                 for own_product, coefficient in joined.items():
@@ -289,11 +293,11 @@ class Program:
         return result
 
     def grid(self, tables: Sequence[Array], choices: Mapping[str, Indices]) -> Grid:
-        """All combinations of the ``choices`` (of each dim, nodes), to be costed in the dims' order there, the last one contiguous.
+        """All combinations of the ``choices`` (of each dim, nodes), to be costed in the order of dims there, the last contiguous.
 
         `order` says which order is fastest. Every dim of the factors must be there; a dim without factors only multiplies."""
         kinds = [factor.kind for factor in self.factors]
-        if empty := sorted({*(dim for dim in kinds if dim not in choices), *(dim for dim, nodes in choices.items() if not len(nodes))}):
+        if empty := sorted(dim for dim in {*kinds, *choices} if not len(choices.get(dim, ()))):
             raise ValueError(f"grid: expected choices for every dim; got none for {', '.join(empty)}")
         columns = [table.take(choices[kind], mode="clip") for table, kind in zip(tables, kinds, strict=True)]
         return Grid(self.values, self.outputs, kinds, columns, {dim: len(nodes) for dim, nodes in choices.items()})

@@ -16,35 +16,35 @@ VARIABLE = "HALLEY_ACCELERATOR"
 MODES = ("auto", "off", "on")
 
 PATIENCE = 10.0
-"""Seconds of NumPy work after which ``auto`` loads the accelerator: some ten times what it takes to load, and twice what it takes to
+"""Seconds of NumPy work after which ``auto`` loads the accelerator: many times what it takes to load, and twice what it takes to
 compile on first use. So a short run never pays for it, and a long one loses little if it ends just then."""
 
 
 @dataclass(slots=True)
 class Switch:
-    """``mode``: ``off`` never uses the accelerator, ``on`` always, ``auto`` once programs have worked for a while and if it is installed.
-
-    ``spent``: seconds that programs have worked without it."""
+    """``mode``: ``off`` never uses the accelerator, ``on`` always, ``auto`` if it is installed and programs have worked for a
+    while. ``spent``: the seconds that they have worked without it."""
 
     mode: str | None = None
     spent: float = 0.0
     _kernels: ModuleType | None = None
     _missing: bool = False
 
-    def kernels(self) -> ModuleType | None:
-        """The compiled loops if they are to be used now.
+    def kernels(self, ahead: float = 0.0) -> ModuleType | None:
+        """The compiled loops if they are to be used now. ``ahead``: seconds of NumPy work that are about to come.
 
         Raises `BadInput` if the environment names no mode, or asks for an accelerator that is not installed."""
         if self.mode is None:
             self.mode = _mode(os.environ.get(VARIABLE) or "auto")
-        if self.mode == "off" or self._missing or (self.mode == "auto" and self.spent < PATIENCE):
+        if self.mode == "off" or self._missing or (self.mode == "auto" and self.spent + ahead < PATIENCE):
             return None
         if self._kernels is None:
             try:
                 self._kernels = importlib.import_module("halley.cost.accelerator")
             except ImportError as error:
                 if self.mode == "on":
-                    raise BadInput(Fault(VARIABLE, "numba where it is on", str(error), "run: pip install 'halley[fast]'")) from error
+                    fault = Fault(VARIABLE, "numba where it is on", str(error), "run: pip install 'halley[fast]'")
+                    raise BadInput(fault) from error
                 self._missing = True
         return self._kernels
 

@@ -83,12 +83,13 @@ def result_document(result: Result) -> dict[str, Any]:
             "objective": problem.objective.value,
             "gap": problem.gap,
             "time_limit_s": problem.time_limit,
-            "baselines": problem.baselines,
+            "baselines": problem.baselines if isinstance(problem.baselines, bool) else list(problem.baselines),
             "front": problem.front,
             "fixed_variant": problem.fixed_variant,
         },
         "best": _solution(result.best),
         "baselines": [_solution(solution) for solution in result.baselines],
+        "absent": list(result.absent),
         "front": [{"time_s": p.time, "energy_J": p.energy, "plan": to_text(p.plan)} for p in result.front],
         "provenance": {
             "halley": halley_version(),
@@ -215,7 +216,7 @@ def read_record(path: str | Path) -> Record:
         Objective(question.objective),
         gap=question.gap,
         time_limit=question.time_limit_s,
-        baselines=question.baselines,
+        baselines=question.baselines if isinstance(question.baselines, bool) else tuple(question.baselines),
         front=question.front,
         fixed_variant=question.fixed_variant,
     )
@@ -230,7 +231,7 @@ def load_result(path: str | Path) -> Result:
     record = read_record(path)
     solutions = [_rebuilt(record, model) for model in (record.content.best, *record.content.baselines)]
     front = tuple(Point(p.time_s, p.energy_J, parse(p.plan, f"{record.name}: front")) for p in record.content.front)
-    return Result(record.problem, solutions[0], tuple(solutions[1:]), front)
+    return Result(record.problem, solutions[0], tuple(solutions[1:]), front, tuple(record.content.absent))
 
 
 def _rebuilt(record: Record, model: SolutionModel) -> Solution:

@@ -43,7 +43,7 @@ class QuestionModel(Model):
     objective: Literal["time", "energy", "edp"] = Field(description="what the search made small")
     gap: Amount = Field(description="relative distance to the bound that was good enough")
     time_limit_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(description="limit of the search; null: none")
-    baselines: bool = Field(description="whether the baselines were searched too")
+    baselines: bool | list[Text] = Field(description="true: every baseline that applies was searched too; or which ones")
     front: bool = Field(description="whether the time-energy front was asked for")
     fixed_variant: bool = Field(description="whether only the variant asked for was searched")
 
@@ -130,5 +130,8 @@ class ResultFile(Model):
     problem: QuestionModel = Field(description="what was asked")
     best: SolutionModel = Field(description="the best plan found")
     baselines: list[SolutionModel] = Field(description="best plans of restricted spaces")
+    absent: list[Text] = Field(
+        default=[], description="baselines that apply, but have no plan: none fits, or the search was stopped"
+    )
     front: list[PointModel] = Field(description="empty unless asked for")
     provenance: ProvenanceModel = Field(description="what made the file")

@@ -12,7 +12,6 @@ from halley.ir.workload import Workload
 from halley.report.anatomy import anatomy
 from halley.report.table import Table, percent, ratio
 from halley.report.tree import lines
-from halley.search.optimise import FUSED_LOCAL, UNFUSED
 from halley.search.problem import Objective
 from halley.search.result import Certificate, Point, Result, Solution, Status
 from halley.units import format_bytes, format_energy, format_time
@@ -142,22 +141,16 @@ def certificate_table(certificate: Certificate, status: Status) -> Table:
 
 def comparison(result: Result) -> Table:
     """The best plan beside the baselines; speed-up is over the first row."""
-    return comparison_table(result.problem.chip, (*result.baselines, result.best), missing(result))
+    chip = result.problem.chip
+    return comparison_table([(plan.name, chip, plan) for plan in (*result.baselines, result.best)], result.absent)
 
 
-def missing(result: Result) -> tuple[str, ...]:
-    """Names of the baselines without a plan: none fits, or the search was stopped before it found one."""
-    found = {solution.name for solution in result.baselines}
-    wanted = (UNFUSED.name, FUSED_LOCAL.name) if result.problem.baselines else ()
-    return tuple(name for name in wanted if name not in found)
-
-
-def comparison_table(chip: Chip, solutions: Sequence[Solution], absent: Sequence[str] = ()) -> Table:
-    """Plans side by side, the best one last; speed-up is over the first. ``absent`` names those without a plan."""
-    reference = float(solutions[0].estimate.time)
+def comparison_table(plans: Sequence[tuple[str, Chip, Solution]], absent: Sequence[str] = ()) -> Table:
+    """Plans side by side by name, the last one strong; speed-up is over the first. ``absent`` names those without a plan."""
+    reference = float(plans[0][2].estimate.time)
     rows = tuple(
         (
-            solution.name,
+            name,
             format_time(float(solution.estimate.time)),
             format_energy(float(solution.estimate.energy)),
             format_bytes(outer_traffic(chip, solution.estimate)),
@@ -165,10 +158,11 @@ def comparison_table(chip: Chip, solutions: Sequence[Solution], absent: Sequence
             ", ".join(collective_kinds(solution.plan)) or "none",
             "optimal" if solution.status is Status.OPTIMAL else f"gap {100 * solution.certificate.gap:.1f} %",
         )
-        for solution in solutions
+        for name, chip, solution in plans
     )
     rows = (*((name, "-", "-", "-", "-", "none found", "-") for name in absent), *rows)
-    head = ("plan", "time", "energy", outer_name(chip), "speed-up", "collectives", "proof")
+    outer = " / ".join(dict.fromkeys(outer_name(chip) for _, chip, _ in plans))
+    head = ("plan", "time", "energy", outer, "speed-up", "collectives", "proof")
     return Table("Comparison", head, rows, RIGHT, frozenset({len(rows) - 1}), frozenset({6}))
 
 

@@ -4,8 +4,8 @@
 |---|---|---|
 | unfused | each alone | every one |
 | partially fused | at least two together, not all together | every one |
-| FlashAttention-2-style | those of attention together, any others alone | running softmax; clusters split heads and rows of queries |
-| FlashDecoding-style | the same | running softmax; clusters split the keys, collectives combine their states |
+| FlashAttention-2 style | those of attention together, any others alone | running softmax; clusters split heads and query rows |
+| FlashDecoding style | the same | running softmax; clusters split the keys, collectives combine their states |
 | fused, no split reductions | all together | those that split no reduction over clusters |
 
 Sources of the two attention kernels: Dao, arXiv 2307.08691; Dao, Haziza, Massa and Sizov, "Flash-Decoding for long-context
@@ -129,13 +129,13 @@ BASELINES: dict[str, Restriction] = {
     "unfused": Restriction("unfused", "each kernel on its own", _alone, _every),
     "partially-fused": Restriction("partially fused", "some kernels fused, but not all of them together", _some_fused, _every),
     "flash-attention-2": Restriction(
-        "FlashAttention-2-style",
+        "FlashAttention-2 style",
         "attention fused by running softmax, clusters split over heads and rows of queries only",
         _attention_fused,
         _streamed_whole,
     ),
     "flash-decoding": Restriction(
-        "FlashDecoding-style",
+        "FlashDecoding style",
         "attention fused by running softmax, keys split over clusters and their states combined by collectives",
         _attention_fused,
         _streamed_split,

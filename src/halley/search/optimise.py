@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import reduce
-from itertools import product
 
 import numpy as np
 
@@ -22,6 +21,8 @@ from halley.search.baselines import BEST, Restriction, Shapes, wanted
 from halley.search.count import count_frames
 from halley.search.frames import frames
 from halley.search.frontier import Frontier, Values, minimal
+from halley.search.groups import Group, Row, again, sums_of
+from halley.search.infeasible import tightest
 from halley.search.partitions import Partition, kernels, partitions
 from halley.search.problem import Objective, Problem
 from halley.search.result import Certificate, Point, Result, Solution, Status
@@ -64,92 +65,17 @@ def optimise(problem: Problem, progress: Progress | None = None) -> Result:
 
 
 @dataclass(slots=True)
-class _Group:
-    """Kernels start..stop of one variant, fused, in ``shapes``: the search, and what is known of them.
-
-    ``lower``: rows of objectives such that every mapping is no better than one of them (but for the gap that is allowed).
-    ``points`` are reached by ``choices``; ``exact``: there is nothing better than these.
-    """
-
-    search: GroupSearch
-    size: int
-    lower: Values
-    points: Values
-    choices: list[Choice] = field(default_factory=list)
-    exact: bool = False
-    done: bool = False
-
-    def run(self, rivals: Values) -> None:
-        """Search all of it for what beats the rivals. On `Interrupted` the best so far and a bound are kept."""
-        try:
-            self.search.run(rivals)
-            self.done, self.lower = True, self.search.found.points
-            self.exact = None not in self.search.found.payloads
-        except (Interrupted, KeyboardInterrupt):
-            if self.search.open_bounds:
-                left = np.array([*self.search.open_bounds, *self.search.found.points])
-                # of two true bounds the higher one; fronts have no order, and the later one comes from more work
-                self.lower = left if left.shape[1] > 1 or left.min() > self.lower.min() else self.lower
-            raise
-        finally:
-            self.collect()
-
-    def dive(self) -> None:
-        """A first mapping, quickly."""
-        self.search.dive()
-        self.collect()
-
-    def collect(self) -> None:
-        own = [i for i, choice in enumerate(self.search.found.payloads) if choice is not None]
-        self.points, self.choices = self.search.found.points[own], [self.search.found.payloads[i] for i in own]
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """A partition of one variant's kernels with its groups."""
-
-    workload: Workload
-    partition: Partition
-    groups: tuple[_Group, ...]
-
-    @property
-    def exact(self) -> bool:
-        return all(group.exact for group in self.groups)
-
-    @property
-    def size(self) -> int:
-        return math.prod(group.size for group in self.groups)
-
-    def lower(self) -> Values:
-        """No mapping of this partition is better than one of these."""
-        return reduce(_sums, (group.lower for group in self.groups))
-
-    def reached(self) -> tuple[Values, list[tuple[Choice, ...]]]:
-        """Sums over the groups, one row per combination of their choices."""
-        sums = self.groups[0].points
-        for group in self.groups[1:]:
-            sums = (sums[:, None, :] + group.points[None, :, :]).reshape(-1, sums.shape[1])
-        return sums, list(product(*(group.choices for group in self.groups)))
-
-
-def _sums(first: Values, second: Values) -> Values:
-    """The minimal sums of a row of each."""
-    sums: Values = (first[:, None, :] + second[None, :, :]).reshape(-1, first.shape[1])
-    return sums[minimal(sums)] if len(sums) else sums
-
-
-@dataclass(slots=True)
 class _Optimiser:
     problem: Problem
     baselines: tuple[Restriction, ...]
     progress: Progress | None
     started: float = field(default_factory=time.monotonic)
-    groups: dict[Span, _Group] = field(default_factory=dict)
-    parts: dict[tuple[Span, Shapes], _Group] = field(default_factory=dict)
+    groups: dict[Span, Group] = field(default_factory=dict)
+    parts: dict[tuple[int, Shapes], Group] = field(default_factory=dict)
     settled: set[str] = field(default_factory=set)
     tally: Tally = field(default_factory=Tally)
     trees: Trees = field(default_factory=Trees)
-    _alike: dict[object, _Group] = field(default_factory=dict)
+    _alike: dict[object, Group] = field(default_factory=dict)
     stopped: str = ""
     planned: int = 1
     finished: int = 0
@@ -163,7 +89,8 @@ class _Optimiser:
                 self._settle(restriction, chosen)
         except (Interrupted, KeyboardInterrupt) as stop:
             self.stopped = str(stop) or "interrupted"
-            self.tally.tick = _nothing
+            if isinstance(stop, Interrupted):
+                self._first_plans(chosen)
         best = self._best(BEST, chosen)
         if best is None:
             raise self._infeasible(chosen)
@@ -176,8 +103,18 @@ class _Optimiser:
                 absent.append(restriction.name)
             else:
                 found.append(solution)
+                best = self._better(best, solution)
         front = self._front(chosen) if self.problem.front else ()
         return Result(self.problem, best, tuple(found), front, tuple(absent))
+
+    def _better(self, best: Solution, other: Solution) -> Solution:
+        """The best, or a baseline that is better than it: there can be one within the gap that is allowed, or after a stop."""
+        value = other.certificate.value
+        if value >= best.certificate.value:
+            return best
+        certificate = replace(best.certificate, value=value, bound=min(best.certificate.bound, value))
+        status = Status.OPTIMAL if certificate.gap <= self.problem.gap else best.status
+        return replace(other, name=best.name, certificate=certificate, status=status)
 
     @property
     def objectives(self) -> tuple[str, ...]:
@@ -226,7 +163,7 @@ class _Optimiser:
             self.finished += 1
         self.settled.add(BEST.name)
 
-    def _group(self, workload: Workload, span: Span) -> _Group:
+    def _group(self, workload: Workload, span: Span) -> Group:
         """The group with all of its shapes, searched for what the best plan needs."""
         if span in self.groups:
             return self.groups[span]
@@ -250,7 +187,7 @@ class _Optimiser:
         if same not in self._alike:  # variants have kernels in common
             space = frames(workload, machine, ops)
             search = GroupSearch(workload, self.problem.chip, space, around, self.objectives, self.tally, self.gap, self.trees)
-            self._alike[same] = _Group(
+            self._alike[same] = Group(
                 search, count_frames(space, self.trees), self._floor(ops, workload), np.empty((0, len(self.objectives)))
             )
         self.groups[span] = self._alike[same]
@@ -270,16 +207,13 @@ class _Optimiser:
     def _reached(self, span: Span, itself: bool) -> Values:
         """Frontier of the sums over groups that cut a span, of those found so far."""
         variant, start, stop = span
-        rows = [np.empty((0, len(self.objectives)))]
-        own = self.groups.get(span)
-        if itself and own is not None:
-            rows.append(own.points)
-        for cut in range(start + 1, stop):
-            tail = self.groups.get((variant, cut, stop))
-            if tail is not None:
-                rows.append(_sums(self._reached((variant, start, cut), itself=True), tail.points))
-        points = np.vstack(rows)
-        return points[minimal(points)] if len(points) else points
+        none = np.empty((0, len(self.objectives)))
+        reached = {start: np.zeros((1, len(self.objectives)))}  # up to each kernel
+        for end in range(start + 1, stop + 1):
+            last = [(cut, self.groups.get((variant, cut, end))) for cut in range(start, end) if itself or (cut, end) != (start, stop)]
+            points = np.vstack([none, *(sums_of(reached[cut], group.points) for cut, group in last if group is not None)])
+            reached[end] = points[minimal(points)] if len(points) else points
+        return reached[stop]
 
     def _floor(self, ops: Sequence[Op], workload: Workload) -> Values:
         """Roofline of the group's multiply-accumulates, one row: true without any search."""
@@ -296,26 +230,24 @@ class _Optimiser:
 
     # --- baselines --------------------------------------------------------------------------------------------------
 
-    def _part(self, workload: Workload, span: Span, shapes: Shapes) -> _Group:
+    def _part(self, workload: Workload, span: Span, shapes: Shapes) -> Group:
         """The group as a baseline needs it: only some shapes, and all of the plans that are best among them, whether or not
         others beat them. What the search for the best found of it counts: its bound, and its plans that have these shapes."""
         base = self._group(workload, span)
-        if (span, shapes) not in self.parts:
-            space = shapes.of(base.search.frames)
+        key = (id(base), shapes)
+        if key not in self.parts:
             columns = [self.objectives.index(name) for name in self.goals]
             fitting = [i for i, choice in enumerate(base.choices) if shapes.admits(choice)]
             points, lower = base.points[:, columns], base.lower[:, columns]
-            first = base.points[fitting][:, columns]
-            search = _again(base.search, shapes, self.goals)
-            part = _Group(search, count_frames(space, self.trees), lower[minimal(lower)] if len(lower) else lower, first)
+            search = again(base.search, shapes, self.goals)
+            part = Group(search, count_frames(search.frames, self.trees), lower, points[fitting])
             part.choices = [base.choices[i] for i in fitting]
             if base.exact:
-                needed = minimal(points) if len(points) else np.empty(0, dtype=np.int64)
-                part.exact = set(needed.tolist()) <= set(fitting)
-            if not space:
-                part.exact, part.lower = True, np.empty((0, len(self.goals)))
-            self.parts[span, shapes] = part
-        return self.parts[span, shapes]
+                part.exact = not len(points) or set(minimal(points).tolist()) <= set(fitting)
+            if not search.frames:
+                part.exact, part.lower = True, lower[:0]
+            self.parts[key] = part
+        return self.parts[key]
 
     def _settle(self, restriction: Restriction, chosen: Sequence[Workload]) -> None:
         """Search groups of a baseline, those of the most promising partition first, until no partition can beat the best."""
@@ -328,14 +260,27 @@ class _Optimiser:
                 break
             self.tally.tick()
             group = next(group for group in rows[position].groups if not group.exact)
-            group.search = replace(group.search, frames=group.search.frames)  # another threshold: what was dropped may matter
+            group.search = again(group.search, Shapes.EVERY, self.goals)  # what was dropped before may matter now
             for point, choice in zip(group.points, group.choices, strict=True):
                 group.search.found.add(point, choice)
             group.run(self._threshold(rows, group, value))
         self.settled.add(restriction.name)
         self.finished += 1
 
-    def _threshold(self, rows: Sequence[_Row], group: _Group, value: float) -> Values:
+    def _first_plans(self, chosen: Sequence[Workload]) -> None:
+        """After the time limit, a quick plan for each baseline that has none."""
+        self.tally.tick = _nothing
+        with suppress(KeyboardInterrupt):
+            for restriction in self.baselines:
+                rows = [row for row in self._rows(restriction, chosen) if row.size]
+                for row in () if any(row.reached()[1] for row in rows) else rows:
+                    for group in row.groups:
+                        if not group.choices:
+                            group.dive()
+                    if row.reached()[1]:
+                        break
+
+    def _threshold(self, rows: Sequence[Row], group: Group, value: float) -> Values:
         """With one objective, the value of a group from which on no partition with it beats the best one of the baseline."""
         if len(self.goals) > 1 or not np.isfinite(value):
             return np.empty((0, len(self.goals)))
@@ -348,17 +293,17 @@ class _Optimiser:
 
     # --- partitions -------------------------------------------------------------------------------------------------
 
-    def _rows(self, restriction: Restriction, chosen: Sequence[Workload]) -> list[_Row]:
+    def _rows(self, restriction: Restriction, chosen: Sequence[Workload]) -> list[Row]:
         """Every partition that is admitted, of every variant."""
         rows = []
         for workload in chosen:
             for partition in partitions(len(kernels(workload))):
                 if restriction.admits(workload, partition):
                     groups = tuple(self._member(restriction, workload, start, stop) for start, stop in partition)
-                    rows.append(_Row(workload, partition, groups))
+                    rows.append(Row(workload, partition, groups))
         return rows
 
-    def _member(self, restriction: Restriction, workload: Workload, start: int, stop: int) -> _Group:
+    def _member(self, restriction: Restriction, workload: Workload, start: int, stop: int) -> Group:
         span = (workload.variant, start, stop)
         if restriction is BEST:
             return self._group(workload, span)
@@ -367,12 +312,12 @@ class _Optimiser:
     def _value(self, points: Values) -> Values:
         """The objective of rows of sums over groups."""
         if self.problem.objective is Objective.EDP:
-            return points.prod(axis=1)
+            return np.asarray(points.prod(axis=1))
         names = self.objectives if points.shape[1] == len(self.objectives) else self.goals
-        return points[:, names.index(self.problem.objective.value)]
+        return np.asarray(points[:, names.index(self.problem.objective.value)])
 
     def _best(self, restriction: Restriction, chosen: Sequence[Workload]) -> Solution | None:
-        best: tuple[float, _Row, tuple[Choice, ...]] | None = None
+        best: tuple[float, Row, tuple[Choice, ...]] | None = None
         size, bound = 0, np.inf
         for row in self._rows(restriction, chosen):
             if not row.size:
@@ -401,7 +346,7 @@ class _Optimiser:
         return tidy(Hold(machine.outer, tuple((name,) for name in handed), body, 1), workload.dims)
 
     def _solution(
-        self, restriction: Restriction, value: float, row: _Row, choices: tuple[Choice, ...], size: int, bound: float
+        self, restriction: Restriction, value: float, row: Row, choices: tuple[Choice, ...], size: int, bound: float
     ) -> Solution:
         workload, partition = row.workload, row.partition
         plan = self._plan(workload, choices, partition)
@@ -414,7 +359,7 @@ class _Optimiser:
         faults = legality_faults(plan, workload, self.problem.chip)
         if faults:
             raise InternalError([Fault("search", "a legal plan", str(fault), "please report") for fault in faults])
-        stopped = restriction.name not in self.settled
+        stopped = restriction.name not in self.settled and bound * (1 + self.gap) < reached
         certificate = Certificate(
             space=SPACE if restriction is BEST else f"{SPACE}; of these mappings, those with {restriction.about}",
             left_out=LEFT_OUT,
@@ -456,43 +401,7 @@ class _Optimiser:
         where = f"{self.problem.workload.name} on {self.problem.chip.name}"
         if self.stopped:
             return Infeasible(Fault(where, "a first mapping before the limit", self.stopped, "allow more time"))
-        return Infeasible(_tightest(self.problem, chosen, where))
-
-
-def _tightest(problem: Problem, chosen: Sequence[Workload], where: str) -> Fault:
-    """The memory that the smallest tiles still overflow."""
-    machine = template(problem.chip)
-    for workload in chosen:
-        for kernel in kernels(workload):
-            space = frames(workload, machine, [workload.op(name) for name in kernel])
-            needs: dict[str, float] = {}
-            for frame in space:
-                tiles = {slot.name: 1 for slot in frame.shared}
-                for stage in frame.stages:
-                    for skeleton in stage.skeletons:
-                        ones = {**tiles, **{slot.name: 1 for slot in skeleton.slots}}
-                        names = list(workload.tensors)
-                        tree = Hold(
-                            machine.outer,
-                            tuple((n,) for n in names),
-                            frame.wrap(ones, [skeleton.build(ones)] * len(frame.stages)),
-                            1,
-                        )
-                        for memory, used in evaluate(workload, problem.chip, tree).footprint.items():
-                            needs[memory] = min(needs.get(memory, np.inf), float(used))
-            for memory, used in needs.items():
-                capacity = problem.chip.memory(memory).capacity
-                if used > capacity:
-                    expected = f"at most {capacity:,.0f} B in {memory}"
-                    return Fault(
-                        where, expected, f"{used:,.0f} B with the smallest tiles of {', '.join(kernel)}", f"enlarge {memory}"
-                    )
-    return Fault(
-        where,
-        "a mapping that fits all memories",
-        "none in the declared space",
-        "enlarge the buffers or write a mapping for 'halley estimate'",
-    )
+        return Infeasible(tightest(self.problem, chosen, where))
 
 
 def _ops(workload: Workload, start: int, stop: int) -> tuple[Op, ...]:

@@ -23,7 +23,8 @@ class Problem:
 
     ``gap``: with the objectives time and energy, an answer is good enough when it is proved to be within this factor
     (0.01: one per cent) of the optimum. ``time_limit`` [s] stops the search with the best so far; ``baselines`` are searched
-    beside the best; ``front`` asks for the time-energy front.
+    beside the best: all that apply, none, or those of these names (`halley.search.baselines.BASELINES`); ``front`` asks for
+    the time-energy front.
     """
 
     workload: Workload
@@ -32,6 +33,6 @@ class Problem:
     _: KW_ONLY
     gap: float = 0.0
     time_limit: float | None = None
-    baselines: bool = True
+    baselines: bool | tuple[str, ...] = True
     front: bool = False
     fixed_variant: bool = False

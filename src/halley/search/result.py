@@ -69,12 +69,16 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Answer to a problem: the best plan, the baselines searched with the same rigour, and the front where asked for."""
+    """Answer to a problem: the best plan, the baselines searched with the same rigour, and the front where asked for.
+
+    ``absent`` names baselines that have mappings of such a workload, but none that fits, or none that was found in time.
+    """
 
     problem: Problem
     best: Solution
     baselines: tuple[Solution, ...]
     front: tuple[Point, ...] = ()
+    absent: tuple[str, ...] = ()
 
     @property
     def status(self) -> Status:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 
 from halley.formulas.numbers import Number, ceil_div, minimum
 from halley.ir.mapping import Collective, CollectiveKind, Compute, Hold, Node, Spatial, Temporal
@@ -70,12 +71,14 @@ def always(ranges: Ranges) -> Callable[[Tiles], Ranges]:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A tensor to hold inside a nest: where, with how many buffers, what runs after its inner loops."""
+    """A tensor to hold inside a nest: where, with how many buffers, what runs after its inner loops; ``early``: around all loops of
+    the nest instead of just inside the last that indexes it."""
 
     tensor: str
     memory: str
     buffers: int = 2
     after: tuple[Node, ...] = ()
+    early: bool = False
 
 
 def nest(workload: Workload, loops: Sequence[tuple[str, Number]], holds: Iterable[Placed], body: Node) -> Node:
@@ -84,7 +87,7 @@ def nest(workload: Workload, loops: Sequence[tuple[str, Number]], holds: Iterabl
     for placed in holds:
         dims = workload.tensors[placed.tensor].dims
         last = max((index for index, (dim, _) in enumerate(loops) if dim in dims), default=-1)
-        at.setdefault(last, []).append(placed)
+        at.setdefault(-1 if placed.early else last, []).append(placed)
     node = body
     for index in range(len(loops) - 1, -2, -1):
         for placed in at.get(index, []):
@@ -176,9 +179,13 @@ def gemm_skeletons(
     split_reduced = tuple(axis for dim in role.reduced for axis in split_axes.get(dim, ()))
     targets = (*role.rows, *role.columns)  # each axis scatters over a dim of its own
     found: list[Skeleton] = []
-    for order, last in loop_orders(role):
+    choices = product(loop_orders(role), (False, True), template.weights)
+    for (order, last), early, weight in choices:
+        reduces_last = order[-1] in role.reduced
+        if early and (resident or reduces_last):
+            continue  # it stays anyway, or is complete before the next is begun
         for kind, algorithm in collectives if split_reduced else [(CollectiveKind.ALL_REDUCE, "")]:
-            if split_reduced and not resident and order[-1] not in role.reduced:
+            if split_reduced and not resident and not early and not reduces_last:
                 continue  # a partial result would leave the cluster on every visit
             after = tuple(
                 Collective(kind, (output,), template.level, axis, algorithm, dim if kind is CollectiveKind.REDUCE_SCATTER else "")
@@ -187,12 +194,20 @@ def gemm_skeletons(
             if len(after) < len(split_reduced):
                 continue  # no dim left to scatter over
 
-            def build(tiles: Tiles, order: tuple[str, ...] = order, after: tuple[Node, ...] = after) -> Node:
-                inner = [(dim, 1) for dim in role.batch] + [(dim, tiles[f"{prefix}{dim}2"]) for dim in order]
-                holds = [Placed(op.inputs[0], template.input), Placed(op.inputs[1], template.weight)]
+            def build(
+                tiles: Tiles,
+                order: tuple[str, ...] = order,
+                after: tuple[Node, ...] = after,
+                early: bool = early,
+                weight: str = weight,
+            ) -> Node:
+                inner = [(dim, tiles[f"{prefix}{dim}2"]) for dim in order]
+                holds = [Placed(op.inputs[0], template.input), Placed(op.inputs[1], weight)]
                 if not resident:
-                    holds.append(Placed(output, template.output, 2, after))
+                    holds.append(Placed(output, template.output, 2, after, early))
                 node = nest(workload, inner, holds, Compute(op.name))
+                for dim in reversed(role.batch):
+                    node = Temporal(dim, 1, node)
                 outer = [(dim, tiles[f"{prefix}{dim}1"]) for dim in outer_loops]
                 if inner_split is not None:
                     here = dict(ranges(tiles))
@@ -211,7 +226,8 @@ def gemm_skeletons(
                 return member_ranges(template, inner_split, here) if inner_split is not None else here
 
             slots += [Slot(f"{prefix}{dim}2", dim, sizes(dim), of_dim(inner, dim)) for dim in order]
-            name = f"{op.name}: {last} innermost" + (f", {kind} {algorithm}" if after else "")
+            name = f"{op.name}: {last} innermost" + (f", {output} around" if early else "")
+            name += (f", {op.inputs[1]} in {weight}" if len(template.weights) > 1 else "") + (f", {kind} {algorithm}" if after else "")
             if inner_split is not None:
                 name += f", clusters split {'x'.join(inner_split)}"
             found.append(Skeleton(name, tuple(slots), build, bool(after)))

@@ -13,14 +13,15 @@ from halley.ir.hardware import Axis, Chip
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """Names of the parts: memories by role, the cluster level and its axes; the widths of the matrix engine."""
+    """Names of the parts: memories by role (weights may lie in any of several), the cluster level and its axes; the widths of the
+    matrix engine."""
 
     outer: str
     shared: str
     level: str
     axes: tuple[Axis, ...]
     input: str
-    weight: str
+    weights: tuple[str, ...]
     output: str
     widths: tuple[int, ...]
 
@@ -40,18 +41,18 @@ def template(chip: Chip) -> Template:
         raise BadInput(Fault(f"chip {chip.name}", expected, "other memories per level", remedy))
     local = tuple(memory.name for memory in cluster.memories)
 
-    def role(name: str) -> str:
+    def choices(name: str) -> tuple[str, ...]:
         assert chip.matrix is not None
-        allowed = chip.matrix.reads.get(name) or local
-        return next((memory for memory in local if memory in allowed), local[-1])
+        allowed = chip.matrix.reads.get(name) or local[:1]
+        return tuple(memory for memory in local if memory in allowed) or local[-1:]
 
     return Template(
         outer=outer.memories[0].name,
         shared=shared.memories[0].name,
         level=cluster.name,
         axes=cluster.network.axes,
-        input=role("input"),
-        weight=role("weight"),
-        output=role("output"),
+        input=choices("input")[0],
+        weights=choices("weight"),
+        output=choices("output")[0],
         widths=tuple(sorted({chip.matrix.rows, chip.matrix.cols})),
     )

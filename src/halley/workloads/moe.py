@@ -68,7 +68,8 @@ def moe(
             ("router",),
             tuple(op.name for op in gate),
             *((op.name,) for op in experts_ops[:5]),
-            ("slot_weights", "apply", "combine"),
+            ("slot_weights",),
+            ("apply", "combine"),
         ),
         parameters=given | {"capacity": slots},
     )

@@ -1,0 +1,274 @@
+"""Baselines against exhaustive enumeration of their restricted spaces, and laws of their order."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import pytest
+from tests.certificates.exhaustive import Front, TooLarge, draw_chip, pareto
+
+from halley.cost.evaluate import evaluate
+from halley.errors import BadInput, Infeasible
+from halley.io.load import load_chip
+from halley.ir.hardware import Chip
+from halley.ir.mapping import Collective, CollectiveKind, Hold, Node, Spatial, walk
+from halley.ir.workload import Workload
+from halley.rewrite.tidy import tidy
+from halley.search.baselines import BASELINES
+from halley.search.frames import frames
+from halley.search.optimise import optimise
+from halley.search.problem import Objective, Problem
+from halley.search.result import Result, Status
+from halley.search.solve import Choice, iterate
+from halley.search.template import template
+from halley.workloads import attention, gated_mlp, gemm, gemm_rmsnorm, gemm_softmax, variants
+
+NAMES = {word: restriction.name for word, restriction in BASELINES.items()}
+Cuts = list[list[tuple[str, ...]]]
+
+
+def cuts(kernels: list[tuple[str, ...]]) -> Iterable[Cuts]:
+    """Every way to put neighbouring kernels together: groups of kernels."""
+    for marks in range(2 ** (len(kernels) - 1)):
+        made: Cuts = [[kernels[0]]]
+        for place, kernel in enumerate(kernels[1:]):
+            if marks >> place & 1:
+                made.append([kernel])
+            else:
+                made[-1].append(kernel)
+        yield made
+
+
+def collectives(tree: Node) -> list[Collective]:
+    return [node for _, node in walk(tree) if isinstance(node, Collective)]
+
+
+def keys_split(tree: Node, key: str) -> bool:
+    return any(isinstance(node, Spatial) and node.dim == key for _, node in walk(tree))
+
+
+def belongs(baseline: str, workload: Workload, groups: Cuts, trees: list[Node]) -> bool:
+    """Whether a mapping is one of the baseline's, judged by what its trees do, not by how they were made."""
+    fused = [len(group) > 1 for group in groups]
+    match baseline:
+        case "unfused":
+            return len(groups) > 1 and not any(fused)
+        case "partially-fused":
+            return len(groups) > 1 and any(fused)
+        case "fused-local":
+            return len(groups) == 1 and not collectives(trees[0])
+        case "flash-attention-2" | "flash-decoding":
+            if workload.name != "attention" or workload.variant != "online" or len(groups) > 1:
+                return False
+            return keys_split(trees[0], "n") is (baseline == "flash-decoding")
+    raise AssertionError(baseline)
+
+
+def mappings(workload: Workload, chip: Chip, group: list[tuple[str, ...]], limit: int) -> list[tuple[Node, Choice]]:
+    """Every mapping of a group, whether it fits or not."""
+    machine = template(chip)
+    ops = [workload.op(name) for kernel in group for name in kernel]
+    names, made = {op.name for op in ops}, {name for op in ops for name in op.outputs}
+    kept = [
+        name
+        for name in dict.fromkeys(name for op in ops for name in (*op.inputs, *op.outputs))
+        if name not in made or name in workload.outputs or any(op.name not in names for op in workload.consumers(name))
+    ]
+    found = []
+    for frame in frames(workload, machine, ops):
+        for choice in iterate(frame):
+            found.append((tidy(Hold(machine.outer, tuple((name,) for name in kept), choice.tree(), 1), workload.dims), choice))
+            if len(found) > limit:
+                raise TooLarge
+    return found
+
+
+def walked(workload: Workload, chip: Chip, limit: int) -> dict[str, tuple[Front, int]]:
+    """For each baseline the time-energy front of its mappings of one variant, and their number."""
+    known: dict[tuple[tuple[str, ...], ...], list[tuple[Node, Choice]]] = {}
+    fronts: dict[str, tuple[Front, int]] = {name: ([], 0) for name in BASELINES}
+    for groups in cuts(list(workload.kernels)):
+        spaces = []
+        for group in groups:
+            if tuple(group) not in known:
+                known[tuple(group)] = mappings(workload, chip, group, limit)
+            spaces.append(known[tuple(group)])
+        for baseline in BASELINES:
+            # whether a mapping belongs to a baseline is the same for all mappings of a partition with several groups
+            if len(groups) > 1:
+                chosen = spaces if belongs(baseline, workload, groups, []) else [[] for _ in spaces]
+            else:
+                chosen = [[item for item in spaces[0] if belongs(baseline, workload, groups, [item[0]])]]
+            sums: Front = [(0.0, 0.0)]
+            for space in chosen:
+                points = [cost for tree, _ in space if (cost := fitting(workload, chip, tree)) is not None]
+                sums = pareto([(a + c, b + d) for a, b in sums for c, d in pareto(points)])
+            before, size = fronts[baseline]
+            fronts[baseline] = (pareto([*before, *sums]), size + math.prod(len(space) for space in chosen))
+    return fronts
+
+
+def fitting(workload: Workload, chip: Chip, tree: Node) -> tuple[float, float] | None:
+    estimate = evaluate(workload, chip, tree)
+    if any(used > chip.memory(name).capacity for name, used in estimate.footprint.items()):
+        return None
+    return float(estimate.time), float(estimate.energy)
+
+
+def draw_workload(draw: random.Random) -> Workload:
+    """A compound operation with extents of 1 to 3; attention often."""
+    m, n = draw.randint(1, 2), draw.randint(1, 3)
+    match draw.choice(["attention", "heads", "plain", "softmax", "rmsnorm", "mlp"]):
+        case "attention":
+            return attention(1, 1, 1, m, n, 1, value_dim=1, variant="online")
+        case "heads":
+            return attention(1, 2, 2, 1, n, 1, value_dim=1, variant="online")
+        case "plain":
+            return attention(1, 1, 1, 1, n, 1, value_dim=1, variant=draw.choice(["plain", "deferred"]))
+        case "softmax":
+            return gemm_softmax(m, n, 1, variant=draw.choice(["plain", "online"]))
+        case "rmsnorm":
+            return gemm_rmsnorm(m, n, 1)
+        case _:
+            return gated_mlp(m, 1, n)
+
+
+def compare(seed: int, limit: int) -> set[str]:
+    """Search and walk of one drawn problem for each objective; the baselines compared, none where the walk is too long."""
+    draw = random.Random(seed)
+    workload, chip = draw_workload(draw), draw_chip(draw)
+    try:
+        expected = walked(workload, chip, limit)
+    except TooLarge:
+        return set()
+    measures: dict[Objective, Callable[[tuple[float, float]], float]] = {
+        Objective.TIME: lambda point: point[0],
+        Objective.ENERGY: lambda point: point[1],
+        Objective.EDP: lambda point: point[0] * point[1],
+    }
+    compared: set[str] = set()
+    for objective, measure in measures.items():
+        front = objective is Objective.TIME and draw.random() < 0.3  # groups are then searched for two objectives
+        try:
+            result = optimise(Problem(workload, chip, objective, fixed_variant=True, front=front))
+        except Infeasible:
+            return set()
+        found = {solution.name: solution for solution in result.baselines}
+        for word, (points, size) in expected.items():
+            name = NAMES[word]
+            assert (name in found) is bool(points), (objective, name)
+            assert (name in result.absent) is (bool(size) and not points), (objective, name)
+            if points:
+                certificate = found[name].certificate
+                assert certificate.value == pytest.approx(min(map(measure, points)), rel=1e-9), (objective, name)
+                assert certificate.bound == certificate.value, (objective, name)
+                assert certificate.size == size, (objective, name)
+                assert found[name].status is Status.OPTIMAL
+                assert certificate.value >= result.best.certificate.value
+                compared.add(word)
+    return compared
+
+
+@pytest.mark.parametrize(
+    ("seed", "expected"),
+    [
+        (0, {"flash-attention-2", "flash-decoding", "fused-local"}),
+        (24, {"flash-attention-2", "flash-decoding", "fused-local"}),
+        (6, {"unfused", "partially-fused"}),
+        (42, {"unfused", "partially-fused", "fused-local"}),
+    ],
+)
+def test_each_baseline_equals_the_walk_of_its_space(seed: int, expected: set[str]) -> None:
+    assert compare(seed, 1200) == expected
+
+
+@pytest.mark.parametrize("block", range(2))
+def test_baselines_equal_the_walk_of_their_spaces(block: int) -> None:
+    """Each block draws problems until four were compared."""
+    count, seed = 0, 1000 * (block + 1)
+    while count < 4:
+        count += bool(compare(seed, 250))
+        seed += 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(20))
+def test_baselines_equal_the_walk_of_their_spaces_at_length(block: int) -> None:
+    for seed in range(200_000 + 20 * block, 200_000 + 20 * block + 20):
+        compare(seed, 3000)
+
+
+@pytest.fixture(scope="module")
+def result() -> Result:
+    """Attention with all of its baselines."""
+    return optimise(Problem(attention(1, 2, 2, 16, 32, 16), load_chip("edge")))
+
+
+def test_attention_has_every_baseline_and_each_does_what_its_name_says(result: Result) -> None:
+    found = {solution.name: solution for solution in result.baselines}
+    assert list(found) == list(NAMES.values())
+    assert all(solution.certificate.value >= result.best.certificate.value for solution in found.values())
+    assert all(solution.certificate.size < result.best.certificate.size for solution in found.values())
+    streamed, split = found[NAMES["flash-attention-2"]], found[NAMES["flash-decoding"]]
+    for solution in (streamed, split):
+        assert solution.variant == "online"
+        assert len(solution.groups) == 1
+    assert not keys_split(streamed.plan, "n")
+    assert not collectives(streamed.plan)
+    assert keys_split(split.plan, "n")
+    assert {node.kind for node in collectives(split.plan)} == {CollectiveKind.ALL_REDUCE}
+    assert len(found["unfused"].groups) == 3  # scores, softmax, values: no variant needs fewer kernels
+    partial = found[NAMES["partially-fused"]]
+    (kernels,) = (work.kernels for work in variants(result.problem.workload) if work.variant == partial.variant)
+    assert 1 < len(partial.groups) < len(kernels)
+    local = found[NAMES["fused-local"]]
+    assert len(local.groups) == 1
+    assert not collectives(local.plan)
+
+
+def test_the_best_is_the_same_with_and_without_baselines(result: Result) -> None:
+    some = optimise(replace(result.problem, baselines=("flash-decoding", "unfused")))
+    assert some.best.certificate.value == result.best.certificate.value
+    assert some.best.certificate.size == result.best.certificate.size
+    assert [solution.name for solution in some.baselines] == ["unfused", NAMES["flash-decoding"]]
+
+
+def test_baselines_that_do_not_apply_are_left_out() -> None:
+    chip = load_chip("edge")
+    one = optimise(Problem(gemm(8, 8, 8), chip))
+    assert [solution.name for solution in one.baselines] == [NAMES["fused-local"]]
+    two = optimise(Problem(gemm_softmax(8, 8, 8), chip))
+    assert [solution.name for solution in two.baselines] == ["unfused", NAMES["fused-local"]]
+    assert one.absent == two.absent == ()
+
+
+def test_baselines_that_fit_nowhere_are_named() -> None:
+    """Fused rows of 4096 scores do not fit buffers that hold a tile of a GEMM."""
+    chip = load_chip("edge")
+    small = [
+        replace(level, memories=tuple(replace(memory, capacity=min(memory.capacity, 4096)) for memory in level.memories))
+        for level in chip.levels[1:]
+    ]
+    result = optimise(Problem(gemm_rmsnorm(4, 8192, 4), replace(chip, levels=(chip.levels[0], *small)), fixed_variant=True))
+    assert result.absent == (NAMES["fused-local"],)
+    assert NAMES["fused-local"] not in {solution.name for solution in result.baselines}
+
+
+def test_unknown_baselines_are_refused() -> None:
+    with pytest.raises(BadInput, match="did you mean 'unfused'"):
+        optimise(Problem(gemm(8, 8, 8), load_chip("edge"), baselines=("unfusd",)))
+
+
+def test_a_time_limit_leaves_true_bounds(result: Result) -> None:
+    whole = {solution.name: solution.certificate.value for solution in result.baselines}
+    try:
+        stopped = optimise(replace(result.problem, time_limit=0.5))
+    except Infeasible:
+        return  # a slow machine: no mapping yet
+    for solution in stopped.baselines:
+        assert solution.certificate.bound <= whole[solution.name] * (1 + 1e-12)
+        assert solution.certificate.value >= whole[solution.name] * (1 - 1e-12)
+        assert solution.certificate.value >= stopped.best.certificate.value
