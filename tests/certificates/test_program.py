@@ -86,7 +86,10 @@ def test_normal_form_equals_the_terms(seed: int) -> None:
     draw = random.Random(seed)
     terms = Terms()
     opened = [terms.open(f"{dim}{level}", dim) for dim in "abc" for level in (1, 2)]
-    columns = {dim: {f"{dim}{level}": np.array([draw.randint(1, 9) for _ in range(5)], float) for level in (1, 2)} for dim in "abc"}
+    columns: dict[str, dict[str, np.ndarray]] = {dim: {} for dim in "abc"}
+    for term in opened:
+        (dim,) = term.kinds
+        columns[dim][term.a] = np.array([draw.randint(1, 9) for _ in range(5)], dtype=np.float64)
 
     def grow(depth: int, whole: bool = False) -> object:
         """``whole``: a whole number, which rounding errors cannot push over an edge."""

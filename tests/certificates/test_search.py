@@ -48,7 +48,9 @@ def compare(seed: int, limit: int, drawn: Callable[[random.Random], Workload] = 
         assert best.certificate.size == size
         assert best.status is Status.OPTIMAL
     result = optimise(Problem(workload, chip, front=True, baselines=False, fixed_variant=True))
-    front = [p for i, p in enumerate(front) if i == 0 or p[1] < front[i - 1][1] * (1 - 1e-9)]  # not by rounding alone
+    # points that differ by more than rounding
+    front = [p for i, p in enumerate(front) if i == 0 or p[1] < front[i - 1][1] * (1 - 1e-9)]
+    front = [p for i, p in enumerate(front) if i + 1 == len(front) or p[0] < front[i + 1][0] * (1 - 1e-9)]
     assert np.allclose([(point.time, point.energy) for point in result.front], front, rtol=1e-9, atol=0)
     return "equal"
 
@@ -74,7 +76,7 @@ def test_search_equals_exhaustive_walk_at_length(block: int, drawn: Callable[[ra
 
 def test_a_stage_leaves_room_for_what_the_others_hold() -> None:
     """A buffer that holds tensors of several stages is full for the stage that touches few of them, too."""
-    assert compare(100_047, limit=3000) == "equal"
+    assert compare(100_047, limit=30_000) == "equal"
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -97,7 +99,7 @@ def test_baselines_are_never_better_than_the_best() -> None:
         assert solution.certificate.size < result.best.certificate.size
 
 
-@pytest.mark.parametrize("ticks", [10, 40, 80, 160, 320])
+@pytest.mark.parametrize("ticks", [10, 100, 300, 500, 700])
 def test_stopping_anywhere_gives_a_true_bound(ticks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped early (here after some ticks, as by Ctrl-C), the plan reaches the value and the bound lies below the optimum."""
     workload, chip = gemm_softmax(96, 64, 32), load_chip("edge")
@@ -114,7 +116,7 @@ def test_stopping_anywhere_gives_a_true_bound(ticks: int, monkeypatch: pytest.Mo
     try:
         result = optimise(Problem(workload, chip, baselines=False))
     except Infeasible:
-        assert ticks <= 40  # no mapping yet: said so, not invented; later there is one
+        assert ticks <= 100  # no mapping yet: said so, not invented; later there is one
         return
     certificate = result.best.certificate
     assert certificate.bound <= optimum * (1 + 1e-12)

@@ -26,7 +26,7 @@ from halley.ir.mapping import (
     children,
     walk,
 )
-from halley.ir.workload import Op, Tensor, Workload
+from halley.ir.workload import Op, Tensor, Window, Workload
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -128,7 +128,8 @@ def renamed(workload: Workload) -> Workload:
             dims=dims(item.dims),
             running=tensors(item.running),
             scaled_by=f"t_{item.scaled_by}" if item.scaled_by else "",
-            along=f"d_{item.along}" if item.along else "",
+            along=" ".join(dims(tuple(item.along.split()))),
+            windows=tuple(Window(*dims((window.dim, window.base, window.offset))) for window in item.windows),
         )
 
     return replace(

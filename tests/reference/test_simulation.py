@@ -197,8 +197,8 @@ MOVING = (
 
 
 def dealt_again(workload: Workload, tree: Node) -> bool:
-    """Whether a collective that gathers or deals out shares runs again on sums that it moved before: there the simulation takes what
-    the last visit left for the payload (the interpreter's bytes are the formulas')."""
+    """Whether a collective that gathers or deals out shares runs again on sums that it moved before: there the simulation takes
+    what the last visit left for the payload (the interpreter's bytes are the formulas')."""
     nodes = dict(walk(tree))
     for path, node in nodes.items():
         if isinstance(node, Collective) and node.kind in {*MOVING, CollectiveKind.ALL_GATHER}:

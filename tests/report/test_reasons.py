@@ -15,7 +15,7 @@ from tests.report.made import NASTY, made_result, nasty_result
 from halley.errors import Infeasible
 from halley.io.result import save_result
 from halley.report.page import page
-from halley.report.reasons import all_reasons, memory_names, reasons, reasons_document, reasons_table
+from halley.report.reasons import all_reasons, headline, memory_names, reasons, reasons_document, reasons_table
 from halley.search.optimise import optimise
 from halley.search.problem import Problem
 from halley.search.result import Result, Solution
@@ -93,7 +93,8 @@ def test_the_page_says_why(tmp_path: Path) -> None:
     result = made_result()
     text = page(result)
     for found in all_reasons(result):
-        assert f"<summary>{reasons_table(found).title}</summary>" in text
+        assert f"<summary>{reasons_table(found).title}: {headline(found)}</summary>" in text
+    assert "; S no longer travels to dram, -144 KiB</summary>" in text
     assert "S no longer travels to dram" in text
     assert NASTY not in page(nasty_result()).partition('id="result"')[0]
 

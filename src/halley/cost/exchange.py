@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 
 from halley.cost.compute import rescale
@@ -205,7 +205,7 @@ class _Moved:
             )
         time: Number = 0
         for box, count in self.own_boxes:
-            busiest = self.shape.busiest_bytes(lambda index, box=box: self.chunk(box, index) * self.word)
+            busiest = self.shape.busiest_bytes(partial(self.chunk, box)) * self.word
             once = collective_time(self.shape.hops, axis.link.latency, 1, busiest, axis.link.bandwidth)
             time = time + once * count * self.visits_of_one
         return Crossing(self.scope.path, self.node.level, self.node.axis, total, links, time)

@@ -30,7 +30,7 @@ from halley.report.facts import (
 from halley.report.figures import figure
 from halley.report.hardware import chip_tables
 from halley.report.markup import el, html_text
-from halley.report.reasons import all_reasons, reasons_table
+from halley.report.reasons import Reasons, all_reasons, headline, reasons_table
 from halley.report.table import Table, percent, ratio
 from halley.report.tree import Line, lines, path_name, phase_paths
 from halley.search.result import Result, Solution, Status
@@ -180,7 +180,7 @@ def _comparison(result: Result) -> list[Element]:
     if result.baselines:
         text = "The best plan beside the best plans of restricted spaces, which were searched just as hard."
         made += [el("p", text, class_="lead"), table(comparison(result), titled=False)]
-        made += [el("h3", "Why the plans differ"), *map(_reasons, map(reasons_table, all_reasons(result)))]
+        made += [el("h3", "Why the plans differ"), *map(_reasons, all_reasons(result))]
     why = (
         "Engines at work; then the time by which the busiest port of a phase takes longer than the work beside it; then what "
         "has to come before and after all work; then collectives that nothing hides. The parts add up to the time."
@@ -202,8 +202,10 @@ def _comparison(result: Result) -> list[Element]:
     return made
 
 
-def _reasons(found: Table) -> Element:
-    return el("details", el("summary", found.title), table(found, "pairs keep", titled=False), class_="reasons")
+def _reasons(found: Reasons) -> Element:
+    shown = reasons_table(found)
+    summary = el("summary", f"{shown.title}: {headline(found)}")
+    return el("details", summary, table(shown, "pairs", titled=False))
 
 
 def _mapping(result: Result) -> list[Element]:

@@ -50,7 +50,7 @@ class Joining:
 
 @dataclass(frozen=True, slots=True)
 class Reasons:
-    """What changes from the plan ``before`` to the plan ``after``, largest changes first; ``traffic`` by memory, outermost first.
+    """What changes from the plan ``before`` to the plan ``after``, largest changes first; ``traffic`` by memory, ``outer`` first.
 
     ``time`` [s] adds up to the difference in ``times``, ``energy`` [J] to that in ``energies``, ``traffic`` [B] of a memory to
     that of all bytes read and written there.
@@ -64,6 +64,7 @@ class Reasons:
     energy: tuple[Change, ...]
     traffic: tuple[Change, ...]
     collectives: tuple[Joining, ...]
+    outer: str
 
     @property
     def same(self) -> bool:
@@ -72,7 +73,7 @@ class Reasons:
 
 
 def reasons(before: Solution, after: Solution, memories: Sequence[str], names: tuple[str, str] | None = None) -> Reasons:
-    """The reasons of the difference between two plans. ``memories`` in the order wanted; ``names`` if not the plans' own."""
+    """The reasons of the difference between two plans. ``memories`` outermost first; ``names`` if not the plans' own."""
     first, second = names or (before.name, after.name)
     old, new = before.estimate, after.estimate
     moved = _changes(_traffic(before), _traffic(after))
@@ -85,6 +86,7 @@ def reasons(before: Solution, after: Solution, memories: Sequence[str], names: t
         _changes(*({("", name): float(value) for name, value in cost.energy_by.items()} for cost in (old, new))),
         tuple(change for memory in memories for change in moved if change.memory == memory),
         _joinings(_crossings(before), _crossings(after)),
+        memories[0],
     )
 
 
@@ -154,7 +156,7 @@ def reasons_table(found: Reasons) -> Table:
     title = f"Why {found.after} takes {format_time(found.times.after)} and {found.before} {format_time(found.times.before)}"
     sections = (
         ("time", [*_told(found.time, format_time), _together(found.times, format_time, f" ({ratio(faster)} as fast)")]),
-        ("traffic", list(_traffic_told(found.traffic))),
+        ("traffic", list(_traffic_told(found))),
         ("collectives", [_collective_told(joining) for joining in found.collectives]),
         ("energy", [*_told(found.energy, format_energy), _together(found.energies, format_energy)]),
     )
@@ -166,6 +168,17 @@ def reasons_table(found: Reasons) -> Table:
                 strong.add(len(rows))
             rows.append((kind if index == 0 else "", sentence, amount))
     return Table(title, ("", "reason", "change"), tuple(rows), frozenset({2}), frozenset(strong))
+
+
+def headline(found: Reasons) -> str:
+    """What explains most of the difference in time, and what changes most at the outermost memory, in one line; "nothing differs"
+    for equal plans."""
+    if found.same:
+        return "nothing differs"
+    helping = [change for change in found.time if change.difference * found.times.difference > 0]
+    said = [f"mostly {change.subject}, {_signed(change, format_time)}" for change in helping[:1]]
+    sentence, amount = next(_traffic_told(found))
+    return "; ".join([*said, f"{sentence}, {amount}" if amount else sentence])
 
 
 def _told(changes: Sequence[Change], words: Callable[[float], str]) -> Iterator[tuple[str, str]]:
@@ -190,13 +203,15 @@ def _collective_told(joining: Joining) -> tuple[str, str]:
     return f"{time}; bytes over links", _signed(joining.bytes, format_bytes)
 
 
-def _traffic_told(changes: Sequence[Change]) -> Iterator[tuple[str, str]]:
+def _traffic_told(found: Reasons) -> Iterator[tuple[str, str]]:
     """The outermost memory tensor by tensor; the others with the tensors that change most."""
-    memories = tuple(dict.fromkeys(change.memory for change in changes))
+    memories = tuple(dict.fromkeys(change.memory for change in found.traffic))
+    if found.outer not in memories:
+        yield f"nothing changes at {found.outer}", ""
     for memory in memories:
-        here = [change for change in changes if change.memory == memory]
+        here = [change for change in found.traffic if change.memory == memory]
         total = Change(memory, sum(change.before for change in here), sum(change.after for change in here))
-        if memory == memories[0]:
+        if memory == found.outer:
             gone = [change for change in here if not change.after]
             came = [change for change in here if not change.before]
             for group, verb in ((gone, "no longer travel"), (came, "now travel")):

@@ -44,8 +44,8 @@ from halley.search.tiles import Sizes, TileSizes, whole
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """``wrap(tiles, nodes)`` puts one node per stage into the group's tree; ``shared`` slots concern several stages; ``streamed``:
-    attention with running softmax."""
+    """``wrap(tiles, nodes)`` puts one node per stage into the group's tree; ``shared`` slots concern several stages;
+    ``streamed``: attention with running softmax."""
 
     name: str
     shared: tuple[Slot, ...]

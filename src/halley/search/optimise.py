@@ -210,7 +210,8 @@ class _Optimiser:
         none = np.empty((0, len(self.objectives)))
         reached = {start: np.zeros((1, len(self.objectives)))}  # up to each kernel
         for end in range(start + 1, stop + 1):
-            last = [(cut, self.groups.get((variant, cut, end))) for cut in range(start, end) if itself or (cut, end) != (start, stop)]
+            cuts = [cut for cut in range(start, end) if itself or (cut, end) != (start, stop)]
+            last = [(cut, self.groups.get((variant, cut, end))) for cut in cuts]
             points = np.vstack([none, *(sums_of(reached[cut], group.points) for cut, group in last if group is not None)])
             reached[end] = points[minimal(points)] if len(points) else points
         return reached[stop]

@@ -1,8 +1,8 @@
 """Exact search in one group: frames, shared tile sizes, then each stage for itself.
 
-Every stage's cost formulas run once on open tile sizes (`halley.cost.program`); bounds and costs are that program's values on sets
-of tile chains (`halley.search.chains`), from all of them down to single ones. Nothing is dropped unless its bound is no better than
-a value already reached.
+Every stage's cost formulas run once on open tile sizes (`halley.cost.program`); bounds and costs are that program's values on
+sets of tile chains (`halley.search.chains`), from all of them down to single ones. Nothing is dropped unless its bound is no
+better than a value already reached.
 """
 
 from __future__ import annotations
@@ -152,7 +152,8 @@ class GroupSearch:
         for position in order:  # a good value early spares most of the rest
             if places[position][0] not in dived and not self.found.hopeless(bounds[position][None, :])[0]:
                 dived.add(places[position][0])
-                self._solve(*places[position], quick=True)
+                frame, combination = places[position]
+                self._solve(frame, combination, quick=True)
         for index, position in enumerate(order):
             if self.found.hopeless(bounds[position][None, :])[0]:
                 continue

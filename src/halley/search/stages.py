@@ -71,8 +71,8 @@ def always(ranges: Ranges) -> Callable[[Tiles], Ranges]:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A tensor to hold inside a nest: where, with how many buffers, what runs after its inner loops; ``early``: around all loops of
-    the nest instead of just inside the last that indexes it."""
+    """A tensor to hold inside a nest: where, with how many buffers, what runs after its inner loops; ``early``: around all loops
+    of the nest instead of just inside the last that indexes it."""
 
     tensor: str
     memory: str
@@ -227,7 +227,8 @@ def gemm_skeletons(
 
             slots += [Slot(f"{prefix}{dim}2", dim, sizes(dim), of_dim(inner, dim)) for dim in order]
             name = f"{op.name}: {last} innermost" + (f", {output} around" if early else "")
-            name += (f", {op.inputs[1]} in {weight}" if len(template.weights) > 1 else "") + (f", {kind} {algorithm}" if after else "")
+            name += f", {op.inputs[1]} in {weight}" if len(template.weights) > 1 else ""
+            name += f", {kind} {algorithm}" if after else ""
             if inner_split is not None:
                 name += f", clusters split {'x'.join(inner_split)}"
             found.append(Skeleton(name, tuple(slots), build, bool(after)))
