@@ -31,7 +31,12 @@ class Step(NamedTuple):
     @property
     def used(self) -> tuple[int, ...]:
         """The values that it reads."""
-        return () if self.operation is Operation.OPEN else tuple(x for x in (self.a, self.b) if isinstance(x, int))
+        if self.operation is Operation.OPEN:
+            return ()
+        a, b = self.a, self.b
+        if isinstance(a, int):
+            return (a, b) if isinstance(b, int) else (a,)
+        return (b,) if isinstance(b, int) else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,31 +56,36 @@ def allocated(values: Sequence[Step], outputs: Sequence[Place], level: Sequence[
     """
     depth = max(level, default=0)
     last = [(level[number], number) for number in range(len(values))]
-    for number, step in enumerate(values):
-        for used in step.used:
-            last[used] = max(last[used], (level[number], number))
+    reads = [step.used for step in values]
+    for number, used in enumerate(reads):
+        now = (level[number], number)
+        for value in used:
+            if now > last[value]:
+                last[value] = now
     for place in outputs:
         if isinstance(place, int):
             last[place] = (depth, len(values))
     at: dict[int, int] = {}
     free: list[int] = []
     count = 0
-    levels: list[tuple[Step, ...]] = []
-    for current in range(depth + 1):
-        steps: list[Step] = []
-        for number in (number for number in range(len(values)) if level[number] == current):
-            step = values[number]
-            if free:
-                target = free.pop()
-            else:
-                target, count = count, count + 1
-            at[number] = target
-            a, b = (x if isinstance(x, float) or step.operation is Operation.OPEN else at[x] for x in (step.a, step.b))
-            steps.append(Step(step.operation, target, a, b))
-            ended = [value for value in sorted({*step.used, number}) if last[value] == (current, number)]
-            free += [at[value] for value in ended if level[value] == current]
-        levels.append(tuple(steps))
-    return Code(tuple(levels), tuple(at[place] if isinstance(place, int) else place for place in outputs), count)
+    levels: list[list[Step]] = [[] for _ in range(depth + 1)]
+    for number in sorted(range(len(values)), key=level.__getitem__) if depth else range(len(values)):
+        operation, _, a, b = values[number]
+        current = level[number]
+        if free:
+            target = free.pop()
+        else:
+            target, count = count, count + 1
+        at[number] = target
+        if operation is not Operation.OPEN:
+            a = at[a] if isinstance(a, int) else a
+            b = at[b] if isinstance(b, int) else b
+        levels[current].append(Step(operation, target, a, b))
+        now = (current, number)
+        if last[number] == now:  # read by nothing
+            free.append(target)
+        free += [at[value] for value in sorted(set(reads[number])) if last[value] == now and level[value] == current]
+    return Code(tuple(map(tuple, levels)), tuple(at[place] if isinstance(place, int) else place for place in outputs), count)
 
 
 def apply(operation: Operation, a: Any, b: Any = 0.0) -> Any:

@@ -13,7 +13,7 @@ cut off at zero, as the formulas then do themselves.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -172,20 +172,23 @@ class Normal:
             inverse = self._multiplied(inverse, self._factor(self.terms.combine(Operation.DIVIDE, 1, item)))
         return self._multiplied(a, inverse)
 
-    def _extreme(self, operation: Operation, sums: Iterable[Sum]) -> Sum:
+    def _extreme(self, operation: Operation, sums: tuple[Sum, Sum]) -> Sum:
         """Of nested maxima (or minima) one; what cannot be the largest is left out."""
-        keys: dict[Key, None] = {}
-        for item in sums:
-            inner = self.basis[next(iter(item))[0]] if len(item) == 1 and len(next(iter(item))) == 1 else None
-            if isinstance(inner, Opaque) and inner.operation is operation and next(iter(item.values())) == 1.0:
-                keys |= dict.fromkeys(inner.arguments)
-            else:
-                keys[self._merge(item)] = None
-        largest = operation is Operation.MAXIMUM
-        kept = [k for k in keys if not (largest and any(k != other and _below(k, other) for other in keys))]
-        if len(kept) == 1:
-            return dict(kept[0])
-        return self._opaque(Opaque(operation, tuple(sorted(kept))))
+        first, second = (list(self._alternatives(operation, item)) for item in sums)
+        if operation is Operation.MAXIMUM:  # each side's own were compared before
+            first = [key for key in first if not any(_below(key, other) for other in second)]
+            second = [key for key in second if not any(_below(key, other) for other in first)]
+        kept = tuple(sorted({*first, *second}))
+        return dict(kept[0]) if len(kept) == 1 else self._opaque(Opaque(operation, kept))
+
+    def _alternatives(self, operation: Operation, item: Sum) -> tuple[Key, ...]:
+        """What a nested maximum is taken of; of anything else, itself."""
+        if len(item) == 1:
+            ((product, coefficient),) = item.items()
+            part = self.basis[product[0]] if len(product) == 1 and coefficient == 1.0 else None
+            if isinstance(part, Opaque) and part.operation is operation:
+                return part.arguments
+        return (self._merge(item),)
 
     def _merge(self, item: Sum) -> Key:
         """The sum with products that differ in the factor of one dim alone as one, their factors added up."""
@@ -240,9 +243,10 @@ def _added(a: Sum, b: Sum, sign: float) -> Sum:
 def _below(a: Key, b: Key) -> bool:
     """Whether a is at most b whatever its (non-negative) products are."""
     other = dict(b)
-    return all(c <= other.get(product, 0.0) for product, c in a) and all(
-        c >= 0.0 or product in dict(a) for product, c in b
-    )
+    for product, c in a:
+        if c > other.pop(product, 0.0):
+            return False
+    return all(c >= 0.0 for c in other.values())
 
 
 class Program:

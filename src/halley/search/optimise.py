@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
+import gc
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,11 +14,12 @@ from halley.cost.evaluate import evaluate
 from halley.errors import Fault, Infeasible, InternalError
 from halley.ir.mapping import Hold, Node
 from halley.ir.mapping import Sequence as Steps
-from halley.ir.workload import Op, OpKind, Workload
+from halley.ir.workload import Op, Workload
 from halley.rewrite.legality import faults as legality_faults
 from halley.rewrite.tidy import tidy
 from halley.search.baselines import BEST, Restriction, Shapes, wanted
 from halley.search.count import count_frames
+from halley.search.floors import floor
 from halley.search.frames import frames
 from halley.search.frontier import Frontier, Values, minimal
 from halley.search.groups import Group, Row, again, sums_of
@@ -40,14 +41,16 @@ ROUNDING = 1e-9
 """Relative difference below which two values are the same."""
 
 SPACE = (
-    "every partition of the kernels into fused groups; every algorithmic variant; intermediates in the clusters, in the "
-    "shared buffer or in outer memory; clusters split over any dims; loop orders that differ in reuse, at two levels; tile "
-    "sizes: divisors and powers-of-two parts rounded up; every fitting collective algorithm (equal ones once)"
+    "every cut of the kernels, in their order, into fused groups; every algorithmic variant; intermediates in the clusters, in "
+    "the shared buffer or in outer memory; clusters split over any dims; loop orders that differ in reuse, two levels of them; "
+    "results held for one tile or for all inner loops; tile sizes: the range cut into every number of equal parts, rounded up, "
+    "and from there up to a multiple of the array's width; every fitting collective algorithm (equal ones once)"
 )
 LEFT_OUT = (
     "Pipeline, Parallel and Overlap nodes (stages run one after the other)",
-    "tile sizes that are neither a divisor of the range nor the range over a power of two",
-    "inputs that bypass the shared buffer (but in vector stages); single-buffered operand tiles",
+    "tile sizes that leave a smaller last tile than they must, but for multiples of the array's width",
+    "inputs that bypass the shared buffer (but in vector stages); single-buffered tiles; operands held for several inner tiles",
+    "fused groups of kernels that do not follow each other in the workload's order",
     "clusters left idle on purpose, or repeating each other's work",
     "different collective algorithms on the two cluster axes; re-sharding an intermediate between stages of the resident frame",
     "splitting the contraction dim of a fused GEMM over clusters",
@@ -61,7 +64,20 @@ def optimise(problem: Problem, progress: Progress | None = None) -> Result:
     Ctrl-C or the time limit gives the best so far with a true bound (status `LIMIT`). Raises Infeasible, naming the resource,
     where no mapping of the space fits; BadInput where the chip's shape is not the template's, or no baseline has that name.
     """
-    return _Optimiser(problem, wanted(problem), progress).run()
+    with _rare_collections():
+        return _Optimiser(problem, wanted(problem), progress).run()
+
+
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """A search makes millions of small objects and next to no cycles among those that it drops: looking for them after every few
+    hundred would take a sixth of its time."""
+    before = gc.get_threshold()
+    gc.set_threshold(200_000, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 @dataclass(slots=True)
@@ -147,21 +163,54 @@ class _Optimiser:
         spans = {
             (workload.variant, start, stop): workload
             for workload in chosen
-            for partition in partitions(len(kernels(workload)))
-            for start, stop in partition
+            for start in range(len(kernels(workload)))
+            for stop in range(start + 1, len(kernels(workload)) + 1)
         }
         ordered = sorted(spans, key=lambda span: (span[2] - span[1], span))
         self.planned = len(ordered) + len(self.baselines)
         for span in ordered:
-            group = self._group(spans[span], span)
-            if span[2] - span[1] == 1:  # so that there is a plan early on
-                group.dive()
+            self._group(spans[span], span)
+        self._first_values(ordered)
         for span in ordered:
             group = self.groups[span]
-            if not group.done:
+            if not group.done and not self._useless(span):
                 group.run(self._rivals(span))
             self.finished += 1
         self.settled.add(BEST.name)
+
+    def _first_values(self, ordered: Sequence[Span]) -> None:
+        """A plan early on: a first mapping of the largest groups that have any, and of the single kernels."""
+        covered: list[Span] = []
+        for span in reversed(ordered):
+            inside = any(v == span[0] and a <= span[1] and span[2] <= b for v, a, b in covered)
+            if self.groups[span].search.frames and (not inside or span[2] - span[1] == 1):
+                covered.append(span)
+                self.groups[span].dive()
+
+    def _useless(self, span: Span) -> bool:
+        """Whether no partition with this group can beat the plans known by now: the sum of the least that its groups take."""
+        variant, start, stop = span
+        count = self._kernels(variant)
+        plans = Frontier(len(self.objectives), self.gap)
+        for other in {name for name, _, _ in self.groups}:
+            for point in self._reached((other, 0, self._kernels(other)), itself=True):
+                plans.add(point, None)
+        least = self._least(variant, 0, start) + self._lower(span) + self._least(variant, stop, count)
+        return bool(plans.hopeless(least[None, :])[0])
+
+    def _kernels(self, variant: str) -> int:
+        return max(stop for name, _, stop in self.groups if name == variant)
+
+    def _lower(self, span: Span) -> Values:
+        """The least of each objective in a group; infinite where it has no mapping."""
+        return np.asarray(self.groups[span].lower.min(axis=0, initial=np.inf))
+
+    def _least(self, variant: str, start: int, stop: int) -> Values:
+        """The least of each objective over the ways to cut a span into groups."""
+        least = {start: np.zeros(len(self.objectives))}
+        for end in range(start + 1, stop + 1):
+            least[end] = np.min([least[cut] + self._lower((variant, cut, end)) for cut in range(start, end)], axis=0)
+        return least[stop]
 
     def _group(self, workload: Workload, span: Span) -> Group:
         """The group with all of its shapes, searched for what the best plan needs."""
@@ -187,9 +236,12 @@ class _Optimiser:
         if same not in self._alike:  # variants have kernels in common
             space = frames(workload, machine, ops)
             search = GroupSearch(workload, self.problem.chip, space, around, self.objectives, self.tally, self.gap, self.trees)
-            self._alike[same] = Group(
-                search, count_frames(space, self.trees), self._floor(ops, workload), np.empty((0, len(self.objectives)))
-            )
+            least = floor(workload, self.problem.chip, machine, ops, [name for (name,) in kept])
+            lower = np.array([[least[name] for name in self.objectives]])
+            size = count_frames(space, self.trees)
+            if not size:
+                lower = lower[:0]
+            self._alike[same] = Group(search, size, lower, np.empty((0, len(self.objectives))))
         self.groups[span] = self._alike[same]
         return self.groups[span]
 
@@ -202,7 +254,7 @@ class _Optimiser:
         return np.vstack([self._reached(other, itself=other != span) for other in spans])
 
     def _whole(self, variant: str, stop: int) -> bool:
-        return stop == max(b for v, _, b in self.groups if v == variant)
+        return stop == self._kernels(variant)
 
     def _reached(self, span: Span, itself: bool) -> Values:
         """Frontier of the sums over groups that cut a span, of those found so far."""
@@ -215,19 +267,6 @@ class _Optimiser:
             points = np.vstack([none, *(sums_of(reached[cut], group.points) for cut, group in last if group is not None)])
             reached[end] = points[minimal(points)] if len(points) else points
         return reached[stop]
-
-    def _floor(self, ops: Sequence[Op], workload: Workload) -> Values:
-        """Roofline of the group's multiply-accumulates, one row: true without any search."""
-        matrix = self.problem.chip.matrix
-        macs, energy = 0, 0.0
-        for op in ops:
-            if op.kind is OpKind.CONTRACT:
-                count = math.prod(workload.dims[dim] for dim in op.dims)
-                macs += count
-                energy += count * (matrix.energy.get(workload.tensors[op.inputs[0]].dtype, 0.0) if matrix else 0.0)
-        members = math.prod(axis.size for _, axis in self.problem.chip.axes)
-        rate = members * matrix.rows * matrix.cols * matrix.clock * max([1.0, *matrix.rate.values()]) if matrix else np.inf
-        return np.array([[{"time": macs / rate, "energy": energy}[name] for name in self.objectives]])
 
     # --- baselines --------------------------------------------------------------------------------------------------
 
