@@ -56,7 +56,8 @@ def _contract(counter: Counter, scope: Scope, op: Op, engine: MatrixEngine) -> I
     yield from _result(counter, scope, op, op.outputs[0], leaves[2])
     macs = counter.boxes(op.dims, scope, loops, every) if counter.totals else 0
     dtype = counter.workload.tensors[op.inputs[0]].dtype
-    time = busy_time(_matrix_cycles(counter, scope, role, engine), engine.rate.get(dtype, 1.0) * engine.clock)
+    cycles = _matrix_cycles(counter, scope, role, engine) if counter.times else 0
+    time = busy_time(cycles, engine.rate.get(dtype, 1.0) * engine.clock)
     yield Work(scope.path, engine.name, "mac", dtype, macs, time)
 
 
@@ -98,8 +99,10 @@ def _vector(counter: Counter, scope: Scope, op: Op) -> Iterator[Event]:
         return
     points = counter.boxes(op.dims, scope, scope.loops, frozenset(counter.axis_depth)) if counter.totals else 0
     none: Axes = frozenset()
-    lanes = _product(counter.covered(dim, scope.loops, none) for dim in op.dims[:-1])
-    lanes = lanes * counter.folds(op.dims[-1], scope.loops, none, engine.lanes)
+    lanes: Number = 0
+    if counter.times:
+        lanes = _product(counter.covered(dim, scope.loops, none) for dim in op.dims[:-1])
+        lanes = lanes * counter.folds(op.dims[-1], scope.loops, none, engine.lanes)
     work = counter.workload.work(op) or ({"mul": 1.0, "add": 1.0} if op.kind is OpKind.CONTRACT else {})
     for function, count in work.items():
         time = busy_time(vector_cycles(lanes, count / engine.rate[function]), engine.clock)
@@ -112,7 +115,7 @@ def _operand(counter: Counter, scope: Scope, name: str, leaf: Leaf) -> Iterator[
     tensor = counter.workload.tensors[name]
 
     def boxes(each: Axes, depth: int, critical: bool) -> Number:
-        if not critical and not counter.totals:
+        if not counter.wanted(critical):
             return 0
         first = counter.upto(depth) if critical else frozenset()
         return counter.boxes(tensor.dims, scope, scope.loops, each, first, leaf) * tensor.word
@@ -134,7 +137,7 @@ def _result(counter: Counter, scope: Scope, op: Op, name: str, leaf: Leaf) -> It
     adding = frozenset(loop.axis for loop in scope.loops if loop.axis in counter.adding and loop.dim in reduced and loop.axis)
 
     def written(depth: int, critical: bool, also: Axes = frozenset()) -> Number:
-        if not critical and not counter.totals:
+        if not counter.wanted(critical):
             return 0
         first = counter.upto(depth) if critical else frozenset()
         each = counter.upto(hold.depth) | also
@@ -147,10 +150,12 @@ def _result(counter: Counter, scope: Scope, op: Op, name: str, leaf: Leaf) -> It
     yield from _passages(counter, scope, hold.depth, False, passing)
     if reduced:
         total = written(hold.depth, False) - fresh(counter, scope, hold, name, reduced, None) if counter.totals else 0
-        critical = written(hold.depth, True) - fresh(counter, scope, hold, name, reduced, hold.depth)
+        critical = written(hold.depth, True) - fresh(counter, scope, hold, name, reduced, hold.depth) if counter.times else 0
         yield Access(scope.path, hold.memory, name, "accumulate", True, total, critical)
 
         def again(depth: int, critical: bool) -> Number:
+            if not counter.wanted(critical):
+                return 0
             return written(depth, critical) - fresh(counter, scope, hold, name, reduced, depth if critical else None)
 
         yield from _passages(counter, scope, hold.depth, True, again)

@@ -74,14 +74,17 @@ Sums = dict[object, tuple[Number, object]]
 class Counter:
     """Counts for one workload on one chip. Keeps each dim's sums, as many traffic terms need the same ones.
 
-    Without ``totals`` the counts over all members are left out (0): time needs only those of member 0. ``sums`` found before
-    for the same dims serve again.
+    Without ``totals`` the counts over all members are left out (0): time needs only those of member 0. Without ``times`` those of
+    member 0 are: energy needs only totals where nothing leaks. ``sums`` found before for the same dims serve again.
     """
 
-    def __init__(self, workload: Workload, chip: Chip, totals: bool = True, sums: Sums | None = None) -> None:
+    def __init__(
+        self, workload: Workload, chip: Chip, totals: bool = True, times: bool = True, sums: Sums | None = None
+    ) -> None:
         self.workload = workload
         self.chip = chip
         self.totals = totals
+        self.times = times
         self.leaf_depth = len(chip.levels) - 1
         self._axis_size = {(level, axis.name): axis.size for level, axis in chip.axes}
         depth = {level.name: index for index, level in enumerate(chip.levels)}
@@ -107,6 +110,10 @@ class Counter:
         self._shortcuts: dict[object, tuple[Number, object]] = {}
         self._own: dict[tuple[int, str], tuple[tuple[Loop, ...], tuple[Loop, ...]]] = {}
         self._minus: dict[tuple[Axes, Axes], Axes] = {}
+
+    def wanted(self, critical: bool) -> bool:
+        """Whether a count is asked for: over all members, or of member 0."""
+        return self.times if critical else self.totals
 
     def upto(self, depth: int) -> Axes:
         """Axes of the levels down to this depth: a memory there has one instance per combination of their indices."""

@@ -61,6 +61,7 @@ def evaluate(
     tree: Node,
     only: Path | None = None,
     totals: bool = True,
+    times: bool = True,
     held: Node | None = None,
     sums: Sums | None = None,
 ) -> Estimate:
@@ -71,13 +72,14 @@ def evaluate(
     where others merely coincide in an entry, its footprint is that of different splits.
     With ``only``, the path of a node, the result is that node's share of the whole: its time as a phase, its own events and
     their energy (the footprint stays the whole tree's). The search asks for stages so,
-    and without ``totals`` where it minimises time: energy and total traffic are then not meaningful.
+    without ``totals`` where it minimises time (energy and total traffic are then not meaningful) and without ``times`` where it
+    minimises energy and nothing leaks (only energy and footprint are meaningful then).
     ``held``: a tree to take the footprint of instead, where the costed one leaves out some that use its Holds. ``sums``: what
     earlier trees of the same workload found, for terms.
     """
     _check_engines(workload, chip, tree)
     _check_lockstep(chip, tree)
-    fold = _Fold(counter_of(workload, chip, totals, sums), tree, only)
+    fold = _Fold(counter_of(workload, chip, totals, times, sums), tree, only)
     root = fold.visit(tree, Scope())
     asked = fold.nodes[only or ()]
     events = [event for event in fold.events if event.path[: len(asked.path)] == asked.path] if only else fold.events

@@ -89,7 +89,7 @@ class _Moved:
         others = counter.upto(counter.axis_depth[name]) - {name}
         self.groups = self._repeats(others)
         self.visits_of_one = self._repeats(frozenset())
-        self.own_boxes = self._boxes(frozenset())
+        self.own_boxes = self._boxes(frozenset()) if counter.times else []
         self.all_boxes = self._boxes(others) if counter.totals else []
 
     def _repeats(self, across: frozenset[AxisName]) -> Number:

@@ -117,20 +117,23 @@ def apply(operation: Operation, a: Any, b: Any = 0.0) -> Any:
             raise ValueError(f"{operation.name} has no arithmetic")
 
 
+_IN_PLACE = {
+    Operation.ADD: np.add,
+    Operation.MULTIPLY: np.multiply,
+    Operation.DIVIDE: np.divide,
+    Operation.MINIMUM: np.minimum,
+    Operation.MAXIMUM: np.maximum,
+}
+
+
 def run(step: Step, registers: Sequence[Array]) -> None:
     """A step other than OPEN; the result goes into its register's own memory."""
     operation, place, first, second = step
     target = registers[place]
     a = registers[first] if isinstance(first, int) else first
     b = registers[second] if isinstance(second, int) else second
-    match operation:
-        case Operation.MULTIPLY:
-            np.multiply(a, b, target)
-        case Operation.ADD:
-            np.add(a, b, target)
-        case Operation.MAXIMUM:
-            np.maximum(a, b, out=target)
-        case Operation.MINIMUM:
-            np.minimum(a, b, out=target)
-        case _:
-            target[...] = apply(operation, a, b)
+    in_place = _IN_PLACE.get(operation)
+    if in_place is not None:
+        in_place(a, b, out=target)
+    else:
+        target[...] = apply(operation, a, b)

@@ -155,13 +155,18 @@ class Transfer:
     latency: Number = 0.0
 
 
+def _within(scope: Scope, part: Part) -> Scope:
+    """The scope with the part's shares of axes."""
+    return replace(scope, shares={**scope.shares, **part.shares}) if part.shares else scope
+
+
 def fill(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, body: Body) -> Transfer:
     """Fill from the parent on every entry, in each instance with the part that it keeps."""
     parent, part = hold.parent, body.part(hold.node, hold.depth, tensor)
     if parent is None or part is None:
         return Transfer()
     loops = scope.loops + part.loops if part.loops else scope.loops
-    ends = _Ends(counter, replace(scope, shares={**scope.shares, **part.shares}), hold, parent, tensor)
+    ends = _Ends(counter, _within(scope, part), hold, parent, tensor)
     events = ends.events("fill", loops, counter.upto(hold.depth), counter.asking(parent.depth, hold.depth), 1, ())
     return Transfer(events, ends.one_tile_time(loops, reading_parent=True), ends.latency)
 
@@ -173,7 +178,7 @@ def refill(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, op: Op, 
     if parent is None or not any(loop.dim in reduced and loop.axis is None for loop in scope.loops):
         return Transfer()
     part = body.part(hold.node, hold.depth, tensor)
-    scope = replace(scope, shares={**scope.shares, **part.shares}) if part else scope
+    scope = _within(scope, part) if part else scope
     ends = _Ends(counter, scope, hold, parent, tensor)
     times = refills(counter, scope.loops, reduced)
     splitting: Axes = frozenset(loop.axis for loop in scope.loops if loop.axis and loop.dim in reduced)
@@ -207,7 +212,7 @@ def drain(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, op: Op, b
     parent_each = counter.upto(parent.depth)
     child_each = parent_each | (adding & counter.upto(hold.depth))  # a buffer that the parts share has one copy of each box
     left = _at_exit(counter, scope, hold, tensor, body)
-    ends = _Ends(counter, replace(scope, shares={**scope.shares, **left.shares}), hold, parent, tensor)
+    ends = _Ends(counter, _within(scope, left), hold, parent, tensor)
     events = ends.events("drain", left.loops, child_each, parent_each, 1, ())
     # what leaves at once is all that the Hold keeps: loops in time inside it do not narrow that
     outside = len(scope.loops)
@@ -270,7 +275,7 @@ class _Ends:
         is_fill = cause == "fill"
 
         def count(each: Axes, depth: int, critical: bool) -> Number:
-            if not critical and not counter.totals:
+            if not counter.wanted(critical):
                 return 0
             only_first = counter.upto(depth) if critical else frozenset()
             boxes = counter.boxes(tensor.dims, self.scope, loops, each, only_first, skip=skip)
@@ -292,6 +297,8 @@ class _Ends:
     def one_tile_time(self, loops: tuple[Loop, ...], reading_parent: bool) -> Number:
         """Latency plus the slowest port, for one full tile of every member at once."""
         counter, tensor = self.counter, self.counter.workload.tensors[self.tensor]
+        if not counter.times:
+            return 0
         own: Number = tensor.word
         shared: Number = tensor.word
         for dim in tensor.dims:

@@ -15,17 +15,21 @@ from halley.ir.hardware import Chip
 from halley.ir.workload import Window, Workload
 
 
-def counter_of(workload: Workload, chip: Chip, totals: bool = True, sums: Sums | None = None) -> Counter:
+def counter_of(
+    workload: Workload, chip: Chip, totals: bool = True, times: bool = True, sums: Sums | None = None
+) -> Counter:
     """The counter that the workload needs."""
-    return (WindowCounter if workload.windows else Counter)(workload, chip, totals, sums)
+    return (WindowCounter if workload.windows else Counter)(workload, chip, totals, times, sums)
 
 
 class WindowCounter(Counter):
     """A `Counter` that knows the dims whose tiles overlap. Such a dim is either cut by loops of its own, around whoever walks
     it, or by those over the dims that add up to it, around whoever reads windows of it; never by both."""
 
-    def __init__(self, workload: Workload, chip: Chip, totals: bool = True, sums: Sums | None = None) -> None:
-        super().__init__(workload, chip, totals, sums)
+    def __init__(
+        self, workload: Workload, chip: Chip, totals: bool = True, times: bool = True, sums: Sums | None = None
+    ) -> None:
+        super().__init__(workload, chip, totals, times, sums)
         self._windows = workload.windows
 
     def _cut(self, dim: str, loops: tuple[Loop, ...]) -> Window | None:

@@ -27,6 +27,11 @@ class Operation(IntEnum):
     POSITIVE = 10
 
 
+_CONSTANT, _OPEN, _ADD, _SUBTRACT, _MULTIPLY, _DIVIDE, _MINIMUM, _MAXIMUM, _FLOOR_DIVIDE, _CEIL_DIVIDE, _POSITIVE = Operation
+_QUOTIENTS = (_DIVIDE, _FLOOR_DIVIDE, _CEIL_DIVIDE)
+# members by plain names: they are looked up millions of times
+
+
 class Terms:
     """Makes terms, each distinct one once. Each open number is of a kind: the dim whose tile size it is."""
 
@@ -39,42 +44,42 @@ class Terms:
     def open(self, name: str, kind: str) -> Term:
         """An open number."""
         if (name, kind) not in self._opened:
-            self._opened[name, kind] = self._new(Operation.OPEN, name, None, frozenset((kind,)))
+            self._opened[name, kind] = self._new(_OPEN, name, None, frozenset((kind,)))
         return self._opened[name, kind]
 
     def constant(self, value: float) -> Term:
         found = self._constants.get(value)
         if found is None:
-            found = self._constants[value] = self._new(Operation.CONSTANT, value, None, _NONE)
+            found = self._constants[value] = self._new(_CONSTANT, value, None, _NONE)
         return found
 
     def combine(self, operation: Operation, a: Any, b: Any) -> Any:
         """The term of an operation on terms and numbers; simpler where a number makes it so."""
         if type(a) is not Term:
-            if operation is Operation.MULTIPLY:
+            if operation is _MULTIPLY:
                 if a == 1:
                     return b
                 if a == 0:
                     return 0
-            elif operation is Operation.ADD:
+            elif operation is _ADD:
                 if a == 0:
                     return b
-            elif a == 0 and operation in (Operation.DIVIDE, Operation.FLOOR_DIVIDE, Operation.CEIL_DIVIDE):
+            elif a == 0 and operation in _QUOTIENTS:
                 return 0
             a = self.constant(a)
         elif type(b) is not Term:
-            if operation is Operation.MULTIPLY or operation is Operation.DIVIDE:
+            if operation is _MULTIPLY or operation is _DIVIDE:
                 if b == 1:
                     return a
-                if b == 0 and operation is Operation.MULTIPLY:
+                if b == 0 and operation is _MULTIPLY:
                     return 0
-            elif b == 0 and (operation is Operation.ADD or operation is Operation.SUBTRACT):
+            elif b == 0 and (operation is _ADD or operation is _SUBTRACT):
                 return a
             b = self.constant(b)
         elif a is b:
-            if operation is Operation.MINIMUM or operation is Operation.MAXIMUM:
+            if operation is _MINIMUM or operation is _MAXIMUM:
                 return a
-            if operation is Operation.SUBTRACT:
+            if operation is _SUBTRACT:
                 return 0
         key = (operation, a.index, b.index)
         found = self._known.get(key)
@@ -83,9 +88,9 @@ class Terms:
         return found
 
     def positive(self, a: Term) -> Term:
-        key = (Operation.POSITIVE, a.index, -1)
+        key = (_POSITIVE, a.index, -1)
         if key not in self._known:
-            self._known[key] = self._new(Operation.POSITIVE, a, None, a.kinds)
+            self._known[key] = self._new(_POSITIVE, a, None, a.kinds)
         return self._known[key]
 
     def _new(self, operation: Operation, a: Any, b: Any, kinds: frozenset[str]) -> Term:
@@ -110,33 +115,33 @@ class Term:
         self.index = index
 
     def __add__(self, other: Any) -> Any:
-        return self.terms.combine(Operation.ADD, self, other)
+        return self.terms.combine(_ADD, self, other)
 
     def __radd__(self, other: Any) -> Any:
-        return self.terms.combine(Operation.ADD, other, self)
+        return self.terms.combine(_ADD, other, self)
 
     def __sub__(self, other: Any) -> Any:
-        return self.terms.combine(Operation.SUBTRACT, self, other)
+        return self.terms.combine(_SUBTRACT, self, other)
 
     def __rsub__(self, other: Any) -> Any:
-        return self.terms.combine(Operation.SUBTRACT, other, self)
+        return self.terms.combine(_SUBTRACT, other, self)
 
     def __mul__(self, other: Any) -> Any:
-        return self.terms.combine(Operation.MULTIPLY, self, other)
+        return self.terms.combine(_MULTIPLY, self, other)
 
     def __rmul__(self, other: Any) -> Any:
-        return self.terms.combine(Operation.MULTIPLY, other, self)
+        return self.terms.combine(_MULTIPLY, other, self)
 
     def __truediv__(self, other: Any) -> Any:
-        return self.terms.combine(Operation.DIVIDE, self, other)
+        return self.terms.combine(_DIVIDE, self, other)
 
     def __rtruediv__(self, other: Any) -> Any:
-        return self.terms.combine(Operation.DIVIDE, other, self)
+        return self.terms.combine(_DIVIDE, other, self)
 
     def __bool__(self) -> bool:
         raise TypeError("an open number is neither true nor false: a formula must not branch on it")
 
     def __repr__(self) -> str:
-        if self.operation in (Operation.CONSTANT, Operation.OPEN):
+        if self.operation in (_CONSTANT, _OPEN):
             return str(self.a)
         return f"{self.operation.name.lower()}({self.a!r}{'' if self.b is None else f', {self.b!r}'})"

@@ -73,7 +73,7 @@ def _rare_collections() -> Iterator[None]:
     """A search makes millions of small objects and next to no cycles among those that it drops: looking for them after every few
     hundred would take a sixth of its time."""
     before = gc.get_threshold()
-    gc.set_threshold(200_000, 20, 100)
+    gc.set_threshold(200_000, before[1], before[2])
     try:
         yield
     finally:

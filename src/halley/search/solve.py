@@ -253,15 +253,16 @@ class GroupSearch:
         stubs[index] = node
         tree = self.around(frame.wrap(tiles, stubs))
         totals, sums = "energy" in self.objectives, self.trees.sums(self.workload)
+        times = "time" in self.objectives or self.chip.static_power > 0
         # several stages follow each other, each a phase of its own; a single one is the whole, loops around it included
         if len(stubs) == 1:
-            return evaluate(self.workload, self.chip, tree, totals=totals, sums=sums)
+            return evaluate(self.workload, self.chip, tree, totals=totals, times=times, sums=sums)
         # the other stages' shapes are open, but their ops use the frame's buffers whatever shape they take
         users: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops)) for stage in frame.stages]
         users[index] = node
         held = self.around(frame.wrap(tiles, users))
         path = next(path for path, found in walk(tree) if found is node)
-        return evaluate(self.workload, self.chip, tree, only=path, totals=totals, held=held, sums=sums)
+        return evaluate(self.workload, self.chip, tree, only=path, totals=totals, times=times, held=held, sums=sums)
 
     # --- shared tile sizes fixed --------------------------------------------------------------------------------------
 
