@@ -35,6 +35,9 @@ CHUNK = 1 << 9
 BEAM = 8
 """Sets that a dive for a first mapping follows."""
 
+DIVES = 4
+"""Shapes of a stage that are tried for a first mapping: the most promising ones."""
+
 
 class Interrupted(Exception):
     """The time limit or the user stopped the search."""
@@ -301,7 +304,8 @@ class GroupSearch:
         other stages is left out."""
         floors = self._floor(frame)[index][:, combination]
         front = Frontier(len(self.objectives), self.gap)
-        for position in np.lexsort(floors.T[::-1]):
+        order = np.lexsort(floors.T[::-1])
+        for position in order[:DIVES] if quick else order:
             if self._hopeless(front, floors[position][None, :], others)[0]:
                 continue
             shape = self._compiled(frame, index)[int(position)]
