@@ -11,7 +11,6 @@ import numpy as np
 
 from halley.ir.workload import Workload
 from halley.search.baselines import Shapes
-from halley.search.frames import Frame
 from halley.search.frontier import Values, minimal
 from halley.search.partitions import Partition
 from halley.search.solve import Choice, GroupSearch, Interrupted
@@ -95,18 +94,6 @@ def sums_of(first: Values, second: Values) -> Values:
 
 
 def again(search: GroupSearch, shapes: Shapes, objectives: tuple[str, ...]) -> GroupSearch:
-    """A new search of some of the shapes. What was compiled for the first one serves again: that is most of the work."""
-    kept: list[Frame] = []
-    compiled = {}
-    for index, frame in enumerate(search.frames):
-        for part in shapes.of([frame]):
-            for place, stage in enumerate(part.stages):
-                if objectives == search.objectives and (index, place) in search._shapes:
-                    ready = search._shapes[index, place]
-                    compiled[len(kept), place] = [shape for shape in ready if shape.skeleton in stage.skeletons]
-            kept.append(part)
-    made = GroupSearch(
-        search.workload, search.chip, kept, search.around, objectives, search.tally, search.gap, search.trees
-    )
-    made._shapes.update(compiled)
-    return made
+    """A new search of some of the shapes."""
+    parts = [(number, part) for number, frame in enumerate(search.frames) for part in shapes.of([frame])]
+    return search.narrowed(parts, objectives)

@@ -182,6 +182,18 @@ class GroupSearch:
                 if self.found.payloads:
                     return
 
+    def narrowed(self, parts: Sequence[tuple[int, Frame]], objectives: tuple[str, ...]) -> GroupSearch:
+        """A new search of parts of frames, each given with its frame's number. What was compiled here serves again: that is most
+        of the work."""
+        frames = [part for _, part in parts]
+        made = GroupSearch(self.workload, self.chip, frames, self.around, objectives, self.tally, self.gap, self.trees)
+        for place, (number, part) in enumerate(parts) if objectives == self.objectives else ():
+            for index, stage in enumerate(part.stages):
+                if (number, index) in self._shapes:
+                    ready = self._shapes[number, index]
+                    made._shapes[place, index] = [shape for shape in ready if shape.skeleton in stage.skeletons]
+        return made
+
     # --- shared tile sizes open ---------------------------------------------------------------------------------------
 
     def _candidates(self) -> tuple[Values, list[tuple[int, int]]]:
