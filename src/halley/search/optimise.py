@@ -434,6 +434,8 @@ class _Optimiser:
             time_, energy = (float(v) for v in frontier.points[int(index)])
             if points and energy > points[-1].energy * (1 - ROUNDING):
                 continue  # equal but for rounding
+            if points and points[-1].time >= time_ * (1 - ROUNDING):
+                points.pop()  # as fast but for rounding, and takes more energy
             points.append(Point(time_, energy, self._plan(workload, choices, partition)))
         return tuple(points)
 
