@@ -14,7 +14,7 @@ from halley.io.result import load_result
 from halley.io.schema import schema as file_schema
 from halley.ir.mapping import Collective, walk
 from halley.library import chip_names
-from halley.report.anatomy import anatomy
+from halley.report.causes import causes
 from halley.report.tree import lines
 from halley.workloads import WORKLOADS
 
@@ -54,7 +54,7 @@ def test_optimise_prints_plan_certificate_and_comparison(solved: Solved) -> None
 def test_times_by_cause_add_up(solved: Solved) -> None:
     result = load_result(solved[0])
     for solution in (result.best, *result.baselines):
-        parts = anatomy(solution.plan, solution.estimate)
+        parts = causes(solution.plan, solution.estimate)
         assert math.isclose(sum(parts.values()), solution.estimate.time, rel_tol=1e-9)
 
 

@@ -140,9 +140,8 @@ def plain(item: Workload) -> Node:
     return Hold("dram", tuple((name,) for name in item.tensors), Sequence(tuple(Compute(op.name) for op in item.ops)))
 
 
-@given(st.integers(0, 2**32), st.sampled_from([GEMM, SOFTMAX, ONLINE]), st.booleans(), st.booleans())
-@settings(max_examples=300, deadline=None)
-def test_static_and_dynamic_verdicts_agree(seed: int, item: Workload, reduction: bool, mend: bool) -> None:
+def verdict(seed: int, item: Workload, reduction: bool, mend: bool) -> bool:
+    """Whether the drawn tree is legal: the static check and the interpreter must agree, and what runs must be right."""
     draw = Random(seed)
     sizes = {"x": draw.randint(1, 3), "y": draw.randint(1, 2), "z": draw.randint(1, 2)}
     on, tree = chip(sizes, reduction), Sketch(draw, item, sizes).tree()
@@ -151,8 +150,7 @@ def test_static_and_dynamic_verdicts_agree(seed: int, item: Workload, reduction:
             tree = insert_collectives(tree, item, on)
     note(f"{sizes}\n{to_text(tree)}")
     inputs = random_inputs(item, seed=1)
-    found = faults(tree, item, on)
-    outputs, objection = {}, ""
+    found, objection, outputs = faults(tree, item, on), "", {}
     try:
         outputs = run(item, on, tree, inputs).outputs
     except BadInput as error:
@@ -160,3 +158,10 @@ def test_static_and_dynamic_verdicts_agree(seed: int, item: Workload, reduction:
     assert bool(found) == bool(objection), f"static: {[str(fault) for fault in found]}\ndynamic: {objection}"
     for name, value in outputs.items():
         np.testing.assert_allclose(value, run(item, on, plain(item), inputs).outputs[name])
+    return not found
+
+
+@given(st.integers(0, 2**32), st.sampled_from([GEMM, SOFTMAX, ONLINE]), st.booleans(), st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_static_and_dynamic_verdicts_agree(seed: int, item: Workload, reduction: bool, mend: bool) -> None:
+    verdict(seed, item, reduction, mend)

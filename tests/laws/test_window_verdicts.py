@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-from random import Random
-
-import numpy as np
 import pytest
-from hypothesis import given, note, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.laws.test_verdicts import Sketch, chip, plain
+from tests.laws.test_verdicts import verdict
 from tests.unit.mappings import op, workload
 
-from halley.errors import BadInput, IllegalMapping
-from halley.execute.interpreter import random_inputs, run
-from halley.ir.text import to_text
 from halley.ir.workload import OpKind, Window, Workload
-from halley.rewrite.legality import faults
-from halley.rewrite.transforms import insert_collectives
 
 SUM = (Window("h", "p", "r"),)
 CONVOLUTION = workload(
@@ -46,27 +37,6 @@ CAUSAL = workload(
     op("Z", OpKind.PERMUTE, "Y", "Z", "uc"),
 )
 """Whole sequences, and one that is copied under another name."""
-
-
-def verdict(seed: int, item: Workload, reduction: bool, mend: bool) -> bool:
-    """Whether the drawn tree is legal."""
-    draw = Random(seed)
-    sizes = {"x": draw.randint(1, 3), "y": draw.randint(1, 2), "z": draw.randint(1, 2)}
-    on, tree = chip(sizes, reduction), Sketch(draw, item, sizes).tree()
-    if mend:
-        with contextlib.suppress(IllegalMapping):
-            tree = insert_collectives(tree, item, on)
-    note(f"{sizes}\n{to_text(tree)}")
-    inputs = random_inputs(item, seed=1)
-    found, objection, outputs = faults(tree, item, on), "", {}
-    try:
-        outputs = run(item, on, tree, inputs).outputs
-    except BadInput as error:
-        objection = str(error)
-    assert bool(found) == bool(objection), f"static: {[str(fault) for fault in found]}\ndynamic: {objection}"
-    for name, value in outputs.items():
-        np.testing.assert_allclose(value, run(item, on, plain(item), inputs).outputs[name])
-    return not found
 
 
 @given(st.integers(0, 2**32), st.sampled_from([CONVOLUTION, TWICE, CAUSAL]), st.booleans(), st.booleans())

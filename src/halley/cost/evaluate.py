@@ -20,7 +20,7 @@ from halley.errors import BadInput, Fault, did_you_mean
 from halley.formulas.energy import action_energy, static_energy
 from halley.formulas.numbers import Number, ceil_div, maximum
 from halley.formulas.timing import busy_time, longest, phase_time, pipeline_time, stall_time, total
-from halley.ir.hardware import Chip
+from halley.ir.hardware import Chip, Link, Memory
 from halley.ir.mapping import (
     Collective,
     CollectiveKind,
@@ -145,7 +145,7 @@ class _Fold:
         self.workload, self.chip, self.only = counter.workload, counter.chip, only
         chip = self.chip
         self.memories = {memory.name: memory for memory in chip.memories}
-        self.ports = {level.name: level.network.port for level in chip.levels if level.network and level.network.port}
+        self.ports = ports_of(chip)
         self.counter = counter
         self.body = Body(self.counter)
         self.events: list[Event] = []
@@ -353,22 +353,31 @@ class _Fold:
         """Busy time of the critical instance of each resource."""
         busy: Busy = {}
         for event in events:
-            match event:
-                case Access():
-                    memory = self.memories[event.memory]
-                    bandwidth = memory.read_bandwidth if event.is_read else memory.write_bandwidth
-                    way = "bus" if memory.shared_bus else "read" if event.is_read else "write"
-                    key: Resource = (way, event.memory)
-                    time = busy_time(event.critical, bandwidth)
-                case Passage():
-                    key = ("port", event.level, "down" if event.down else "up")
-                    time = busy_time(event.critical, self.ports[event.level].bandwidth)
-                case Crossing():
-                    key, time = ("axis", event.level, event.axis), event.time
-                case Work():
-                    key, time = ("engine", event.engine), event.time
-            busy[key] = busy.get(key, 0) + time
+            resource, time = event_busy(event, self.memories, self.ports)
+            busy[resource] = busy.get(resource, 0) + time
         return busy
+
+
+def event_busy(event: Event, memories: Mapping[str, Memory], ports: Mapping[str, Link]) -> tuple[Resource, Number]:
+    """The resource that an event keeps busy, and for how long [s] in the critical instance. ``memories`` by name, ``ports`` by
+    level."""
+    match event:
+        case Access():
+            memory = memories[event.memory]
+            bandwidth = memory.read_bandwidth if event.is_read else memory.write_bandwidth
+            way = "bus" if memory.shared_bus else "read" if event.is_read else "write"
+            return (way, event.memory), busy_time(event.critical, bandwidth)
+        case Passage():
+            return ("port", event.level, "down" if event.down else "up"), busy_time(event.critical, ports[event.level].bandwidth)
+        case Crossing():
+            return ("axis", event.level, event.axis), event.time
+        case Work():
+            return ("engine", event.engine), event.time
+
+
+def ports_of(chip: Chip) -> dict[str, Link]:
+    """The port of each level that has one, by level."""
+    return {level.name: level.network.port for level in chip.levels if level.network and level.network.port}
 
 
 def _added(first: Busy, second: Busy) -> Busy:

@@ -15,7 +15,7 @@ from halley.formulas.numbers import Number, ceil_div, maximum, minimum
 from halley.formulas.terms import Term
 from halley.ir.hardware import Topology
 from halley.ir.mapping import Collective, CollectiveKind
-from halley.ir.network import Profile, profile
+from halley.ir.network import Profile, profile, share
 from halley.ir.workload import MONOIDS, OpKind
 
 Shared = tuple[str, Number | None]
@@ -127,7 +127,7 @@ class _Moved:
         node, size = self.node, self.size
         if node.kind in WHOLE:
             elements = _prod(box)
-            return _shard(elements, ceil_div(elements, size), index)
+            return share(elements, ceil_div(elements, size), index)
         if node.kind in (CollectiveKind.REDUCE_SCATTER, CollectiveKind.SCATTER):
             return self._part(box, (node.dim, None), index) * self._rest(box, node.dim)
         if self.shared is None:  # a shift of what all have
@@ -148,7 +148,7 @@ class _Moved:
         """Points that a member has of the dim that members share out."""
         dim, tile = shared
         extent = box[self.dims.index(dim)]
-        return _shard(extent, ceil_div(extent, self.size) if tile is None else tile, index)
+        return share(extent, ceil_div(extent, self.size) if tile is None else tile, index)
 
     def _rest(self, box: Sequence[Number], *without: str) -> Number:
         return _prod(extent for dim, extent in zip(self.dims, box, strict=True) if dim not in without)
@@ -225,15 +225,6 @@ class _Moved:
         if producer is None or producer.kind is OpKind.CONTRACT or not producer.monoid:
             return {"add": 1.0 * len(self.node.tensors)}
         return dict(MONOIDS[producer.monoid].work)
-
-
-def _shard(extent: Number, tile: Number, index: int) -> Number:
-    """What one member has of an extent cut into tiles.
-
-    >>> [_shard(13, 5, index) for index in range(4)]
-    [5, 5, 3, 0]
-    """
-    return maximum(minimum(extent - index * tile, tile), 0) if index else minimum(extent, tile)
 
 
 def _common(held: Sequence[Number], i: int, wanted: Sequence[Number], j: int) -> Number:

@@ -48,6 +48,7 @@ class Terms:
         return self._opened[name, kind]
 
     def constant(self, value: float) -> Term:
+        """A number."""
         found = self._constants.get(value)
         if found is None:
             found = self._constants[value] = self._new(_CONSTANT, value, None, _NONE)
@@ -88,6 +89,7 @@ class Terms:
         return found
 
     def positive(self, a: Term) -> Term:
+        """1 where the term is above 0, else 0."""
         key = (_POSITIVE, a.index, -1)
         if key not in self._known:
             self._known[key] = self._new(_POSITIVE, a, None, a.kinds)

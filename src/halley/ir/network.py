@@ -35,6 +35,7 @@ __all__ = [
     "profile",
     "promise",
     "route",
+    "share",
     "start",
     "steps",
     "verify",
@@ -84,7 +85,16 @@ def chunk_sizes(elements: Number, size: int) -> list[Number]:
     ([3, 3, 3, 1], [1, 1, 0, 0])
     """
     chunk = ceil_div(elements, size)
-    return [maximum(minimum(elements - index * chunk, chunk), 0) for index in range(size)]
+    return [share(elements, chunk, index) for index in range(size)]
+
+
+def share(extent: Number, tile: Number, index: int) -> Number:
+    """What one member has of an extent cut into tiles.
+
+    >>> [share(13, 5, index) for index in range(4)]
+    [5, 5, 3, 0]
+    """
+    return maximum(minimum(extent - index * tile, tile), 0) if index else minimum(extent, tile)
 
 
 def chunk_count(kind: CollectiveKind, size: int) -> int:

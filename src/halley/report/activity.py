@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from halley.cost.estimate import Estimate, Resource
-from halley.cost.evaluate import event_energy
+from halley.cost.evaluate import event_busy, event_energy, ports_of
 from halley.cost.events import Access, Crossing, Event, Passage, Path, Work
-from halley.formulas.timing import busy_time
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Collective, Compute, Hold, Node, walk
 from halley.units import format_bytes, format_time
@@ -16,21 +15,8 @@ from halley.units import format_bytes, format_time
 
 def activity(chip: Chip, event: Event) -> tuple[Resource, float]:
     """The resource that an event keeps busy, and for how long [s] in the critical instance."""
-    match event:
-        case Access():
-            memory = chip.memory(event.memory)
-            bandwidth = memory.read_bandwidth if event.is_read else memory.write_bandwidth
-            way = "bus" if memory.shared_bus else "read" if event.is_read else "write"
-            return (way, event.memory), float(busy_time(event.critical, bandwidth))
-        case Passage():
-            network = chip.level(event.level).network
-            port = network.port if network else None
-            seconds = float(busy_time(event.critical, port.bandwidth)) if port else 0.0
-            return ("port", event.level, "down" if event.down else "up"), seconds
-        case Crossing():
-            return ("axis", event.level, event.axis), float(event.time)
-        case Work():
-            return ("engine", event.engine), float(event.time)
+    resource, seconds = event_busy(event, {memory.name: memory for memory in chip.memories}, ports_of(chip))
+    return resource, float(seconds)
 
 
 def resources(chip: Chip) -> tuple[Resource, ...]:

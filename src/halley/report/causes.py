@@ -1,31 +1,41 @@
-"""The anatomy of a plan's time in words, in the order in which it is drawn: work, waiting for bytes, ramps, collectives."""
+"""The anatomy of a plan's time in words."""
 
 from __future__ import annotations
 
-from halley.cost.anatomy import anatomy
+from halley.cost.anatomy import Parts, anatomy
+from halley.cost.estimate import Estimate
 from halley.io.result import resource_name
-from halley.report.table import Table, percent
-from halley.search.result import Solution
-from halley.units import format_time
+from halley.ir.mapping import Node
+from halley.report.table import percent
 
 RAMPS = "first fills and last drains"
 SERIAL = "fills and drains of single buffers"
 STAGES = "filling and draining the pipeline"
+LEAST = 1e-12
+"""Share of a time below which a part is what rounding leaves of a difference."""
 
 
-def causes(plan: Solution) -> dict[str, float]:
-    """Seconds by cause; they add up to the plan's time."""
-    parts = anatomy(plan.plan, plan.estimate).total
+def causes(tree: Node, estimate: Estimate) -> dict[str, float]:
+    """Seconds by cause, in the order in which they are drawn: work, waiting for bytes, ramps, collectives. They add up to the
+    estimate's time."""
+    parts = anatomy(tree, estimate).total
     found = {resource_name(resource): time for resource, time in parts.compute.items()}
     found |= {f"waiting for {resource_name(resource)}": time for resource, time in parts.bandwidth.items()}
     found |= {RAMPS: parts.ramps, SERIAL: parts.serial, STAGES: parts.stages}
     found |= {f"collectives on {resource_name(resource)}": time for resource, time in parts.collective.items()}
-    # less is what rounding leaves of a difference of times
-    return {cause: time for cause, time in found.items() if time > 1e-12 * float(plan.estimate.time)}
+    return {cause: time for cause, time in found.items() if time > LEAST * float(estimate.time)}
 
 
-def causes_table(plan: Solution) -> Table:
-    """Time by cause."""
-    whole = float(plan.estimate.time)
-    rows = tuple((cause, format_time(time), percent(time, whole)) for cause, time in causes(plan).items())
-    return Table("Where the time goes", ("cause", "time", "share"), rows, frozenset({1, 2}))
+def summary(parts: Parts) -> str:
+    """The four kinds of time in one line; kinds without any are left out.
+
+    >>> summary(Parts(compute={("engine", "mxu"): 3.0}, ramps=1.0))
+    'compute 75.0 %, compulsory stall 25.0 %'
+    """
+    kinds = (
+        ("compute", parts.computing),
+        ("compulsory stall", parts.compulsory),
+        ("bandwidth stall", parts.stalling),
+        ("exposed collectives", parts.exposed),
+    )
+    return ", ".join(f"{name} {percent(time, parts.time)}" for name, time in kinds if time > LEAST * parts.time) or "none"

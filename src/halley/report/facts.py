@@ -9,7 +9,7 @@ from halley.io.result import resource_name
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Collective, Node, walk
 from halley.ir.workload import Workload
-from halley.report.anatomy import anatomy
+from halley.report.causes import causes
 from halley.report.table import Table, percent, ratio
 from halley.report.tree import lines
 from halley.search.problem import Objective
@@ -86,10 +86,11 @@ def tree_table(tree: Node, estimate: Estimate) -> Table:
     return Table("Mapping", ("", "node", "time", "share", "set by"), rows, frozenset({0, 2, 3}), spare=frozenset({4}))
 
 
-def time_table(tree: Node, estimate: Estimate) -> Table:
-    """Where the time goes, cause by cause."""
+def time_table(tree: Node, estimate: Estimate, as_drawn: bool = False) -> Table:
+    """Where the time goes, cause by cause: largest first, or in the order of the figure."""
     whole = float(estimate.time)
-    rows = tuple((cause, format_time(time), percent(time, whole)) for cause, time in anatomy(tree, estimate).items())
+    found = sorted(causes(tree, estimate).items(), key=lambda item: 0.0 if as_drawn else -item[1])
+    rows = tuple((cause, format_time(time), percent(time, whole)) for cause, time in found)
     return Table("Where the time goes", ("cause", "time", "share"), rows, RIGHT)
 
 

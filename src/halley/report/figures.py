@@ -50,7 +50,7 @@ def accesses(estimate: Estimate) -> dict[tuple[str, str, str, str], float]:
 
 def time_figure(result: Result) -> Element:
     """Time of each plan by what sets it, on one scale."""
-    parts = {plan.name: causes(plan) for plan in plans(result)}
+    parts = {plan.name: causes(plan.plan, plan.estimate) for plan in plans(result)}
     # in the order of kinds, those of the best plan first
     names = list(dict.fromkeys(cause for name in reversed(parts) for cause in parts[name]))
     kinds = ("waiting", "first", "fil", "collectives")

@@ -13,7 +13,6 @@ from halley.cost.events import Path
 from halley.io.result import resource_name, result_document
 from halley.ir.mapping import Node, walk
 from halley.report.activity import Totals, event_text, node_name, totals
-from halley.report.causes import causes_table
 from halley.report.facts import (
     certificate_table,
     collectives,
@@ -24,6 +23,7 @@ from halley.report.facts import (
     outer_name,
     outer_traffic,
     plan_text,
+    time_table,
     verdict,
     workload_text,
 )
@@ -185,6 +185,7 @@ def _comparison(result: Result) -> list[Element]:
         "Engines at work; then the time by which the busiest port of a phase takes longer than the work beside it; then what "
         "has to come before and after all work; then collectives that nothing hides. The parts add up to the time."
     )
+    times = time_table(best.plan, best.estimate, as_drawn=True)
     missing = f"Bytes read and written at {outer} by tensor: what a plan keeps on the chip is missing in its bar."
     made += [
         el("h3", "Where the time goes"),
@@ -194,7 +195,7 @@ def _comparison(result: Result) -> list[Element]:
         el("h3", "Where the energy goes"),
         _picture(result, "energy", "By component; static is the power that flows whatever happens."),
         el("h3", "The best plan in numbers"),
-        el("div", table(causes_table(best)), table(energy_table(best.estimate)), class_="pair keep"),
+        el("div", table(times), table(energy_table(best.estimate)), class_="pair keep"),
     ]
     used = tuple((plan.name, "; ".join(collectives(plan.plan)) or "none") for plan in (*result.baselines, best))
     if any(text != "none" for _, text in used):

@@ -82,7 +82,7 @@ def reasons(before: Solution, after: Solution, memories: Sequence[str], names: t
         second,
         Change("time", float(old.time), float(new.time)),
         Change("energy", float(old.energy), float(new.energy)),
-        _changes(*({("", name): time for name, time in causes(plan).items()} for plan in (before, after))),
+        _changes(*({("", name): time for name, time in causes(plan.plan, plan.estimate).items()} for plan in (before, after))),
         _changes(*({("", name): float(value) for name, value in cost.energy_by.items()} for cost in (old, new))),
         tuple(change for memory in memories for change in moved if change.memory == memory),
         _joinings(_crossings(before), _crossings(after)),

@@ -61,7 +61,7 @@ def parts(result: Result) -> Iterator[Row]:
     """Time by cause and energy by component; each adds up to its whole."""
     yield ("plan", "quantity", "part", "value", "unit")
     for plan in plans(result):
-        yield from ((plan.name, "time", cause, value, "s") for cause, value in causes(plan).items())
+        yield from ((plan.name, "time", cause, value, "s") for cause, value in causes(plan.plan, plan.estimate).items())
         yield from ((plan.name, "energy", part, float(value), "J") for part, value in plan.estimate.energy_by.items())
 
 

@@ -171,10 +171,12 @@ class _Optimiser:
         for span in ordered:
             self._group(spans[span], span)
         self._first_values(ordered)
+        plans = self._plans()
         for span in ordered:
             group = self.groups[span]
-            if not group.done and not self._useless(span):
+            if not group.done and not self._useless(span, plans):
                 group.run(self._rivals(span))
+                plans = self._plans()
             self.finished += 1
         self.settled.add(BEST.name)
 
@@ -187,14 +189,18 @@ class _Optimiser:
                 covered.append(span)
                 self.groups[span].dive()
 
-    def _useless(self, span: Span) -> bool:
-        """Whether no partition with this group can beat the plans known by now: the sum of the least that its groups take."""
+    def _plans(self) -> Frontier:
+        """What whole plans reach by now, in any variant."""
+        plans = Frontier(len(self.objectives), self.gap)
+        for variant in {name for name, _, _ in self.groups}:
+            for point in self._reached((variant, 0, self._kernels(variant)), itself=True):
+                plans.add(point, None)
+        return plans
+
+    def _useless(self, span: Span, plans: Frontier) -> bool:
+        """Whether no partition with this group can beat the plans: the sum of the least that its groups take."""
         variant, start, stop = span
         count = self._kernels(variant)
-        plans = Frontier(len(self.objectives), self.gap)
-        for other in {name for name, _, _ in self.groups}:
-            for point in self._reached((other, 0, self._kernels(other)), itself=True):
-                plans.add(point, None)
         least = self._least(variant, 0, start) + self._lower(span) + self._least(variant, stop, count)
         return bool(plans.hopeless(least[None, :])[0])
 

@@ -153,9 +153,9 @@ class GroupSearch:
         order = np.lexsort(bounds.T[::-1])
         dived: set[int] = set()
         for position in order:  # a good value early spares most of the rest
-            if places[position][0] not in dived and not self.found.hopeless(bounds[position][None, :])[0]:
-                dived.add(places[position][0])
-                frame, combination = places[position]
+            frame, combination = places[position]
+            if frame not in dived and not self.found.hopeless(bounds[position][None, :])[0]:
+                dived.add(frame)
                 self._solve(frame, combination, quick=True)
         for index, position in enumerate(order):
             if self.found.hopeless(bounds[position][None, :])[0]:
@@ -172,10 +172,7 @@ class GroupSearch:
     def dive(self) -> None:
         """A first mapping, quickly: the most promising candidate of the first frame that has one."""
         for frame in range(len(self.frames)):
-            floors = self._floor(frame)
-            if not floors:
-                continue
-            total: Values = np.sum([floor.min(axis=0) for floor in floors], axis=0)
+            total = self._total(frame)
             for position in np.lexsort(total.T[::-1])[:2]:
                 if np.isfinite(total[position]).all():
                     self._solve(frame, int(position), quick=True)
@@ -201,13 +198,17 @@ class GroupSearch:
         rows: list[Values] = [np.empty((0, len(self.objectives)))]
         places: list[tuple[int, int]] = []
         for frame in range(len(self.frames)):
-            floors = self._floor(frame)
-            if not floors:
-                continue
-            total: Values = np.sum([floor.min(axis=0) for floor in floors], axis=0)
+            total = self._total(frame)
             rows.append(total)
             places += [(frame, position) for position in range(len(total))]
         return np.vstack(rows), places
+
+    def _total(self, frame: int) -> Values:
+        """Lower bounds of a frame for each combination of its shared tile sizes; no rows where all are hopeless."""
+        floors = self._floor(frame)
+        if not floors:
+            return np.empty((0, len(self.objectives)))
+        return np.asarray(np.sum([floor.min(axis=0) for floor in floors], axis=0))
 
     def _floor(self, frame: int) -> list[Values]:
         """Per stage, lower bounds (skeletons x combinations of shared sizes x objectives); none where the bounds of some stages

@@ -14,7 +14,7 @@ import math
 from halley.errors import Fault
 from halley.ir.workload import Workload
 from halley.workloads.graph import STATISTIC, contract, tensors
-from halley.workloads.parameters import SIZE_LIMIT, Rule, WorkloadKind, algorithm, check, element_type, flag, size
+from halley.workloads.parameters import SIZE_LIMIT, Rule, WorkloadKind, algorithm, check, element_type, flag, grouped_heads, size
 from halley.workloads.steps import scale_scores, softmax_and_values
 
 
@@ -80,12 +80,6 @@ def attention(
     )
 
 
-def _grouped(heads: int, kv_heads: int) -> Fault | None:
-    if heads % kv_heads == 0:
-        return None
-    return Fault("workload attention, parameter kv_heads", f"a divisor of heads ({heads})", str(kv_heads))
-
-
 def _visible(causal: bool, queries: int, keys: int) -> Fault | None:
     if not causal or queries <= keys:
         return None
@@ -118,7 +112,7 @@ ATTENTION = WorkloadKind(
         element_type(),
     ),
     (
-        Rule(("heads", "kv_heads"), _grouped),
+        grouped_heads("attention"),
         Rule(("causal", "queries", "keys"), _visible),
         Rule(("batch", "heads", "kv_heads", "queries"), _folded),
     ),

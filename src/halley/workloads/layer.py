@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import math
 
-from halley.errors import Fault
 from halley.ir.workload import Op, Workload
 from halley.workloads.graph import STATISTIC, contract, elementwise, tensors
-from halley.workloads.parameters import Rule, WorkloadKind, algorithm, check, element_type, flag, size
+from halley.workloads.parameters import WorkloadKind, algorithm, check, element_type, flag, grouped_heads, size
 from halley.workloads.steps import Steps, layernorm, rmsnorm, scale_scores, softmax_and_values
 
 
@@ -136,12 +135,6 @@ def _feed_forward(gated: bool) -> tuple[tuple[Op, ...], dict[str, str], dict[str
     return ops, {"Wg": "k f", "Wu": "k f", "Wd": "f k"}, {"G": "m f", "F": "m f", "H": "m f"}
 
 
-def _grouped(heads: int, kv_heads: int) -> Fault | None:
-    if heads % kv_heads == 0:
-        return None
-    return Fault("workload transformer-layer, parameter kv_heads", f"a divisor of heads ({heads})", str(kv_heads))
-
-
 TRANSFORMER_LAYER = WorkloadKind(
     "transformer-layer",
     "norm, attention, residual sum, norm, feed-forward block, residual sum",
@@ -159,5 +152,5 @@ TRANSFORMER_LAYER = WorkloadKind(
         algorithm("plain", "deferred", "online"),
         element_type(),
     ),
-    (Rule(("heads", "kv_heads"), _grouped),),
+    (grouped_heads("transformer-layer"),),
 )

@@ -83,6 +83,17 @@ class WorkloadKind:
         return variant.choices if variant else ()
 
 
+def grouped_heads(kind: str) -> Rule:
+    """Each key and value head serves as many query heads as every other."""
+
+    def check(heads: int, kv_heads: int) -> Fault | None:
+        if heads % kv_heads == 0:
+            return None
+        return Fault(f"workload {kind}, parameter kv_heads", f"a divisor of heads ({heads})", str(kv_heads))
+
+    return Rule(("heads", "kv_heads"), check)
+
+
 def size(name: str, meaning: str, default: int | Absent | None = REQUIRED) -> Parameter:
     """A whole number from 1 to `SIZE_LIMIT`."""
     return Parameter(name, ParameterType.SIZE, meaning, default)
