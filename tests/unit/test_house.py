@@ -22,6 +22,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("units",),
     ("formulas",),
     ("ir",),
+    ("network",),
     ("library", "workloads", "rewrite", "execute", "simulate"),
     ("cost",),
     ("search",),
