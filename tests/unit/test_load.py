@@ -165,6 +165,13 @@ def test_a_mistyped_key_is_both_unknown_and_missing() -> None:
     assert missing == "c.yaml:19: levels.core.network.axes.x.size: expected this key (number of siblings along the axis); got nothing; add it"
 
 
+def test_a_mistyped_kind_of_workload_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text("workload:\n  knd: gemm\n  m: 64\nchip: edge\n")
+    with pytest.raises(BadInput, match=r"p.yaml:1: workload.kind: expected this key \(.*\); got 'knd'; write kind$"):
+        load_problem(file)
+
+
 def test_two_memories_of_one_name() -> None:
     text = chip_complaint("      buf: {capacity", "      dram: {capacity")
     assert "c.yaml:24: levels.core.memories.dram: expected a memory with a name of its own; got 'dram' twice; rename one" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin
@@ -46,7 +47,8 @@ def _findings(model: type[BaseModel], error: ValidationError, prefix: KeyPath) -
         elif kind == "missing":
             parent = model_at(model, location[:-1])
             purpose = (parent.model_fields[str(location[-1])].description or "") if parent else ""
-            yield Finding(path[:-1], f"this key ({purpose})", "nothing", "add it", key=str(location[-1]))
+            got, remedy = _instead(str(location[-1]), item["input"], parent)
+            yield Finding(path[:-1], f"this key ({purpose})", got, remedy, key=str(location[-1]))
         elif kind == "extra_forbidden":
             parent = model_at(model, location[:-1])
             known = list(parent.model_fields) if parent else []
@@ -57,6 +59,16 @@ def _findings(model: type[BaseModel], error: ValidationError, prefix: KeyPath) -
             expected = _KINDS.get(kind, item["msg"])
             remedy = "put it in quotes" if kind == "string_type" and isinstance(item["input"], (int, float)) else ""
             yield Finding(path, expected, got, remedy)
+
+
+def _instead(key: str, data: object, parent: type[BaseModel] | None) -> tuple[str, str]:
+    """(got, remedy) for a missing key. A map that takes keys of any name may hold it misspelt; elsewhere such a key is a finding
+    of its own."""
+    others: list[str] = []
+    if isinstance(data, dict) and parent is not None and parent.model_config.get("extra") == "allow":
+        others = [str(name) for name in data if name not in parent.model_fields]
+    alike = difflib.get_close_matches(key, others, n=1)
+    return (repr(alike[0]), f"write {key}") if alike else ("nothing", "add it")
 
 
 def model_at(model: type[BaseModel], location: tuple[str | int, ...]) -> type[BaseModel] | None:
