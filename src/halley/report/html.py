@@ -1,41 +1,55 @@
-"""Tables for notebooks. All text is escaped."""
+"""Tables as HTML, for the page and for notebooks. All text is escaped."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from html import escape
+from xml.etree.ElementTree import Element
 
 import numpy as np
 
 from halley.cost.estimate import Estimate
 from halley.io.result import resource_name
 from halley.report.facts import energy_table, plan_text, problem_text, result_tables, verdict
+from halley.report.markup import el, html_text
 from halley.report.table import Table, percent
 from halley.search.result import Result, Solution
 from halley.units import format_bytes, format_energy, format_time
 
 
-def table_html(table: Table) -> str:
-    """One table.
+def table(shown: Table, kind: str = "", titled: bool = True) -> Element:
+    """A table as an element, with its title unless a heading says the same. ``kind``: its class; tables without a head are
+    ``pairs``. What the alignment and the bold rows say is written on the cells, as notebooks bring no style sheet.
 
-    >>> table_html(Table("t", ("a",), (("<b>",),)))
+    >>> html_text(table(Table("t", ("a",), (("<b>",),))))
     '<table><caption>t</caption><thead><tr><th>a</th></tr></thead><tbody><tr><td>&lt;b&gt;</td></tr></tbody></table>'
     """
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in table.head)
-    body = "".join(_row(table, index) for index in range(len(table.rows)))
-    return f"<table><caption>{escape(table.title)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    headed = any(shown.head)
+    kind = kind or ("" if headed else "pairs")
+    made = el("table", **({"class": kind} if kind else {}))
+    if titled and shown.title:
+        made.append(el("caption", shown.title))
+    if headed:
+        made.append(el("thead", _row("th", shown.head, shown.right)))
+    body = (_row("td", row, shown.right, index in shown.strong) for index, row in enumerate(shown.rows))
+    made.append(el("tbody", *body))
+    return made
 
 
-def _row(table: Table, index: int) -> str:
-    cells = []
-    for position, cell in enumerate(table.rows[index]):
-        style = ' style="text-align:right"' if position in table.right else ""
+def _row(tag: str, cells: Iterable[str], right: frozenset[int], strong: bool = False) -> Element:
+    row = el("tr", **({"class": "strong", "style": "font-weight:600"} if strong else {}))
+    for position, cell in enumerate(cells):
+        aligned = {"class": "right", "style": "text-align:right"} if position in right else {}
         # the indentation of a tree is its meaning
-        text = escape(cell)
-        spaces = len(text) - len(text.lstrip(" "))
-        text = "&nbsp;" * spaces + text.lstrip(" ").replace("\n", "<br>")
-        cells.append(f"<td{style}>{f'<b>{text}</b>' if index in table.strong else text}</td>")
-    return f"<tr>{''.join(cells)}</tr>"
+        words = cell.lstrip(" ")
+        first, *further = ("\N{NO-BREAK SPACE}" * (len(cell) - len(words)) + words).split("\n")
+        row.append(el(tag, first, *(part for line in further for part in (el("br"), line)), **aligned))
+    return row
+
+
+def table_html(shown: Table) -> str:
+    """One table as text."""
+    return html_text(table(shown))
 
 
 def result_html(result: Result) -> str:
@@ -74,7 +88,7 @@ def _about(solution: Solution) -> str:
 
 
 def _tables(tables: Iterable[Table]) -> str:
-    return "".join(table_html(table) for table in tables)
+    return "".join(map(table_html, tables))
 
 
 def attach() -> None:

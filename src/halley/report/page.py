@@ -29,6 +29,7 @@ from halley.report.facts import (
 )
 from halley.report.figures import figure
 from halley.report.hardware import chip_tables
+from halley.report.html import table
 from halley.report.markup import el, html_text
 from halley.report.reasons import Reasons, all_reasons, headline, reasons_table
 from halley.report.table import Table, percent, ratio
@@ -364,20 +365,3 @@ def _chip(result: Result) -> list[Element]:
     chip = result.problem.chip
     made = [el("p", f"{chip.name}: {chip.description}")] if chip.description else []
     return [*made, el("details", el("summary", "Every number with its source"), *map(table, chip_tables(chip)), class_="small")]
-
-
-def table(shown: Table, kind: str = "", titled: bool = True) -> Element:
-    """A table as an element, with its title unless a heading says the same."""
-    headed = any(shown.head)
-    kinds = ["right" if column in shown.right else "" for column in range(len(shown.head))]
-    made = el("table", class_=kind or ("" if headed else "pairs"))
-    if titled and shown.title:
-        made.append(el("caption", shown.title))
-    if headed:
-        made.append(el("thead", el("tr", *(el("th", cell, class_=each) for cell, each in zip(shown.head, kinds, strict=True)))))
-    body = el("tbody")
-    for index, row in enumerate(shown.rows):
-        cells = (el("td", cell, class_=each) for cell, each in zip(row, kinds, strict=True))
-        body.append(el("tr", *cells, class_="strong" if index in shown.strong else ""))
-    made.append(body)
-    return made
