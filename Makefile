@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint bench docs-table clean
+.PHONY: help demo test test-slow lint bench studies clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -28,12 +28,12 @@ lint: $(VENV)/.dev  ## ruff and mypy
 bench: $(VENV)/.dev  ## the benchmarks; writes benchmarks/latest.json
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.run
 
-docs-table: $(VENV)/.dev  ## searches and writes docs/comparison.md; takes up again where it was stopped
-	$(ONE_THREAD) $(BIN)/python -m benchmarks.comparison
+studies: $(VENV)/.dev  ## searches and writes docs/studies; takes up again where it was stopped
+	$(ONE_THREAD) $(BIN)/python -m studies
 
 clean:  ## removes what was built here
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	find src tests benchmarks examples validation -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests benchmarks examples validation studies -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from validation.attention.compare import compare as attention
+from validation.collectives.compare import compare as collectives
 from validation.outcome import Case, Line, Outcome
 from validation.rtl.compare import compare as rtl
 from validation.scalesim.compare import compare as scalesim
@@ -46,4 +47,5 @@ SOURCES: dict[str, Callable[[Path | None], Outcome]] = {
     "scalesim": lambda data: scalesim(),
     "rtl": rtl,
     "attention": attention,
+    "collectives": collectives,
 }

@@ -9,6 +9,7 @@ from dataclasses import replace
 from halley.cost.evaluate import evaluate
 from halley.errors import HalleyError
 from halley.ir.hardware import (
+    CHIP_TOPOLOGIES,
     Axis,
     Chip,
     Dataflow,
@@ -17,7 +18,6 @@ from halley.ir.hardware import (
     MatrixEngine,
     Memory,
     Network,
-    Topology,
     VectorEngine,
 )
 from halley.ir.mapping import Hold, Node
@@ -132,7 +132,7 @@ def draw_chip(draw: random.Random) -> Chip:
 
     link = Link(draw.choice([1e9, 32e9]), 2e-9, 1e-12)
     axes = draw.choice([(2,), (2,), (3,), (1,), (2, 2)])
-    topology = draw.choice(list(Topology))
+    topology = draw.choice(CHIP_TOPOLOGIES)
     network = Network(
         tuple(Axis("xy"[i], size, topology, link) for i, size in enumerate(axes)),
         Link(draw.choice([0.5, 2]) * 1e9, 0, 1e-12),

@@ -28,6 +28,7 @@ def blocks(name: str) -> list[tuple[str, str]]:
         ("how-to/report.md", 7),
         ("how-to/why-is-it-faster.md", 4),
         ("how-to/make-it-faster.md", 0),
+        ("how-to/calibrate-a-network.md", 1),
         ("validation.md", 2),
         ("simulation.md", 3),
     ],

@@ -17,7 +17,6 @@ from tests.reference.problems import random_chip, random_workload
 from halley.cost.estimate import Estimate
 from halley.errors import BadInput
 from halley.execute.interpreter import random_inputs, run
-from halley.ir.algorithms import ALGORITHMS
 from halley.ir.hardware import Axis, Chip
 from halley.ir.mapping import (
     Collective,
@@ -35,6 +34,7 @@ from halley.ir.mapping import (
     walk,
 )
 from halley.ir.workload import Op, OpKind, Workload
+from halley.network.algorithms import ALGORITHMS
 
 Path = tuple[int, ...]
 Kind = CollectiveKind

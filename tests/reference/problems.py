@@ -8,7 +8,18 @@ from random import Random
 from tests.reference import sequences
 from tests.reference.user_graphs import drawn
 
-from halley.ir.hardware import Axis, Chip, Dataflow, Level, Link, MatrixEngine, Memory, Network, Topology, VectorEngine
+from halley.ir.hardware import (
+    CHIP_TOPOLOGIES,
+    Axis,
+    Chip,
+    Dataflow,
+    Level,
+    Link,
+    MatrixEngine,
+    Memory,
+    Network,
+    VectorEngine,
+)
 from halley.ir.workload import Workload
 from halley.workloads import build, variants
 
@@ -105,7 +116,7 @@ def random_chip(random: Random) -> Chip:
         return Memory(name, 1e9, read, write, latency, next(energy) * 1e-12, next(energy) * 1e-12)
 
     def axis(name: str, size: int) -> Axis:
-        return Axis(name, size, random.choice(list(Topology)), Link(random.choice([1e9, 4e9]), 2e-9, next(energy) * 1e-12))
+        return Axis(name, size, random.choice(CHIP_TOPOLOGIES), Link(random.choice([1e9, 4e9]), 2e-9, next(energy) * 1e-12))
 
     def network(*axes: Axis) -> Network:
         port = Link(random.choice([1e9, 2e9]), 0.0, next(energy) * 1e-12) if random.random() < 0.8 else None

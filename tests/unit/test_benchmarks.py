@@ -1,13 +1,10 @@
-"""The benchmarks measure what they say: real workloads, programs that give what each mapping costs, whole tables."""
+"""The benchmarks measure what they say: real workloads, programs that give what each mapping costs."""
 
 from __future__ import annotations
 
-from itertools import groupby
-
 import numpy as np
 import pytest
-from benchmarks import comparison, costing
-from benchmarks.comparison import Figures, Row
+from benchmarks import costing
 from benchmarks.measure import Measurement
 from benchmarks.proofs import CASES
 
@@ -36,26 +33,8 @@ def test_what_is_counted_is_costed() -> None:
         assert [least.value for least in grid.least(item.capacities)] == [costs[row][fits].min(initial=np.inf) for row in (0, 1)]
 
 
-def test_every_row_has_a_workload() -> None:
-    models = {model for _, model, _ in comparison.wanted()}
-    assert len(models) >= 6
-    for operation, model, _ in comparison.wanted():
-        assert comparison.workload(operation, model).macs() > 0
+def test_every_proof_has_a_workload() -> None:
     assert all(case.work().macs() > 0 for case in CASES.values())
-
-
-def test_page() -> None:
-    fast, slow = Figures(1e-6, 2e-6, 3e6), Figures(4e-6, 5e-6, 6e6)
-    row = Row("attention", "gpt2-xl", "edge", "m 2", slow, None, fast, "gemm", 0.25, 1.0, "")
-    page = comparison.page([row])
-    tables = [list(lines) for is_table, lines in groupby(page.splitlines(), lambda line: line.startswith("|")) if is_table]
-    assert len(tables) == 3
-    for table in tables:
-        assert len({line.count("|") for line in table}) == 1
-    assert "| self-attention | 1.82 x | 4.00 x | 4.00 x |" in page
-    assert "| none fits | 1 us | 4.00 x |" in page
-    assert "25.00%" in page
-    assert "in 0 of them" in page
 
 
 def test_targets() -> None:

@@ -24,7 +24,7 @@ import pytest
 
 import halley.formulas
 from halley.errors import UnitError
-from halley.formulas import collectives, energy, engines, numbers, tiling, timing
+from halley.formulas import busiest, collectives, energy, engines, numbers, software, tiling, timing
 from halley.formulas.tiling import Split
 from halley.units import Quantity
 
@@ -74,6 +74,7 @@ def weighed_sizes(extent: Any, outer: Any, inner: Any) -> Any:
 
 
 MESSAGE = (ONE, BYTE, SECOND, BANDWIDTH)
+SPREAD = Case((ONE, BYTE), BYTE)
 
 CASES: dict[Formula, Case] = {
     timing.busy_time: Case((BYTE, BANDWIDTH), SECOND),
@@ -118,6 +119,24 @@ CASES: dict[Formula, Case] = {
     collectives.all_reduce_bound: Case((ONE, BYTE, BANDWIDTH), SECOND),
     collectives.cut_bound: Case((BYTE, BANDWIDTH), SECOND),
     collectives.latency_bound: Case((ONE, SECOND), SECOND),
+    collectives.dimension_time: Case((ONE, ONE, BYTE, BANDWIDTH), SECOND),
+    busiest.chunk_bytes: SPREAD,
+    busiest.ring_bytes: SPREAD,
+    busiest.both_ways_bytes: SPREAD,
+    busiest.across_line_bytes: SPREAD,
+    busiest.all_but_first_bytes: SPREAD,
+    busiest.second_chunk_bytes: SPREAD,
+    busiest.most_of_others_bytes: SPREAD,
+    busiest.doubled_bytes: SPREAD,
+    busiest.folded_bytes: SPREAD,
+    busiest.folded_scatter_bytes: SPREAD,
+    busiest.chain_bytes: Case((ONE, ONE, BYTE), BYTE),
+    busiest.forwarded_bytes: SPREAD,
+    busiest.doublings: Case((ONE,), ONE),
+    busiest.squared_chunk_count: Case((ONE, ONE, BYTE, SECOND, BANDWIDTH), ONE),
+    software.sent_bytes: Case((ONE, ONE, BYTE), BYTE),
+    software.protocol_time: Case((SECOND, ONE, SECOND, SECOND, SECOND), SECOND),
+    software.overlaid_time: Case((SECOND, SECOND), SECOND),
     collectives.lower_bound: Case((SECOND, SECOND, SECOND), SECOND),
 }
 

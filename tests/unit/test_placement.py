@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from halley.errors import BadInput
-from halley.ir.hardware import Topology
+from halley.ir.hardware import CHIP_TOPOLOGIES, Topology
 from halley.ir.mapping import CollectiveKind
-from halley.ir.network import Transfer, algorithms, chunk_sizes, steps
 from halley.ir.placement import Partial, Placement, Replicate, Shard, Single, transition
+from halley.network.axis import algorithms, steps
+from halley.network.tables import Transfer, chunk_sizes
 
 Kind = CollectiveKind
 Array = NDArray[np.int64]
@@ -158,7 +159,7 @@ moves += [(Partial("max"), Replicate(), Kind.ALL_REDUCE), (Partial("sum"), Shard
 
 @given(
     st.sampled_from(moves),
-    st.sampled_from(list(Topology)),
+    st.sampled_from(CHIP_TOPOLOGIES),
     st.integers(1, 9),
     st.tuples(st.integers(1, 11), st.integers(1, 11)),
     st.integers(0, 2**32 - 1),
@@ -179,7 +180,7 @@ def test_a_transition_reaches_the_placement_that_it_promises(
             np.testing.assert_array_equal(after[member][wanted[member]], whole[wanted[member]], err_msg=f"{name} on {topology}")
 
 
-@given(st.integers(1, 9), st.sampled_from(list(Topology)), st.integers(0, 2**32 - 1))
+@given(st.integers(1, 9), st.sampled_from(CHIP_TOPOLOGIES), st.integers(0, 2**32 - 1))
 def test_a_shift_hands_every_block_to_the_next_member(size: int, topology: Topology, seed: int) -> None:
     """Members keep what they have, and get what the one before has beside it."""
     values = list(np.random.default_rng(seed).integers(-99, 99, (size, 5)))

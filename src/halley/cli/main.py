@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from halley.cli import (
+    calibrate,
     check,
     chips,
     compare,
@@ -20,6 +21,7 @@ from halley.cli import (
     show,
     simulate,
     table,
+    topology,
     validate,
     workloads,
 )
@@ -50,6 +52,8 @@ app.command()(chips.chips)
 app.command()(workloads.workloads)
 app.command()(schema.schema)
 app.command()(validate.validate)
+app.add_typer(calibrate.app, name="calibrate")
+app.add_typer(topology.app, name="topology")
 app.command()(demo.demo)
 
 

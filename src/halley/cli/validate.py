@@ -32,7 +32,7 @@ FAILED = 1
 
 def validate(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="timeloop, scalesim, rtl or attention; all if left out.")
+        str | None, typer.Argument(metavar="[NAME]", help="timeloop, scalesim, rtl, attention or collectives; all if left out.")
     ] = None,
     data: Annotated[
         Path | None,

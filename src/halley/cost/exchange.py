@@ -15,8 +15,9 @@ from halley.formulas.numbers import Number, ceil_div, maximum, minimum
 from halley.formulas.terms import Term
 from halley.ir.hardware import Topology
 from halley.ir.mapping import Collective, CollectiveKind
-from halley.ir.network import Profile, profile, share
 from halley.ir.workload import MONOIDS, OpKind
+from halley.network.axis import Profile, profile
+from halley.network.tables import share
 
 Shared = tuple[str, Number | None]
 """The dim that members share out along an axis, and the tile that each takes: an even share where it is None."""

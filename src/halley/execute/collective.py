@@ -14,9 +14,10 @@ from halley.execute.members import Box, Instance, Ranges, Scope, region, size, s
 from halley.execute.store import OpenHold, Store
 from halley.ir.hardware import Topology
 from halley.ir.mapping import Collective, CollectiveKind
-from halley.ir.network import Transfer, route, steps
 from halley.ir.placement import Partial, Placement, Replicate, Shard, Single
 from halley.ir.workload import MONOIDS, Op
+from halley.network.axis import route, steps
+from halley.network.tables import Transfer
 
 Kind = CollectiveKind
 SHARDING = (Kind.REDUCE_SCATTER, Kind.SCATTER, Kind.ALL_TO_ALL)

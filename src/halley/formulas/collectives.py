@@ -192,6 +192,21 @@ def halving_all_reduce_time(members: Number, payload: Number, latency: Number, b
     return 2 * doubling_all_gather_time(members, payload, latency, bandwidth)
 
 
+def dimension_time(members: Number, before: Number, payload: Number, bandwidth: Number) -> Number:
+    """Time that one dimension works in a reduce-scatter, or all-gather, over several dimensions.
+
+    .. math:: t = \\frac{n - 1}{n} \\frac{S}{N B}
+
+    Symbols: n [1] members along the dimension, N [1] members along all dimensions before it together, S [B] payload, B [B/s]
+    bandwidth with which a member sends into the dimension. Does not model: latency. Source: Cho et al. (BlueConnect), IBM
+    J. Res. Dev. 63, 2019.
+
+    >>> dimension_time(4, 3, 240, 2)
+    30.0
+    """
+    return (members - 1) * payload / (members * before * bandwidth)
+
+
 def gather_bound(members: Number, payload: Number, injection: Number) -> Number:
     """Lower bound of all-gather, reduce-scatter, all-to-all, gather and scatter: one member has to receive, or to send,
     all but its own share.

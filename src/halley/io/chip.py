@@ -28,11 +28,11 @@ def read_chip(document: Document, path: KeyPath = (), sourced: bool = False) -> 
     ``sourced``: each number must have a source or an assumption, its own or that of a section around it.
     """
     data = document.at(path)
-    file, findings = check(ChipFile, data, path, clock=_clock(data))
+    file, findings = check(ChipFile, data, path, clock=clock_of(data))
     findings += _rules(data, path)
     if file is None:
         return None, findings
-    origins = dict(_origins(file, (), ""))
+    origins = dict(origins_of(file, (), ""))
     if sourced:
         for keys in (keys for keys, text in origins.items() if not text):
             findings.append(Finding((*path, *keys), "a source, or assumed: and why", "neither", "add one here or around it"))
@@ -42,7 +42,7 @@ def read_chip(document: Document, path: KeyPath = (), sourced: bool = False) -> 
     return _chip(file, texts), []
 
 
-def _clock(data: object) -> float:
+def clock_of(data: object) -> float:
     """The chip's clock [Hz]; 1 GHz where the key is missing or wrong, as the check reports that by itself."""
     value = data.get("clock") if isinstance(data, dict) else None
     try:
@@ -51,7 +51,7 @@ def _clock(data: object) -> float:
         return 1e9
 
 
-def _origins(value: object, path: KeyPath, around: str) -> Iterator[tuple[KeyPath, str]]:
+def origins_of(value: object, path: KeyPath, around: str) -> Iterator[tuple[KeyPath, str]]:
     """(path, origin) of every entry inside; ``around`` is the origin that the sections around give."""
     match value:
         case Entry():
@@ -60,13 +60,13 @@ def _origins(value: object, path: KeyPath, around: str) -> Iterator[tuple[KeyPat
             fields = type(value).model_fields
             own = origin(getattr(value, "source", None), getattr(value, "assumed", None))
             for name in fields:
-                yield from _origins(getattr(value, name), (*path, name), own or around)
+                yield from origins_of(getattr(value, name), (*path, name), own or around)
         case dict():
             for key, item in value.items():
-                yield from _origins(item, (*path, key), around)
+                yield from origins_of(item, (*path, key), around)
         case list():
             for index, item in enumerate(value):
-                yield from _origins(item, (*path, index), around)
+                yield from origins_of(item, (*path, index), around)
 
 
 # Rules between parts. They look at the raw data, whatever else may be wrong with it, so that one run shows all.

@@ -51,7 +51,7 @@ def load_chip(path_or_name: str | Path) -> Chip:
     text = str(path_or_name)
     if text in chip_names():
         return parse_chip(chip_text(text), f"{text}.yaml", sourced=True)
-    if not _is_path(path_or_name):
+    if not is_path(path_or_name):
         raise BadInput(unknown_chip(text))
     return parse_chip(read_text_bounded(path_or_name), text)
 
@@ -94,7 +94,7 @@ def parse_problem(text: str, name: str = "problem", folder: Path = Path()) -> Pr
     match document.at(("chip",)):
         case str() as reference if reference.strip():
             try:
-                chip = load_chip(folder / reference if _is_path(reference) else reference)
+                chip = load_chip(folder / reference if is_path(reference) else reference)
             except BadInput as error:
                 elsewhere = [_in_context(document.where(("chip",)), fault) for fault in error.faults]
         case dict():
@@ -147,7 +147,7 @@ def _workload(document: Document) -> tuple[Asked | None, list[Finding]]:
     return ("graph", given), findings
 
 
-def _is_path(reference: str | Path) -> bool:
+def is_path(reference: str | Path) -> bool:
     text = str(reference)
     return isinstance(reference, Path) or "/" in text or "\\" in text or text.endswith((".yaml", ".yml"))
 

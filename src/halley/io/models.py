@@ -25,7 +25,7 @@ from halley.io.entries import (
     Whole,
     word,
 )
-from halley.ir.hardware import Dataflow, Topology
+from halley.ir.hardware import CHIP_TOPOLOGIES, Dataflow
 from halley.ir.workload import DTYPE_BYTES
 from halley.search.problem import Objective
 
@@ -55,7 +55,7 @@ class AxisFile(Section):
     """Siblings along one axis of a network."""
 
     size: Whole = Field(description="number of siblings along the axis")
-    topology: Annotated[Entry[str], word(Topology)] = Field(description="how they are linked: line, ring or full")
+    topology: Annotated[Entry[str], word(CHIP_TOPOLOGIES)] = Field(description="how they are linked: line, ring or full")
     link: LinkFile = Field(description="the link between neighbours")
 
 

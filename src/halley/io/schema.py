@@ -9,16 +9,22 @@ from pydantic import BaseModel
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.io.chip import ELEMENTARY
 from halley.io.models import ChipFile, ProblemModel
+from halley.io.network_models import FabricFile
 from halley.io.result_models import ResultFile
 from halley.ir.workload import DTYPE_BYTES
 from halley.library import chip_names
 
-SCHEMAS: dict[str, type[BaseModel]] = {"chip": ChipFile, "problem": ProblemModel, "result": ResultFile}
+SCHEMAS: dict[str, type[BaseModel]] = {
+    "chip": ChipFile,
+    "problem": ProblemModel,
+    "result": ResultFile,
+    "network": FabricFile,
+}
 """Models by the name of the file that they check."""
 
 
 def schema(name: str) -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of chip, problem or result files.
+    """The JSON Schema (draft 2020-12) of chip, problem, result or network files.
 
     >>> schema("problem")["required"]
     ['workload', 'chip']
@@ -26,7 +32,7 @@ def schema(name: str) -> dict[str, Any]:
     Raises BadInput: another name.
     """
     if name not in SCHEMAS:
-        raise BadInput(Fault("schema", "chip, problem or result", repr(name), did_you_mean(name, SCHEMAS)))
+        raise BadInput(Fault("schema", "chip, problem, result or network", repr(name), did_you_mean(name, SCHEMAS)))
     result = SCHEMAS[name].model_json_schema(by_alias=True)
     _tidy(result)
     definitions = result.get("$defs", {})

@@ -16,30 +16,60 @@ from halley.errors import BadInput, Fault, did_you_mean
 
 
 class Topology(StrEnum):
-    """How the siblings along one axis are linked. A 2-D mesh is two `LINE` axes, a torus two `RING` axes."""
+    """How the ranks of one axis are linked; `halley.network.topologies` builds each as a graph.
+
+    The axes of a chip are lines, rings or full (`CHIP_TOPOLOGIES`): a 2-D mesh of siblings is two `LINE` axes.
+    """
 
     LINE = "line"
     RING = "ring"
     FULL = "full"
+    SWITCH = "switch"
+    MESH = "mesh"
+    TORUS = "torus"
+    HYPERCUBE = "hypercube"
+    DRAGONFLY = "dragonfly"
+    FAT_TREE = "fat-tree"
+    DGX_1 = "dgx-1"
+
+
+CHIP_TOPOLOGIES = (Topology.LINE, Topology.RING, Topology.FULL)
+"""Topologies that the mapping language spreads work over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One link: bandwidth per direction [B/s], latency per hop [s], energy per byte and hop [J/B]."""
+    """One link: bandwidth per direction [B/s], latency per hop [s], energy per byte and hop [J/B], price of both directions with
+    what stands at their ends [the currency of the file that states it]."""
 
     bandwidth: float
     latency: float = 0.0
     energy: float = 0.0
+    price: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Siblings along one axis of a network."""
+    """Ranks along one axis of a network: the siblings of a chip's level, or a block of a larger network.
+
+    ``link``: between neighbours, or from a rank to its switch. ``shape``: extents of a mesh or torus; (leaf size, spines) or
+    (leaf size, leaves per pod, spines per pod, cores) of a fat-tree; (routers per group, ranks per router, global links per
+    router) of a dragonfly. ``upper``: between switches (``link`` unless given); ``top``: between pods or groups (``upper``
+    unless given). ``multicast``, ``reduction``: what the switches can do. ``one_way``: a ring whose links all point up.
+    ``multipath``: a message shares all shortest paths instead of taking one.
+    """
 
     name: str
     size: int
     topology: Topology
     link: Link
+    shape: tuple[int, ...] = ()
+    upper: Link | None = None
+    top: Link | None = None
+    multicast: bool = False
+    reduction: bool = False
+    one_way: bool = False
+    multipath: bool = False
 
 
 @dataclass(frozen=True, slots=True)

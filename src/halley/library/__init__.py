@@ -1,4 +1,4 @@
-"""Data that ships with Halley: chips and the energy table, as YAML, each number with its source.
+"""Data that ships with Halley: chips, fitted networks and the energy table, as YAML, each number with its source.
 
 Only finds the texts; `halley.io.load` reads them.
 """
@@ -47,3 +47,59 @@ def unknown_chip(name: str) -> Fault:
 def energy_text() -> str:
     """The energy table, as text."""
     return _ROOT.joinpath("energy.yaml").read_text(encoding="utf-8")
+
+
+def fit_names() -> tuple[str, ...]:
+    """Names of the fitted networks that ship with Halley."""
+    files = (item.name for item in _ROOT.joinpath("networks", "fits").iterdir())
+    return tuple(sorted(name.removesuffix(".yaml") for name in files if name.endswith(".yaml")))
+
+
+def fit_text(name: str) -> str:
+    """The file of a shipped fit, as text.
+
+    Raises BadInput: no fit of that name.
+    """
+    if name not in fit_names():
+        raise BadInput(unknown_fit(name))
+    return _ROOT.joinpath("networks", "fits", f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def unknown_fit(name: str) -> Fault:
+    """The complaint about a name that no shipped fit has."""
+    hint = did_you_mean(name, fit_names())
+    remedy = hint if hint.startswith("did you mean") else "a path contains / or ends in .yaml"
+    return Fault("network fit", "the name of a shipped fit or a path to a file", repr(name), remedy)
+
+
+def network_names() -> tuple[str, ...]:
+    """Names of the networks that ship with Halley.
+
+    >>> "dgx-1" in network_names()
+    True
+    """
+    files = (item.name for item in _ROOT.joinpath("networks").iterdir())
+    return tuple(sorted(name.removesuffix(".yaml") for name in files if name.endswith(".yaml") and name != "links.yaml"))
+
+
+def network_text(name: str) -> str:
+    """The file of a shipped network, as text.
+
+    Raises BadInput: no network of that name.
+    """
+    if name not in network_names():
+        raise BadInput(unknown_network(name))
+    return _ROOT.joinpath("networks", f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def unknown_network(name: str) -> Fault:
+    """The complaint about a name that no shipped network has."""
+    names = network_names()
+    hint = did_you_mean(name, names)
+    remedy = hint if hint.startswith("did you mean") else "a path contains / or ends in .yaml"
+    return Fault("network", f"the name of a shipped network ({', '.join(names)}) or a path to a file", repr(name), remedy)
+
+
+def links_text() -> str:
+    """The table of link technologies, as text."""
+    return _ROOT.joinpath("networks", "links.yaml").read_text(encoding="utf-8")

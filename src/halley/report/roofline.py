@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from halley.cost.estimate import Estimate, Resource
 from halley.cost.events import Work
 from halley.io.result import resource_name
-from halley.ir.hardware import Axis, Chip, Topology
+from halley.ir.hardware import Axis, Chip
+from halley.network.topologies import build
 from halley.report.activity import activity, resources
 
 
@@ -103,17 +104,11 @@ def bandwidth(chip: Chip, resource: Resource) -> float:
 def links(axis: Axis) -> int:
     """Directed links along an axis.
 
-    >>> from halley.ir.hardware import Link
+    >>> from halley.ir.hardware import Link, Topology
     >>> links(Axis("x", 4, Topology.LINE, Link(1.0))), links(Axis("x", 4, Topology.RING, Link(1.0)))
     (6, 8)
     """
-    match axis.topology:
-        case Topology.LINE:
-            return 2 * (axis.size - 1)
-        case Topology.RING:
-            return 2 * axis.size if axis.size > 2 else 2 * (axis.size - 1)
-        case Topology.FULL:
-            return axis.size * (axis.size - 1)
+    return len(build(axis).edges)
 
 
 def _peak(chip: Chip, resource: Resource, estimate: Estimate) -> float:

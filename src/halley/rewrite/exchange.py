@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from halley.errors import did_you_mean
 from halley.ir.mapping import Collective, CollectiveKind
-from halley.ir.network import algorithms
 from halley.ir.placement import Partial, Placement, Replicate, Shard, Single
 from halley.ir.text import to_text
+from halley.network.axis import algorithms
 from halley.rewrite.layout import AxisKey, beyond, restrict
 from halley.rewrite.residence import Held, Residence, combined, reduced_dims, repeating, unfit
 from halley.rewrite.scopes import Path, Scope

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from halley.errors import Fault
-from halley.ir.algorithms import ALGORITHMS
 from halley.ir.mapping import Collective, CollectiveKind, Hold
 from halley.ir.placement import Partial, Placement, Replicate, Shard, Single
 from halley.ir.workload import Op, OpKind, Workload
+from halley.network.algorithms import ALGORITHMS
 from halley.rewrite.layout import AxisKey, Chain, Cut, Interval, restrict
 from halley.rewrite.scopes import Path, Scope
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from halley.errors import Fault
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Collective, CollectiveKind, Compute, Node, walk
-from halley.ir.network import algorithms
 from halley.ir.placement import Placement, Replicate, Shard, transition
 from halley.ir.text import to_text
 from halley.ir.workload import Op, Workload
+from halley.network.axis import algorithms
 from halley.rewrite.keeping import kept
 from halley.rewrite.layout import AxisKey, Chain, Interval, beyond, covers, restrict
 from halley.rewrite.residence import Finding, Held, Missing, Residence, even_chain

@@ -14,8 +14,8 @@ from itertools import product
 from halley.formulas.numbers import Number, ceil_div, minimum
 from halley.ir.mapping import Collective, CollectiveKind, Compute, Hold, Node, Spatial, Temporal
 from halley.ir.mapping import Sequence as Steps
-from halley.ir.network import algorithms, steps
 from halley.ir.workload import Op, OpKind, Roles, Workload, roles
+from halley.network.axis import algorithms, steps
 from halley.search.template import Template
 from halley.search.tiles import Sizes
 

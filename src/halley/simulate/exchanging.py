@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from halley.ir.mapping import Collective, CollectiveKind
-from halley.ir.network import route, steps
 from halley.ir.workload import Op
+from halley.network.axis import route, steps
 from halley.simulate.computing import Computing
 from halley.simulate.holds import Visit
 from halley.simulate.members import Box, Member, Scope, common, inside, points

@@ -1,8 +1,8 @@
-"""Collectives on a network: which algorithm fits, the way that its messages take, what one execution costs.
+"""Collectives on one axis of a chip: which algorithm fits, the way that its messages take, what one execution costs.
 
-The step tables are in `halley.ir.algorithms`. A `Profile` counts a table's transfers in chunks along the routes; whoever
-uses it multiplies by the chunks' sizes. ``start`` and ``promise`` state what each kind has to do; `verify` replays a table
-against them.
+The step tables are in `halley.network.algorithms`. A `Profile` counts a table's transfers in chunks along the routes; whoever
+uses it multiplies by the chunks' sizes. The axes are lines, rings or fully connected; a payload is cut into one chunk per member.
+`halley.network.evaluate` does the same for tables on any graph.
 """
 
 from __future__ import annotations
@@ -11,37 +11,18 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
-from typing import TypeAlias, assert_never
+from typing import TypeAlias
 
-from halley.errors import BadInput, Fault, InternalError, did_you_mean
-from halley.formulas.numbers import Number, ceil_div, maximum, minimum
-from halley.ir.algorithms import ALGORITHMS, Algorithm, Steps, Transfer
-from halley.ir.hardware import Topology
+from halley.errors import BadInput, Fault, did_you_mean
+from halley.formulas.numbers import Number, maximum
+from halley.ir import hardware
+from halley.ir.hardware import Axis, Topology
 from halley.ir.mapping import CollectiveKind
-
-__all__ = [
-    "ALGORITHMS",
-    "Algorithm",
-    "Held",
-    "Link",
-    "Profile",
-    "Row",
-    "Steps",
-    "Transfer",
-    "algorithms",
-    "chunk_count",
-    "chunk_sizes",
-    "profile",
-    "promise",
-    "route",
-    "share",
-    "start",
-    "steps",
-    "verify",
-]
-
-_K = CollectiveKind
+from halley.network.algorithms import ALGORITHMS, Setting
+from halley.network.graph import Graph
+from halley.network.routes import paths
+from halley.network.tables import Steps, chunk_count
+from halley.network.topologies import build
 
 Link: TypeAlias = tuple[int, int]
 """A directed link between two neighbours: (from, to)."""
@@ -75,31 +56,9 @@ def steps(kind: CollectiveKind, algorithm: str, topology: Topology, size: int) -
     if misfit is not None:
         remedy = f"use one of: {', '.join(known)}" if known else "no algorithm serves this"
         raise BadInput(Fault(where, misfit[0], misfit[1], remedy))
-    return ALGORITHMS[algorithm].make[kind](topology, size) if size > 1 else ()
-
-
-def chunk_sizes(elements: Number, size: int) -> list[Number]:
-    """Sizes of the ``size`` chunks of a flat payload: ``ceil(elements / size)`` each, the last ones shorter or empty.
-
-    >>> chunk_sizes(10, 4), chunk_sizes(2, 4)
-    ([3, 3, 3, 1], [1, 1, 0, 0])
-    """
-    chunk = ceil_div(elements, size)
-    return [share(elements, chunk, index) for index in range(size)]
-
-
-def share(extent: Number, tile: Number, index: int) -> Number:
-    """What one member has of an extent cut into tiles.
-
-    >>> [share(13, 5, index) for index in range(4)]
-    [5, 5, 3, 0]
-    """
-    return maximum(minimum(extent - index * tile, tile), 0) if index else minimum(extent, tile)
-
-
-def chunk_count(kind: CollectiveKind, size: int) -> int:
-    """Chunks that a collective among ``size`` members names."""
-    return size * size if kind is CollectiveKind.ALL_TO_ALL else size
+    if size == 1:
+        return ()
+    return ALGORITHMS[algorithm].make[kind](Setting(size, size, topology is Topology.LINE))
 
 
 @cache
@@ -113,20 +72,21 @@ def route(topology: Topology, size: int, source: int, target: int) -> tuple[Link
     for member in (source, target):
         if not 0 <= member < size:
             raise BadInput(Fault(f"route on a {topology} of {size}", f"members 0 to {size - 1}", str(member)))
-    if source == target:
-        return ()
-    match topology:
-        case Topology.FULL:
-            return ((source, target),)
-        case Topology.LINE:
-            distance, way = abs(target - source), 1 if target > source else -1
-        case Topology.RING:
-            up = (target - source) % size
-            distance, way = (up, 1) if 2 * up <= size else (size - up, -1)
-        case _:
-            assert_never(topology)
-    path = [(source + way * hop) % size for hop in range(distance + 1)]
-    return tuple(pairwise(path))
+    return way(_graph(topology, size), source, target)
+
+
+@cache
+def _graph(topology: Topology, size: int) -> Graph:
+    """The axis as a graph; no count depends on what its links can do."""
+    return build(Axis("axis", size, topology, hardware.Link(1.0)))
+
+
+def way(graph: Graph, source: int, target: int) -> tuple[Link, ...]:
+    """The links between two ranks of a graph with one route each."""
+    path, *others = paths(graph, source, target)
+    if others:
+        raise BadInput(Fault(f"network {graph.name}", "one route between two ranks", f"{len(others) + 1}", "use evaluate"))
+    return tuple((graph.edges[edge].source, graph.edges[edge].target) for edge in path)
 
 
 Row: TypeAlias = tuple[tuple[int, int], ...]
@@ -182,15 +142,20 @@ def profile(kind: CollectiveKind, algorithm: str, topology: Topology, size: int)
     >>> shape.hops, shape.load, shape.sends   # the closing message of each of 4 steps takes 2 hops
     (8, 4, (4, 4, 4))
     """
-    chunks = chunk_count(kind, size)
+    return count(kind, steps(kind, algorithm, topology, size), _graph(topology, size))
+
+
+def count(kind: CollectiveKind, table: Steps, graph: Graph) -> Profile:
+    """Count one execution of a table, cut into one chunk per rank, on any graph with one route between two ranks."""
+    chunks = chunk_count(kind, graph.ranks)
     crossings: dict[Link, list[int]] = {}
     sends, combines = [0] * chunks, [0] * chunks
     hops = load = 0
     alike: Counter[tuple[Row, ...]] = Counter()
-    for step in steps(kind, algorithm, topology, size):
+    for step in table:
         longest, at_once = 0, defaultdict[Link, Counter[int]](Counter)
         for transfer in step:
-            path = route(topology, size, transfer.source, transfer.target)
+            path = way(graph, transfer.source, transfer.target)
             longest = max(longest, len(path))
             sends[transfer.chunk] += 1
             combines[transfer.chunk] += transfer.combine
@@ -198,8 +163,8 @@ def profile(kind: CollectiveKind, algorithm: str, topology: Topology, size: int)
                 at_once[link][transfer.chunk] += 1
         for link, counts in at_once.items():
             total = crossings.setdefault(link, [0] * chunks)
-            for chunk, count in counts.items():
-                total[chunk] += count
+            for chunk, times in counts.items():
+                total[chunk] += times
         hops += longest
         load += max(counts.total() for counts in at_once.values())
         alike[_outstanding({tuple(sorted(counts.items())) for counts in at_once.values()}, kind)] += 1
@@ -249,76 +214,3 @@ def _check_size(topology: Topology, size: int) -> None:
         raise BadInput(Fault(f"an axis of topology {topology}", "a whole number of members, at least 1", repr(size)))
 
 
-Held: TypeAlias = dict[tuple[int, int], Counter[int]]
-"""By (member, chunk): how often each member's contribution is in that member's copy of the chunk."""
-
-
-def start(kind: CollectiveKind, size: int) -> Held:
-    """Who holds what before the collective. A contribution is named after the member that it comes from."""
-    members = range(size)
-    match kind:
-        case _K.ALL_REDUCE | _K.REDUCE_SCATTER | _K.REDUCE:
-            return {(i, c): Counter([i]) for i in members for c in members}
-        case _K.ALL_GATHER | _K.GATHER | _K.SHIFT:
-            return {(i, i): Counter([i]) for i in members}
-        case _K.BROADCAST | _K.SCATTER:
-            return {(0, c): Counter([0]) for c in members}
-        case _K.ALL_TO_ALL:
-            return {(i, i * size + j): Counter([i]) for i in members for j in members}
-        case _:
-            assert_never(kind)
-
-
-def promise(kind: CollectiveKind, size: int) -> Held:
-    """Who must hold what after it; copies that are not named may hold anything."""
-    members = range(size)
-    every = Counter(members)
-    match kind:
-        case _K.ALL_REDUCE:
-            return {(i, c): every for i in members for c in members}
-        case _K.REDUCE_SCATTER:
-            return {(i, i): every for i in members}
-        case _K.REDUCE:
-            return {(0, c): every for c in members}
-        case _K.ALL_GATHER:
-            return {(i, c): Counter([c]) for i in members for c in members}
-        case _K.GATHER:
-            return {(0, c): Counter([c]) for c in members}
-        case _K.BROADCAST:
-            return {(i, c): Counter([0]) for i in members for c in members}
-        case _K.SCATTER:
-            return {(i, i): Counter([0]) for i in members}
-        case _K.ALL_TO_ALL:
-            return {(j, i * size + j): Counter([i]) for i in members for j in members}
-        case _K.SHIFT:
-            return {(i + 1, i): Counter([i]) for i in range(size - 1)}
-        case _:
-            assert_never(kind)
-
-
-def verify(kind: CollectiveKind, table: Steps, size: int) -> None:
-    """Replay a table on symbols: InternalError unless every member ends with what the collective promises, each
-    contribution exactly once."""
-    held = start(kind, size)
-    for number, step in enumerate(table):
-        before = dict(held)
-        replaced: set[tuple[int, int]] = set()
-        for transfer in step:
-            source, target = (transfer.source, transfer.chunk), (transfer.target, transfer.chunk)
-            where = f"{kind} among {size}, step {number}, {transfer}"
-            if not (0 <= transfer.target < size and transfer.source != transfer.target):
-                raise InternalError(Fault(where, "another member of the axis as target", str(transfer.target)))
-            if source not in before:
-                raise InternalError(Fault(where, "a source that holds the chunk", "none there"))
-            if target in replaced or (not transfer.combine and held.get(target) != before.get(target)):
-                raise InternalError(Fault(where, "one arrival where a copy is replaced", "several in one step"))
-            if transfer.combine and target not in before:
-                raise InternalError(Fault(where, "a copy at the target to combine with", "none there"))
-            held[target] = held[target] + before[source] if transfer.combine else before[source]
-            if not transfer.combine:
-                replaced.add(target)
-    for (member, chunk), wanted in promise(kind, size).items():
-        found = held.get((member, chunk))
-        if found != wanted:
-            where = f"{kind} among {size}, chunk {chunk} on member {member}"
-            raise InternalError(Fault(where, f"contributions {dict(wanted)}", str(dict(found)) if found else "nothing"))

@@ -1,0 +1,68 @@
+"""``halley topology``: networks, what they are made of, and how they look."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from halley.cli import options
+from halley.cli.errors import HalleyGroup
+from halley.cli.options import ForceOption, JsonOption
+from halley.cli.report import refuse_existing
+from halley.errors import BadInput, Fault
+from halley.io.network import load_network
+from halley.io.network_save import network_document
+from halley.io.save import write_atomic
+from halley.library import network_names
+from halley.report import terminal
+from halley.report.browser import png_file
+from halley.report.markup import svg_file
+from halley.report.topology import network_list, network_tables, topology_figure, topology_text
+
+app = typer.Typer(cls=HalleyGroup, no_args_is_help=True, help="Networks: what they are made of, and how they look.")
+
+
+@app.command("list")
+def list_networks() -> None:
+    """List the networks that ship with Halley.
+
+    Example: halley topology list
+    """
+    terminal.show(options.output(), [network_list([load_network(name) for name in network_names()])])
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A shipped network's name, or a path to a network file.")],
+    out: Annotated[
+        str | None, typer.Option("-o", "--output", help="Also draw it to this file: .svg, .png or .txt.", metavar="FILE")
+    ] = None,
+    json: JsonOption = False,
+    force: ForceOption = False,
+) -> None:
+    """Show a network: ranks, links, diameter, bisection, price, power, and a picture. PNG needs an installed Chromium.
+
+    Example: halley topology show dgx-1 -o dgx-1.svg
+    """
+    kind = Path(out).suffix.lower() if out else ""
+    if out and kind not in (".svg", ".png", ".txt"):
+        raise BadInput(Fault("--output", "a name that ends in .svg, .png or .txt", repr(out)))
+    fabric = load_network(name)
+    if out:
+        refuse_existing(out, force)
+    if json:
+        options.print_json(network_document(fabric))
+    else:
+        console = options.output()
+        console.print(Text(f"{fabric.name}: {fabric.description}" if fabric.description else fabric.name))
+        if not out and (picture := topology_text(fabric, min(console.width - 2, 100))):
+            console.print()
+            console.print(Text(picture), soft_wrap=True)
+        terminal.show(console, network_tables(fabric))
+    if out:
+        drawn = topology_text(fabric) + "\n" if kind == ".txt" else svg_file(topology_figure(fabric)) if kind == ".svg" else None
+        write_atomic(out, drawn if drawn is not None else png_file(topology_figure(fabric)), force)
+        options.remarks().print(Text(f"written to {out}"))

@@ -1,0 +1,41 @@
+"""``python -m studies``: brings the published studies up to date, and writes docs/studies."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from studies.cases import solve
+from studies.index import STUDIES, contents
+from studies.store import DOCS, fingerprint, replace_text, source
+from studies.study import told
+
+
+def main() -> int:
+    """What is known for the present source is not searched again; it may be stopped at any time."""
+    options = argparse.ArgumentParser(prog="python -m studies", description="Try published claims; writes docs/studies.")
+    names = ", ".join(STUDIES)
+    options.add_argument("names", nargs="*", metavar="STUDY", help=f"{names}; all if left out")
+    options.add_argument("--limit", type=float, default=300.0, metavar="SECONDS", help="of each search; 300 if left out")
+    options.add_argument("--again", action="store_true", help="search every case again")
+    options.add_argument("--quick", action="store_true", help="search a few small cases, print them, write nothing")
+    options.add_argument("--pages", action="store_true", help="write figures and pages from what is kept, search nothing")
+    asked = options.parse_args()
+    if unknown := [name for name in asked.names if name not in STUDIES]:
+        options.error(f"STUDY: expected {names}; got {', '.join(unknown)}")
+    for study in (STUDIES[name] for name in asked.names or STUDIES):
+        if asked.quick:
+            code = source()
+            for case in filter(study.quick, study.cases()):
+                print(told(solve(case, asked.limit, fingerprint(case, code))), flush=True)
+        elif asked.pages:
+            study.write()
+        else:
+            study.run(asked.limit, asked.again, lambda text: print(text, flush=True))
+    if not asked.quick:
+        replace_text(DOCS / "README.md", contents())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,32 @@
+"""The studies by name, and the page that lists them."""
+
+from __future__ import annotations
+
+from studies import comet, sn40l, ssm
+from studies.store import load
+from studies.study import Study
+
+STUDIES: dict[str, Study] = {study.name: study for study in (comet.STUDY, sn40l.STUDY, ssm.STUDY)}
+"""In the order of the contents."""
+
+
+def contents() -> str:
+    """docs/studies/README.md: each study that was run, with its result in a line."""
+    lines = [
+        "# Studies: published claims, tried",
+        "",
+        "Each page states a claim with its source, tries it on the chips and shapes that it names or that come nearest, and "
+        "says what",
+        "agrees, what does not, and why. Written by `make studies`, which searches only what is not known for the present "
+        "source;",
+        "`python -m studies --help` has the rest. All plans are searched to a proven optimum; times are of [the "
+        "model](../model.md).",
+        "",
+        "| study | result |",
+        "|---|---|",
+    ]
+    for study in STUDIES.values():
+        rows, _ = load(study.name)
+        if rows:
+            lines.append(f"| [{study.title}]({study.name}.md) | {study.account(rows).headline} |")
+    return "\n".join(lines) + "\n"

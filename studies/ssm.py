@@ -1,0 +1,144 @@
+"""Mamba and Hyena: fused against unfused on edge, cloud, and a reconfigurable dataflow unit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from halley import Workload, build, load_chip
+from halley.report.table import percent
+from studies.cases import Case, Row
+from studies.study import Account, Finding, Study
+from studies.tables import MEANING, ratios, spread, table
+
+CHIPS: dict[str, str | Path] = {
+    "edge": "edge",
+    "cloud": "cloud",
+    "SN40L, HBM": Path(__file__).with_name("chips") / "sn40l-hbm.yaml",
+}
+MAMBA = "Mamba block"
+MAMBA_2 = "Mamba-2 block"
+HYENA = "Hyena operator"
+GROUPS = (MAMBA, MAMBA_2, HYENA)
+
+
+def cases() -> list[Case]:
+    """Every block on every chip."""
+    chips = {series: load_chip(chip) for series, chip in CHIPS.items()}
+    return [Case(group, name, series, work, chip) for group, name, work in _blocks() for series, chip in chips.items()]
+
+
+def _blocks() -> Iterator[tuple[str, str, Workload]]:
+    """(block, size, workload): the smallest published models, at lengths of which some fit every chip."""
+    yield MAMBA, "130m, 512 tokens", build("mamba", {"length": 512, "model": 768})
+    sizes = {"chunks": 8, "chunk": 64, "model": 768, "heads": 24, "head_dim": 64}
+    yield MAMBA_2, "130m, 512 tokens", build("mamba-2", sizes)
+    for length in (512, 2048):
+        yield HYENA, f"125m, {length} tokens", build("hyena", {"length": length, "model": 768})
+
+
+def quick(case: Case) -> bool:
+    """The shortest Hyena on the edge chip."""
+    return case.group == HYENA and case.series == "edge" and case.name.endswith(" 512 tokens")
+
+
+def account(rows: Sequence[Row]) -> Account:
+    """What the page says."""
+    parts = [f"{group}: {spread(ratios(rows, 'unfused', group))} over unfused" for group in GROUPS]
+    headline = f"{'; '.join(parts)}; the published 1.75 x to 5.95 x compare chips, not mappings"
+    return Account(headline, _before(rows), _agrees(rows), _differs(rows), AFTER)
+
+
+def _before(rows: Sequence[Row]) -> str:
+    return f"""\
+## The claim
+
+A reconfigurable dataflow unit with two more modes in its compute tiles, one for Fourier transforms and one for scans, runs Hyena
+5.95 x faster than a GPU (A100) and 1.95 x faster than the same unit without them; Mamba 2.12 x and 1.75 x (Ko and Olukotun,
+arXiv 2503.22937, abstract).
+
+These ratios compare chips. What is tried here is another question that the same blocks raise: on one chip, what does fusing
+them bring, and what limits it? So nothing here confirms or refutes the published numbers.
+
+## Method
+
+Blocks: [Mamba, Mamba-2 and Hyena](../reference/workloads.md) of the smallest published models (model dim 768), bf16. Chips:
+[edge and cloud](../reference/chips.md), and the SN40L with its data in HBM ([how it is told](sn40l.md)), the nearest to a
+dataflow unit. Time is minimised. The scan of Mamba with what stands around it is one kernel; so is each long convolution of
+Hyena with its gate (two transforms, product, transform back). Ways to map:
+
+{MEANING}
+```console
+$ halley optimise hyena --length 512 --model 768 --chip cloud
+$ python -m studies ssm
+```
+
+## What limits the best plans
+
+{_limits(rows)}
+"""
+
+
+def _limits(rows: Sequence[Row]) -> str:
+    """The busiest resource of every best plan."""
+    head = ("block", "size", "chip", "busiest", "busy")
+    lines = [(row.group, row.name, row.series, row.busiest, percent(row.share, 1.0)) for row in rows if row.best]
+    return "\n".join(table(head, lines, 4))
+
+
+def _agrees(rows: Sequence[Row]) -> tuple[Finding, ...]:
+    vector = [row for row in rows if row.busiest == "engine vector"]
+    fitting = [row for row in rows if row.best]
+    single = ratios(rows, "op_by_op", HYENA)
+    return (
+        Finding(
+            f"**Not the memory but what is not a GEMM is the limit.** In {len(vector)} of {len(fitting)} best plans the vector "
+            f"engine is the busiest resource, for at least {percent(min(row.share for row in vector), 1.0)} of the time. That "
+            "is the paper's point too: what scans and transforms need is a better engine for them, which no mapping can "
+            "replace.",
+            len(vector) > 0.8 * len(fitting),
+        ),
+        Finding(
+            f"**Hyena gains from fusion inside its convolutions**: op by op takes {spread(single)} as long as the best.",
+            max(single) > 1.1,
+        ),
+    )
+
+
+def _differs(rows: Sequence[Row]) -> tuple[Finding, ...]:
+    mamba, hyena = ratios(rows, "unfused", MAMBA, MAMBA_2), ratios(rows, "unfused", HYENA)
+    absent = [row for row in rows if row.best is None]
+    block = build("mamba", {"length": 2, "model": 16})
+    state = block.dims[block.op("scan").dims[-1]]
+    return (
+        Finding(
+            f"**Fusing kernels brings little**: Mamba blocks {spread(mamba)}, Hyena {spread(hyena)} over unfused kernels. A "
+            "Mamba block's kernels already hold the whole scan with its discretisation and gate, as its authors' kernel does; "
+            "what lies between them is small beside the vector engine's time.",
+            max(mamba) < 1.3 and max(hyena) < 2,
+        ),
+        Finding(
+            "**The vector engine is used badly, by the model's own rule.** An op's last dim is rounded up to the engine's "
+            "lanes. In Mamba that is the state of 16 (cloud has 512 lanes); in Hyena the channels of a tile, few of which fit "
+            "beside a whole sequence. A chip whose lanes may lie along the sequence would do better. So times here are upper "
+            "bounds for such a chip, and ratios lower ones.",
+            state == 16,
+        ),
+        Finding(
+            f"**{len(absent)} of {len(rows)} cases fit no buffer**: a scan or a transform keeps its sequence whole in every "
+            "tile. Longer ones, such as the paper's, would have to be cut into chunks, as Mamba-2 does.",
+            len(absent) > 0,
+        ),
+    )
+
+
+AFTER = """\
+## Limits
+
+- The paper's workloads are long sequences; here they are short, as a sequence must fit a cluster's buffer.
+- The transform is counted as radix-2 butterflies on the vector engine; one by matrix products is not tried.
+- A scan is counted as work per point; how a tile hands its state to the next in a pipeline is not modelled.
+- Stages of a fused group run one after the other, not side by side on parts of the chip."""
+
+PLOTS = {"ssm": ("Time over the best plan's: fusion (left) and collectives (right) by block and chip", GROUPS)}
+STUDY = Study("ssm", "Mamba and Hyena, fused and unfused", cases, quick, account, PLOTS, {})

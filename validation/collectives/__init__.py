@@ -1,0 +1,1 @@
+"""Fitted communication libraries against measured collectives."""
