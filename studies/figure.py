@@ -10,14 +10,14 @@ from xml.etree.ElementTree import Element
 from halley.report.draw import FAINT, GRID, HIGHLIGHT, INK, PAPER, WIDTH, box, canvas, legend, line, shortened, words
 from halley.report.markup import el
 
-TICKS = (1.0, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0)
-COARSE = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
+TICKS = (0.1, 0.2, 0.5, 1.0, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0)
+COARSE = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 HEADING, LABELS, GUTTER = 34.0, 176.0, 34.0
 
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """A ratio of at least about 1; ``hollow`` is the panel's second kind."""
+    """A ratio; ``hollow`` is the panel's second kind."""
 
     series: str
     value: float
@@ -85,7 +85,7 @@ def _scale(index: int, left: float, width: float, blocks: Sequence[Block]) -> _S
     if index == 0:
         values += [value for block in blocks for value in block.published]
     most = max((*values, 1.2)) * 1.06
-    return _Scale(left, width, 0.985 if most < 2 else 0.94, most)
+    return _Scale(left, width, min((*values, 1.0)) * (0.985 if most < 2 else 0.94), most)
 
 
 def _head(panel: Panel, scale: _Scale, y: float) -> list[Element]:
@@ -102,7 +102,7 @@ def _axis(scale: _Scale, top: float, bottom: float) -> list[Element]:
     before = -math.inf
     for tick in COARSE if scale.most > 10 else TICKS:
         x = scale.x(tick)
-        if tick > scale.most or x - before < 36:  # off the axis, or its word would touch the one before
+        if not scale.least < tick < scale.most or x - before < 36:  # off the axis, or its word would touch the one before
             continue
         before = x
         stroke = INK if tick == 1 else GRID

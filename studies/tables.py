@@ -19,7 +19,8 @@ WORDS = {
 """The ways to map, as the pages call them."""
 
 MEANING = """\
-- **op by op**: every elementary op is a kernel of its own, so that each result goes through outer memory;
+- **op by op**: every elementary op is a kernel of its own, so that each result goes through outer memory. It cuts kernels, which
+  the others do not: only it may beat the best;
 - **unfused**: each kernel on its own (a GEMM; a whole softmax; a whole norm), its result in outer memory in between. Collectives
   inside a kernel are allowed;
 - **fused, local**: all kernels fused, no reduction split over clusters, so that no collective is needed;

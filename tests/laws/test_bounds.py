@@ -180,6 +180,17 @@ def test_uneven_shares_move_the_bound() -> None:
     assert lower_bound(Kind.SCATTER, line, 12, root=2, shares=(10, 2, 0)).value == 12
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("members", [1, 2, 5])
+def test_a_single_byte_has_a_bound(kind: Kind, members: int) -> None:
+    """Its other chunks are empty: to gather or scatter what is the root's own takes no time."""
+    line = build(Axis("line", members, Topology.LINE, Link(1.0, 1.0)))
+    bound = lower_bound(kind, line, 1, start_up=1.0, lockstep=True)
+    still = members == 1 or kind in (Kind.GATHER, Kind.SCATTER)
+    assert (bound.value == 0) == still
+    assert (bound.why == "nothing has to move") == still
+
+
 def test_a_group_uses_the_links_of_others() -> None:
     ring = build(Axis("ring", 8, Topology.RING, Link(1.0)))
     assert lower_bound(Kind.ALL_GATHER, ring, 40, group=(0, 4)).value == 10

@@ -29,7 +29,9 @@ from halley.units import format_time
 __all__ = ["Bound", "Part", "demand_bound", "lower_bound"]
 
 _K = CollectiveKind
-_ROOTED = (_K.BROADCAST, _K.SCATTER, _K.REDUCE, _K.GATHER)
+_GIVING = (_K.GATHER, _K.ALL_GATHER)
+_TAKING = (_K.SCATTER, _K.REDUCE_SCATTER, _K.ALL_TO_ALL)
+"""Kinds whose shares are what members give, or take: who has none is not waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +91,10 @@ def lower_bound(
     task = _task(kind, graph, size, group, root, shares)
     if ports is not None and ports < 1:
         raise BadInput(Fault(f"{kind} on network {graph.name}", "at least one port per rank", str(ports)))
-    if len(task.group) == 1:
+    waits = _waits(kind, task)
+    if not waits.who.any():
         return Bound(())
-    latency = _latency(_waits(kind, task), start_up * _least_steps(kind, task, ports))
+    latency = _latency(waits, start_up * _least_steps(kind, task, ports))
     return Bound.of(latency, _TRANSFERS[kind](task), lockstep)
 
 
@@ -160,8 +163,9 @@ class _Waits:
 
 def _waits(kind: CollectiveKind, task: _Task) -> _Waits:
     who = np.zeros((task.graph.ranks, task.graph.ranks), dtype=bool)
-    sources = [task.root] if kind in (_K.BROADCAST, _K.SCATTER) else list(task.group)
-    targets = [task.root] if kind in (_K.REDUCE, _K.GATHER) else list(task.group)
+    sharing = [member for member, share in zip(task.group, task.shares, strict=True) if share > 0]
+    sources = [task.root] if kind in (_K.BROADCAST, _K.SCATTER) else sharing if kind in _GIVING else task.group
+    targets = [task.root] if kind in (_K.REDUCE, _K.GATHER) else sharing if kind in _TAKING else task.group
     who[np.ix_(sources, targets)] = True
     if kind is _K.SHIFT:
         who[:] = _shifted(task) > 0

@@ -46,7 +46,7 @@ class Bound:
 
     @property
     def why(self) -> str:
-        return self.parts[0].why if self.parts else "a rank on its own has nothing to exchange"
+        return self.parts[0].why if self.parts else "nothing has to move"
 
 
 def crossing_words(graph: Graph, inside: Collection[int], crossing: float, into: bool = False) -> str:

@@ -64,15 +64,19 @@ class Schedule:
             if self.algorithm.ranks != ranks:
                 raise BadInput(Fault(f"{kind} by {self.name}", f"{ranks} ranks", f"dimensions of {self.algorithm.shape}"))
             return self.algorithm.steps(kind)
-        _check(kind, self.algorithm, ranks)
+        _check(kind, self, self.algorithm, ranks)
         if ranks == 1:
             return ()
         table = ALGORITHMS[self.algorithm].make[kind](Setting(ranks, self.chunks(kind, ranks), line))
         return placed(table, kind, self.order) if self.order else table
 
 
-def _check(kind: Kind, name: str, ranks: int) -> None:
+def _check(kind: Kind, schedule: Schedule, name: str, ranks: int) -> None:
     where = f"{kind} among {ranks} ranks"
+    if schedule.pieces < 1:
+        raise BadInput(Fault(where, "at least 1 piece", str(schedule.pieces)))
+    if schedule.order and sorted(schedule.order) != list(range(ranks)):
+        raise BadInput(Fault(where, f"each of the ranks 0 to {ranks - 1} once in the order", str(schedule.order)))
     fitting = [item.name for item in ALGORITHMS.values() if item.unfit(kind, ranks) is None]
     if name not in ALGORITHMS:
         raise BadInput(Fault(where, "a known algorithm", repr(name), did_you_mean(name, fitting)))

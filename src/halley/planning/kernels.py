@@ -1,0 +1,297 @@
+"""The time of one kernel on one chip: GEMM, passes over rows (softmax, normalisation, elementwise) and fused attention.
+
+Kernels are tiles on cores. Their time is that of waves of tiles, each fed from the shared cache, or that of the memory,
+whichever is longer. A library picks the tile that is fastest for the shape; so does the model, from the shapes that libraries
+have. All extents are numbers or arrays that broadcast; times come out likewise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halley.errors import BadInput, Fault, did_you_mean
+from halley.formulas.efficiency import (
+    causal_keys,
+    gathered_bandwidth,
+    host_time,
+    interleaved_time,
+    partial_bytes,
+    refetched_bytes,
+    refetched_share,
+    wave_bytes,
+    waves_time,
+)
+from halley.formulas.numbers import Number
+from halley.formulas.timing import busy_time, longest, total, transfer_time
+from halley.ir.workload import DTYPE_BYTES, FUNCTIONS, MONOIDS
+from halley.planning.machine import Efficiency, Machine
+
+Array: TypeAlias = NDArray[np.float64]
+
+TILE_ROWS, TILE_COLUMNS = (64, 128, 256), (16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 256)
+"""Output tiles that libraries are compiled for (CUTLASS's and DeepGEMM's shapes); 64 rows are one warp group's instruction."""
+ACCUMULATORS = 128 * 256
+"""Largest tile [elements]: its accumulators in fp32 are half of a core's 256 KiB of registers, the rest holds fragments."""
+PARTS = (1, 2, 4, 8)
+"""Parts into which libraries cut the contraction when there are few tiles."""
+BAND = 8
+"""Rows of tiles that a library walks side by side, so that a wave shares operands (CUTLASS's and DeepGEMM's swizzle)."""
+ACCUMULATOR_BYTES = 4
+"""Partial results are fp32."""
+ATTENTION_ROWS, KEY_PARTS = (16, 64, 128), (1, 2, 4, 8, 16, 32, 64)
+"""Query rows of an attention tile (one warp's instruction, one or two warp groups), and parts of the keys (FlashDecoding)."""
+REGISTER_COLUMNS = 1024
+"""Longest row that a warp keeps in registers between passes: 32 elements a thread (PyTorch's persistent softmax)."""
+QUANTILES = (np.arange(16) + 0.5) / 16
+"""Where an uneven distribution of rows over groups is looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """``batch`` products of [rows, depth] by [depth, columns].
+
+    ``result``: dtype of what is written. ``spread``: the rows of a group lie evenly within this share around ``rows`` (experts
+    that get more and fewer tokens; whole tokens, so that some get none).
+    """
+
+    rows: Number
+    columns: Number
+    depth: Number
+    batch: Number = 1
+    dtype: str = "bf16"
+    result: str = "bf16"
+    spread: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One walk along a row: elementary functions per element, tensors that it reads and writes."""
+
+    work: Mapping[str, float]
+    reads: int = 1
+    writes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Passes over rows, one after the other. ``resident``: rows that a core has in flight: its threads over those of a row."""
+
+    rows: Number
+    columns: Number
+    passes: tuple[Pass, ...]
+    dtype: str = "bf16"
+    resident: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Fused attention: softmax(Q K^T) V per head, scores on chip (FlashAttention; FlashDecoding where queries are few).
+
+    ``heads`` query heads share ``kv_heads`` heads of keys and values. ``head_dim`` of queries and keys, ``value_dim`` of values
+    (as head_dim if 0). ``latent``: values are part of the keys' bytes (MLA). ``backward``: the pass for the gradients instead.
+    """
+
+    batch: Number
+    queries: Number
+    keys: Number
+    heads: Number
+    kv_heads: Number
+    head_dim: Number
+    value_dim: Number = 0
+    causal: bool = False
+    latent: bool = False
+    backward: bool = False
+    dtype: str = "bf16"
+    cached: str = "bf16"
+
+
+Kernel: TypeAlias = Gemm | Rows | Attention
+
+
+def softmax(rows: Number, columns: Number, dtype: str = "bf16") -> Rows:
+    """Maximum, sum of exponentials, quotient; 1,024 threads a row."""
+    seek = Pass(MONOIDS["max"].work)
+    add = Pass(_sum(FUNCTIONS["exp_difference"].work, MONOIDS["sum"].work))
+    return Rows(rows, columns, (seek, add, Pass(FUNCTIONS["softmax_from_stats"].work, 1, 1)), dtype, resident=2)
+
+
+def layer_norm(rows: Number, columns: Number, dtype: str = "bf16") -> Rows:
+    """Mean and variance in one pass, then normalise, scale and shift; 128 threads a row."""
+    return Rows(rows, columns, (Pass(MONOIDS["welford"].work), Pass(FUNCTIONS["normalise_affine"].work, 1, 1)), dtype, resident=16)
+
+
+def rms_norm(rows: Number, columns: Number, dtype: str = "bf16") -> Rows:
+    """Mean of squares, then normalise and scale; 128 threads a row."""
+    squares = Pass(_sum(FUNCTIONS["square"].work, MONOIDS["mean"].work))
+    return Rows(rows, columns, (squares, Pass(FUNCTIONS["normalise_gain"].work, 1, 1)), dtype, resident=16)
+
+
+def elementwise(elements: Number, function: str = "identity", dtype: str = "bf16") -> Rows:
+    """One function at every element. Raises BadInput: none of that name.
+
+    >>> elementwise(4096, "gelu").passes[0].reads
+    1
+    """
+    if function not in FUNCTIONS:
+        raise BadInput(Fault("kernel", "an elementwise function", repr(function), did_you_mean(function, FUNCTIONS)))
+    known = FUNCTIONS[function]
+    return Rows(np.ceil(_array(elements) / REGISTER_COLUMNS), REGISTER_COLUMNS, (Pass(known.work, known.arity, 1),), dtype)
+
+
+def kernel_time(kernel: Kernel, chip: Machine, efficiency: Efficiency) -> Array:
+    """Time [s] of the kernel on the chip, launch included; of the shape that the extents broadcast to.
+
+    Raises BadInput: the chip lacks the dtype or a function.
+    """
+    match kernel:
+        case Gemm():
+            return _gemm_time(kernel, chip, efficiency) + efficiency.launch
+        case Rows():
+            return _rows_time(kernel, chip, efficiency) + efficiency.launch
+        case Attention():
+            return _attention_time(kernel, chip, efficiency) + efficiency.launch
+
+
+def call_time(operator: str, kernel: Kernel, chip: Machine, efficiency: Efficiency) -> Array:
+    """Time [s] of the kernel as it was measured: with the host's share if that operator was timed by the host."""
+    time = kernel_time(kernel, chip, efficiency)
+    host = efficiency.hosts.get(operator)
+    return time if host is None else np.asarray(host_time(host.call, host.hidden, time))
+
+
+# --- GEMM ---------------------------------------------------------------------------------------------------------------
+
+
+def _gemm_tiles() -> tuple[Array, Array, Array]:
+    """(rows, columns, parts) of every way to cut a GEMM."""
+    found = [
+        (rows, columns, parts)
+        for rows in TILE_ROWS
+        for columns in TILE_COLUMNS
+        if rows * columns <= ACCUMULATORS
+        for parts in PARTS
+    ]
+    table = np.array(found, dtype=np.float64)
+    return table[:, 0], table[:, 1], table[:, 2]
+
+
+_GEMM_TILES = _gemm_tiles()
+
+
+def _gemm_time(kernel: Gemm, chip: Machine, share: Efficiency) -> Array:
+    """The fastest tile's time."""
+    m, n, k, batch = (_array(extent)[..., None] for extent in (kernel.rows, kernel.columns, kernel.depth, kernel.batch))
+    tile_rows, tile_columns, parts = _GEMM_TILES
+    word, written = DTYPE_BYTES[kernel.dtype], DTYPE_BYTES[kernel.result]
+    row_tiles, filled = _row_tiles(m, tile_rows, kernel.spread)
+    column_tiles = np.ceil(n / tile_columns)
+    tiles, depth = batch * row_tiles * column_tiles, np.ceil(k / parts)
+    row_bytes, column_bytes = np.minimum(tile_rows, m) * depth * word, np.minimum(tile_columns, n) * depth * word
+    active = np.minimum(tiles * parts, chip.cores)
+    cache = gathered_bandwidth(active, chip.port, share.cache * chip.cache)
+    products = busy_time(tile_rows * tile_columns * depth * chip.cores, share.matrix * chip.mac_rate(kernel.dtype))
+    feed = busy_time(active * (row_bytes + column_bytes), cache)
+    on_cores = waves_time(tiles * parts, chip.cores, transfer_time(share.latency, products, feed))
+    operands = batch * (m * k + filled * k * n) * word
+    streamed = tiles * parts / active * wave_bytes(active, BAND, row_tiles, column_tiles, row_bytes, column_bytes)
+    lost = refetched_share(operands, max(chip.capacity, 1.0))
+    traffic = refetched_bytes(operands, streamed, lost) + batch * m * n * written
+    memory = transfer_time(share.latency, busy_time(traffic, gathered_bandwidth(active, chip.port, share.memory * chip.memory)))
+    combine = busy_time(partial_bytes(parts, batch * m * n * ACCUMULATOR_BYTES), share.cache * chip.cache)
+    settle = np.where(parts > 1, share.latency, 0.0)
+    return np.asarray(total((longest((on_cores, memory)), combine, settle))).min(axis=-1)
+
+
+def _row_tiles(rows: Array, tile: Array, spread: float) -> tuple[Array, Array | float]:
+    """Row tiles per group, and the share of groups that have rows at all; means over the groups."""
+    if not spread:
+        return np.ceil(rows / tile), 1.0
+    drawn = np.floor(rows[..., None] * (1 + spread * (2 * QUANTILES - 1)))
+    return np.ceil(drawn / tile[:, None]).mean(axis=-1), (drawn > 0).mean(axis=-1)
+
+
+# --- passes over rows ---------------------------------------------------------------------------------------------------
+
+
+def _rows_time(kernel: Rows, chip: Machine, share: Efficiency) -> Array:
+    """Passes one after the other, or merged to one where a row stays in registers."""
+    rows, columns = np.broadcast_arrays(_array(kernel.rows), _array(kernel.columns))
+    whole = Pass(_sum(*(item.work for item in kernel.passes)), kernel.passes[0].reads, kernel.passes[-1].writes)
+    each = total(_pass_time(item, index > 0, rows, columns, kernel, chip, share) for index, item in enumerate(kernel.passes))
+    return np.where(columns <= REGISTER_COLUMNS, _pass_time(whole, False, rows, columns, kernel, chip, share), each)
+
+
+def _pass_time(item: Pass, again: bool, rows: Array, columns: Array, kernel: Rows, chip: Machine, share: Efficiency) -> Array:
+    """One pass; ``again``: what it reads was read before, and is in the cache unless the rows in flight have pushed it out."""
+    word = DTYPE_BYTES[kernel.dtype]
+    active = np.minimum(rows, chip.cores)
+    read, written = rows * columns * word * item.reads, rows * columns * word * item.writes
+    in_flight = np.minimum(rows, chip.cores * kernel.resident) * columns * word
+    missed = read * refetched_share(in_flight, max(chip.capacity, 1.0)) if again else read
+    memory = busy_time(missed + written, gathered_bandwidth(active, chip.port, share.memory * chip.memory))
+    cache = busy_time(read + written, gathered_bandwidth(active, chip.port, share.cache * chip.cache))
+    vector = busy_time(rows * columns * chip.lane_cycles(item.work), share.vector * chip.lanes * active / chip.cores)
+    return np.asarray(transfer_time(share.latency, memory, cache, vector))
+
+
+# --- fused attention ----------------------------------------------------------------------------------------------------
+
+
+def _attention_time(kernel: Attention, chip: Machine, share: Efficiency) -> Array:
+    """The fastest tile's time; the queries of the heads that share keys lie in one tile."""
+    table = np.array([(rows, parts) for rows in ATTENTION_ROWS for parts in KEY_PARTS], dtype=np.float64)
+    tile_rows, parts = table[:, 0], table[:, 1]
+    batch, queries, keys, heads, kv_heads, dim, given = (
+        _array(extent)[..., None]
+        for extent in (
+            kernel.batch,
+            kernel.queries,
+            kernel.keys,
+            kernel.heads,
+            kernel.kv_heads,
+            kernel.head_dim,
+            kernel.value_dim,
+        )
+    )
+    value = np.where(given > 0, given, dim)
+    group = heads / kv_heads
+    tiles = batch * kv_heads * np.ceil(queries * group / tile_rows)
+    seen = (causal_keys(queries, keys, tile_rows / group) if kernel.causal else keys) / parts
+    # the gradients need the scores once more, and a product each for dP, dV, dQ and dK
+    widths = 3 * dim + 2 * value if kernel.backward else dim + value
+    products = busy_time(tile_rows * seen * widths * chip.cores, share.matrix * chip.mac_rate(kernel.dtype))
+    work = chip.lane_cycles(_GRADIENT_WORK if kernel.backward else _SCORE_WORK)
+    vector = busy_time(tile_rows * seen * work * chip.cores, share.vector * chip.lanes)
+    stored = (dim if kernel.latent else dim + value) * DTYPE_BYTES[kernel.cached]
+    active = np.minimum(tiles * parts, chip.cores)
+    feed = busy_time(active * seen * stored, gathered_bandwidth(active, chip.port, share.cache * chip.cache))
+    tile = transfer_time(share.latency, interleaved_time(products, vector, share.overlap), feed)
+    on_cores = waves_time(tiles * parts, chip.cores, tile)
+    cached = batch * kv_heads * keys * stored * (2 if kernel.backward else 1)
+    rows = batch * queries * heads * (dim + value) * DTYPE_BYTES[kernel.dtype] * (2 if kernel.backward else 1)
+    bandwidth = gathered_bandwidth(active, chip.port, share.memory * chip.memory)
+    memory = transfer_time(share.latency, busy_time(cached + rows, bandwidth))
+    combine = busy_time(partial_bytes(parts, batch * queries * heads * value * ACCUMULATOR_BYTES), share.cache * chip.cache)
+    settle = np.where(parts > 1, share.latency + share.launch, 0.0)
+    return np.asarray(total((longest((on_cores, memory)), combine, settle))).min(axis=-1)
+
+
+def _array(extent: Number) -> Array:
+    return np.asarray(extent, dtype=np.float64)
+
+
+def _sum(*works: Mapping[str, float]) -> dict[str, float]:
+    """Elementary functions of several steps together."""
+    return {name: math.fsum(work.get(name, 0.0) for work in works) for name in dict.fromkeys(key for work in works for key in work)}
+
+
+_SCORE_WORK = _sum(MONOIDS["max"].work, FUNCTIONS["exp_difference"].work, MONOIDS["sum"].work)
+"""Per score, its scale folded into the exponential's argument: running maximum, exponential, sum."""
+_GRADIENT_WORK = _sum(FUNCTIONS["exp_difference"].work, FUNCTIONS["subtract"].work, FUNCTIONS["mul"].work)
+"""Per score: the weight once more, and dS = P (dP - D)."""

@@ -1,0 +1,109 @@
+"""What a kernel sees of a chip, and how near it comes to it: `Machine` from the data sheet, `Efficiency` from a fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from halley.errors import BadInput, Fault, did_you_mean
+from halley.ir.hardware import Chip
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A chip as equal cores around one memory.
+
+    ``macs`` [1/s] of the whole chip by dtype; ``lanes`` [1/s]: lane cycles of all vector engines; ``rates``: elementary functions
+    per lane and cycle. ``memory`` [B/s] of the outermost memory; ``cache`` [B/s] and ``capacity`` [B] of what all cores share
+    next to it, infinite and 0 where there is none; ``port`` [B/s] of a core.
+    """
+
+    name: str
+    cores: int
+    macs: Mapping[str, float]
+    lanes: float
+    rates: Mapping[str, float]
+    memory: float
+    cache: float
+    capacity: float
+    port: float
+
+    def mac_rate(self, dtype: str) -> float:
+        """Multiply-accumulates per second. Raises BadInput: the chip has no rate for the dtype."""
+        if dtype not in self.macs:
+            raise BadInput(Fault(f"chip {self.name}", "a type that its matrix engine has", dtype, did_you_mean(dtype, self.macs)))
+        return self.macs[dtype]
+
+    def lane_cycles(self, work: Mapping[str, float]) -> float:
+        """Lane cycles of elementary functions. Raises BadInput: one that the vector engine lacks."""
+        missing = [name for name in work if name not in self.rates]
+        if missing:
+            raise BadInput(Fault(f"chip {self.name}", "a vector engine with these functions", ", ".join(missing)))
+        return sum(count / self.rates[name] for name, count in work.items())
+
+
+def machine(chip: Chip) -> Machine:
+    """The chip's cores, rates and bandwidths. Raises BadInput: it lacks an engine or a memory.
+
+    A core is a sibling of the innermost level; the cache is the innermost memory, but the outermost, that all of them share.
+    """
+    if chip.matrix is None or chip.vector is None:
+        raise BadInput(Fault(f"chip {chip.name}", "a matrix and a vector engine", "not both"))
+    cores = math.prod(level.count for level in chip.levels)
+    array, lanes = chip.matrix.rows * chip.matrix.cols * chip.matrix.clock, chip.vector.lanes * chip.vector.clock
+    shared = [memory for level in chip.levels if level.count == 1 and not level.network for memory in level.memories]
+    outer, caches = chip.levels[0].memories[0], [memory for memory in shared if memory not in chip.levels[0].memories]
+    ports = [level.network.port.bandwidth for level in chip.levels if level.network and level.network.port]
+    return Machine(
+        chip.name,
+        cores,
+        {dtype: cores * array * rate for dtype, rate in chip.matrix.rate.items()},
+        cores * lanes,
+        dict(chip.vector.rate),
+        outer.read_bandwidth,
+        caches[-1].read_bandwidth if caches else math.inf,
+        caches[-1].capacity if caches else 0.0,
+        min(ports, default=math.inf),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What the host adds to a timed call [s]: ``call`` around the kernel, ``hidden`` beside it."""
+
+    call: float
+    hidden: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Efficiency:
+    """How near kernels come to the data sheet: shares of its rates, all of them at most 1, and latencies [s].
+
+    ``matrix``: of the matrix rate, in the main loop of a tile; ``vector``: of the lanes' cycles; ``memory`` and ``cache``: of the
+    bandwidths on long streams; ``overlap``: how far matrix and vector work of one tile run side by side. ``latency``: until a
+    tile or a pass over rows has its first operands and has stored its results; ``launch``: of one kernel behind another.
+    ``hosts``: by operator, where times were taken by the host around one call; not part of a kernel's own time.
+    """
+
+    matrix: float
+    vector: float
+    memory: float
+    cache: float
+    overlap: float
+    latency: float
+    launch: float
+    hosts: Mapping[str, Host] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        wrong = [name for name in SHARES if not 0 <= getattr(self, name) <= 1]
+        wrong += [name for name in ("latency", "launch") if not 0 <= getattr(self, name) < math.inf]
+        if wrong:
+            raise ValueError(f"efficiency: not a share from 0 to 1, or not a time: {', '.join(wrong)}")
+
+
+SHARES = ("matrix", "vector", "memory", "cache", "overlap")
+"""The parameters that are shares of something on the data sheet."""
+
+PEAK = Efficiency(matrix=1.0, vector=1.0, memory=1.0, cache=1.0, overlap=1.0, latency=0.0, launch=0.0)
+"""A chip that reaches its data sheet."""

@@ -1,0 +1,188 @@
+"""Laws of collectives' costs: nothing beats its bound, more bandwidth is never slower, a batch is its entries."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from halley.ir.hardware import Axis, Link, Topology
+from halley.ir.mapping import CollectiveKind
+from halley.network.algorithms.hierarchical import Hierarchy
+from halley.network.collective import Collective, best, best_time, candidates, exchange, price, team_of
+from halley.network.groups import Group
+from halley.network.schedules import Schedule, schedules
+from halley.network.tables import KINDS, Kind, Pattern
+
+K, T = CollectiveKind, Topology
+NEAR, FAR = Link(8.0, 0.25, 1.0), Link(2.0, 1.0, 3.0)
+
+NETWORKS: dict[str, tuple[Axis, ...]] = {
+    "one": (Axis("x", 1, T.RING, NEAR),),
+    "ring": (Axis("x", 5, T.RING, NEAR),),
+    "line": (Axis("x", 6, T.LINE, NEAR),),
+    "full": (Axis("x", 4, T.FULL, NEAR),),
+    "switch": (Axis("x", 6, T.SWITCH, NEAR),),
+    "able switch": (Axis("x", 8, T.SWITCH, NEAR, multicast=True, reduction=True),),
+    "mesh": (Axis("x", 12, T.MESH, NEAR, shape=(3, 4)),),
+    "torus": (Axis("x", 3, T.RING, NEAR), Axis("y", 4, T.RING, FAR)),
+    "pod": (Axis("node", 3, T.SWITCH, FAR), Axis("gpu", 4, T.SWITCH, NEAR, multicast=True, reduction=True)),
+    "fat tree": (Axis("x", 8, T.FAT_TREE, NEAR, shape=(2, 2), upper=FAR, multicast=True, reduction=True),),
+    "dragonfly": (Axis("x", 12, T.DRAGONFLY, NEAR, shape=(2, 2, 1), upper=FAR, top=FAR),),
+    "dgx-1": (Axis("x", 8, T.DGX_1, NEAR),),
+    "hypercube": (Axis("x", 8, T.HYPERCUBE, NEAR),),
+    "cube": (Axis("x", 2, T.RING, NEAR), Axis("y", 2, T.LINE, FAR), Axis("z", 3, T.RING, NEAR)),
+}
+
+
+def sizes_of(kind: Kind) -> tuple[int, ...]:
+    return (0,) if kind is Pattern.BARRIER else (1, 13, 10_000)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_no_schedule_beats_its_bound_and_the_fastest_comes_first(name: str) -> None:
+    """`candidates` raises InternalError where a time is below its bound; here every bound also says why."""
+    for kind in KINDS:
+        for size in sizes_of(kind):
+            found = candidates(kind, NETWORKS[name], size, 0.5)
+            assert found
+            assert [cost.time for cost in found] == sorted(cost.time for cost in found)
+            assert best(kind, NETWORKS[name], size, 0.5).time == found[0].time
+            for cost in found:
+                assert cost.gap >= 1 - 1e-9
+                assert cost.bound.why
+                assert cost.byte_hops == cost.link_bytes.sum()
+                assert cost.limiting is None or cost.limiting in team_of(NETWORKS[name]).graph.between
+
+
+def test_some_schedule_meets_its_bound() -> None:
+    """Bounds that nothing reaches would be idle."""
+    for kind, name in (
+        (K.ALL_REDUCE, "able switch"),
+        (K.ALL_GATHER, "full"),
+        (K.ALL_TO_ALL, "switch"),
+        (K.SCATTER, "switch"),
+        (K.BROADCAST, "able switch"),
+        (Pattern.POINT_TO_POINT, "line"),
+        (Pattern.BARRIER, "full"),
+    ):
+        for size in sizes_of(kind):
+            assert best(kind, NETWORKS[name], size).gap < 1.6 if size == 1 else best(kind, NETWORKS[name], size).gap < 1.001
+
+
+def slower(axes: tuple[Axis, ...], factor: float) -> tuple[Axis, ...]:
+    def link(old: Link | None) -> Link | None:
+        return None if old is None else replace(old, bandwidth=old.bandwidth / factor)
+
+    return tuple(
+        replace(axis, link=replace(axis.link, bandwidth=axis.link.bandwidth / factor), upper=link(axis.upper), top=link(axis.top))
+        for axis in axes
+    )
+
+
+@pytest.mark.parametrize("name", ["ring", "mesh", "pod", "dgx-1", "dragonfly"])
+def test_less_bandwidth_is_never_faster_and_scales_the_bytes(name: str) -> None:
+    for kind in (K.ALL_REDUCE, K.ALL_TO_ALL, K.BROADCAST):
+        team, less = team_of(NETWORKS[name]), team_of(slower(NETWORKS[name], 4.0))
+        for schedule in schedules(kind, team, 5000):
+            fast, slow = (Collective(kind, schedule, where, 5000).cost() for where in (team, less))
+            still = Collective(kind, schedule, team, 20_000)
+            assert slow.time > fast.time
+            assert (slow.byte_hops, slow.energy) == (fast.byte_hops, fast.energy)
+            if 5000 % schedule.chunks(kind, team.graph.ranks) == 0 and kind is not K.ALL_TO_ALL:
+                assert slow.time == pytest.approx(still.cost().time)  # a quarter of the bandwidth is four times the bytes
+
+
+@cache
+def drawn() -> list[tuple[Kind, Group, Schedule]]:
+    found = []
+    for name in ("ring", "line", "switch", "able switch", "torus", "pod", "dgx-1"):
+        team = team_of(NETWORKS[name])
+        for kind in KINDS:
+            if kind is not Pattern.BARRIER:
+                found += [(kind, team, schedule) for schedule in schedules(kind, team, 777)]
+    return found
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_a_price_is_the_cost_and_a_batch_is_its_entries(data: st.DataObject) -> None:
+    kind, team, schedule = data.draw(st.sampled_from(drawn()))
+    sizes = data.draw(st.lists(st.integers(1, 10**6) | st.integers(1, 60), min_size=1, max_size=6))
+    of = price(kind, team, schedule, 0.5)
+    times = of(np.array(sizes, dtype=np.float64))
+    assert times == pytest.approx([of(size) for size in sizes], rel=1e-13)
+    assert times == pytest.approx([Collective(kind, schedule, team, size, 0.5).cost().time for size in sizes], rel=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_more_bytes_never_take_less_time(data: st.DataObject) -> None:
+    kind, team, schedule = data.draw(st.sampled_from(drawn()))
+    sizes = np.sort(np.array(data.draw(st.lists(st.integers(1, 500), min_size=2, max_size=20)), dtype=np.float64))
+    chunks = price(kind, team, schedule).links.cut
+    times = price(kind, team, schedule)(sizes * chunks)  # of a payload that is cut anew, the first chunks may be fewer
+    assert (np.diff(times) >= -1e-12 * times[1:]).all()
+
+
+def test_best_times_are_remembered_by_group() -> None:
+    team = team_of(NETWORKS["torus"])
+    first = best_time(K.ALL_REDUCE, team, 4096)
+    assert first == best(K.ALL_REDUCE, NETWORKS["torus"], 4096).time
+    before = best_time.cache_info().hits
+    assert best_time(K.ALL_REDUCE, team_of(NETWORKS["torus"]), 4096) == first
+    assert best_time.cache_info().hits == before + 1
+
+
+def test_even_counts_are_an_even_exchange() -> None:
+    for name in ("ring", "switch", "mesh", "pod"):
+        team = team_of(NETWORKS[name])
+        ranks = team.graph.ranks
+        for algorithm in ("direct", "pairwise", "bruck"):
+            uneven = exchange(np.full((ranks, ranks), 6), algorithm, team)
+            even = Collective(K.ALL_TO_ALL, algorithm, team, 6 * ranks).cost()
+            assert uneven.time == even.time
+            assert uneven.link_bytes.tolist() == even.link_bytes.tolist()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_uneven_counts_are_bounded_and_grow(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    for name in ("ring", "pod", "dragonfly"):
+        team = team_of(NETWORKS[name])
+        counts = draw.integers(0, 50, (team.graph.ranks,) * 2)
+        more = counts.copy()
+        more[0, 1] += 10_000
+        for algorithm in ("direct", "bruck"):
+            assert exchange(counts, algorithm, team).gap >= 1
+            assert exchange(more, algorithm, team).time > exchange(counts, algorithm, team).time
+
+
+def test_pieces_are_chosen_well() -> None:
+    """No other number of pieces up to 64 is faster by more than 2 %."""
+    team = team_of((Axis("x", 9, T.RING, Link(10.0, 2.0)),))
+    for size in (50, 1000, 9000):
+        for name in ("pipelined", "tree"):
+            (chosen,) = (item for item in schedules(K.BROADCAST, team, size) if item.algorithm == name)
+            took = Collective(K.BROADCAST, chosen, team, size).cost().time
+            others = [Collective(K.BROADCAST, Schedule(name, k), team, size).cost().time for k in range(1, min(size, 64) + 1)]
+            assert took <= 1.02 * min(others)
+
+
+def test_dimensions_that_work_at_once_beat_dimensions_in_turn() -> None:
+    team = team_of((Axis("x", 4, T.RING, Link(4.0)), Axis("y", 4, T.RING, Link(4.0))))
+    names, size = ("bidirectional", "bidirectional"), 16 * 16 * 100
+    in_turn, pipelined, balanced = (
+        Collective(K.ALL_REDUCE, Schedule(Hierarchy((4, 4), names, orders, staggered)), team, size).cost().time
+        for orders, staggered in (
+            (((0, 1),), True),
+            (((0, 1),) * 16, True),
+            (((0, 1), (1, 0)) * 8, False),
+        )
+    )
+    assert balanced < pipelined < in_turn
+    assert balanced == pytest.approx(in_turn / 2, rel=0.01)  # two dimensions instead of one at a time
