@@ -12,12 +12,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 
-from benchmarks import costing, flows, proofs, startup
+from benchmarks import collectives, costing, flows, proofs, startup
 from benchmarks.measure import ONE_THREAD, ROOT, Measurement, machine
 
 THEMES: dict[str, Callable[[], Iterator[Measurement]]] = {
     "start": startup.measurements,
     "costing": costing.measurements,
+    "collectives": collectives.measurements,
     "proof": proofs.measurements,
     "flows": flows.measurements,
 }

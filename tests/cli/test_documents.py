@@ -29,6 +29,7 @@ def blocks(name: str) -> list[tuple[str, str]]:
         ("how-to/why-is-it-faster.md", 4),
         ("how-to/make-it-faster.md", 0),
         ("how-to/calibrate-a-network.md", 1),
+        ("reference/collectives.md", 0),
         ("validation.md", 2),
         ("simulation.md", 3),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -84,6 +85,15 @@ def test_any_graph_will_do() -> None:
 
 def test_every_kind_has_its_convention() -> None:
     assert set(CONVENTIONS) == set(KINDS)
+
+
+def test_every_algorithm_is_in_the_reference() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "collectives.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("|")]
+    for name in ALGORITHMS:
+        assert any(f"`{name}`" in row for row in rows), name
+    for kind in KINDS:
+        assert any(f"`{kind}`" in row for row in rows), kind
 
 
 def test_experts_that_get_unequal_shares() -> None:

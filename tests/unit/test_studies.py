@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 from studies import index, store
+from studies import study as study_module
 from studies.cases import Case, Row, exchanges, single, solve, without_links
 from studies.index import STUDIES
 from studies.sn40l import TIERS
@@ -108,6 +109,33 @@ def test_rows_survive_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(store, "DOCS", tmp_path)
     store.save("again", rows, machine)
     assert store.load("again") == (rows, machine)
+
+
+def test_a_run_is_taken_up_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are kept as they are found; what is known is not searched again, and pages are written at the end."""
+    comet = STUDIES["comet"]
+    found = {row.key: row for row in store.load("comet")[0]}
+    searched: list[Case] = []
+    said: list[str] = []
+
+    def remembered(case: Case, limit: float, mark: str) -> Row:
+        if len(searched) == 100:
+            raise KeyboardInterrupt
+        searched.append(case)
+        return replace(found[case.key], source=mark)
+
+    for module in (store, study_module):
+        monkeypatch.setattr(module, "DOCS", tmp_path)
+    monkeypatch.setattr(study_module, "solve", remembered)
+    with pytest.raises(KeyboardInterrupt):
+        comet.run(1.0, False, said.append)
+    assert len(store.load("comet")[0]) == 100
+    searched.clear()
+    comet.run(1.0, False, said.append)
+    assert len(searched) == len(found) - 100
+    assert len(said) == 100 + len(found)
+    assert [row.key for row in store.load("comet")[0]] == list(found)
+    assert (tmp_path / "comet.md").exists()
 
 
 def test_a_fingerprint_follows_workload_and_chip() -> None:

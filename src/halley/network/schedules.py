@@ -26,6 +26,8 @@ MOST_PIECES = 256
 """Most pieces into which a payload is cut when the number is chosen."""
 PIPELINED = (4, 16)
 """Pieces with which collectives over several dimensions are tried, beside one."""
+MOST_TRANSFERS = 1 << 19
+"""Transfers of a table beyond which more pieces are not tried: 4 pieces for 256 ranks, 16 for 128."""
 LEAST_PERMUTED = 3
 """Dimensions up to which all their orders are tried; of more, those by bandwidth."""
 
@@ -196,6 +198,8 @@ def _hierarchies(kind: Kind, group: Group, size: int, startup: float) -> Iterato
         if kind is _K.ALL_REDUCE and last.reduction and last.multicast:
             yield Schedule(Hierarchy(shape, chosen, (order,), turning="in-network", lines=lines))
     for pieces in PIPELINED:
+        if 2 * pieces * prod(shape) ** 2 > MOST_TRANSFERS:
+            return
         yield Schedule(Hierarchy(shape, chosen, (widest,) * pieces, lines=lines))
         balanced = balanced_orders(shape, bandwidths, pieces)
         if len(set(balanced)) > 1:

@@ -8,7 +8,7 @@ have. All extents are numbers or arrays that broadcast; times come out likewise.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -34,7 +34,7 @@ from halley.planning.machine import Efficiency, Machine
 
 Array: TypeAlias = NDArray[np.float64]
 
-TILE_ROWS, TILE_COLUMNS = (64, 128, 256), (16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 256)
+TILE_ROWS, TILE_COLUMNS = (64, 128, 256), (16, 32, 48, 64, 96, 128, 192, 256)
 """Output tiles that libraries are compiled for (CUTLASS's and DeepGEMM's shapes); 64 rows are one warp group's instruction."""
 ACCUMULATORS = 128 * 256
 """Largest tile [elements]: its accumulators in fp32 are half of a core's 256 KiB of registers, the rest holds fragments."""
@@ -46,8 +46,12 @@ ACCUMULATOR_BYTES = 4
 """Partial results are fp32."""
 ATTENTION_ROWS, KEY_PARTS = (16, 64, 128), (1, 2, 4, 8, 16, 32, 64)
 """Query rows of an attention tile (one warp's instruction, one or two warp groups), and parts of the keys (FlashDecoding)."""
+KEY_BLOCK = 128
+"""Keys that an attention tile looks at together."""
 REGISTER_COLUMNS = 1024
 """Longest row that a warp keeps in registers between passes: 32 elements a thread (PyTorch's persistent softmax)."""
+BLOCK = 64
+"""Shapes that are evaluated together."""
 QUANTILES = (np.arange(16) + 0.5) / 16
 """Where an uneven distribution of rows over groups is looked at."""
 
@@ -165,41 +169,64 @@ def call_time(operator: str, kernel: Kernel, chip: Machine, efficiency: Efficien
     return time if host is None else np.asarray(host_time(host.call, host.hidden, time))
 
 
+def demand(kernel: Kernel) -> tuple[Array, Array]:
+    """Multiply-accumulates, and the least bytes that pass the memory: what a roofline knows of the kernel."""
+    match kernel:
+        case Gemm():
+            word, written = DTYPE_BYTES[kernel.dtype], DTYPE_BYTES[kernel.result]
+            m, n, k, batch = (_array(extent) for extent in (kernel.rows, kernel.columns, kernel.depth, kernel.batch))
+            return batch * m * n * k, batch * ((m * k + k * n) * word + m * n * written)
+        case Rows():
+            elements = _array(kernel.rows) * _array(kernel.columns)
+            tensors = kernel.passes[0].reads + kernel.passes[-1].writes
+            return 0 * elements, elements * tensors * DTYPE_BYTES[kernel.dtype]
+        case Attention():
+            return _attention_demand(kernel)
+
+
 # --- GEMM ---------------------------------------------------------------------------------------------------------------
 
 
-def _gemm_tiles() -> tuple[Array, Array, Array]:
-    """(rows, columns, parts) of every way to cut a GEMM."""
-    found = [
-        (rows, columns, parts)
-        for rows in TILE_ROWS
-        for columns in TILE_COLUMNS
-        if rows * columns <= ACCUMULATORS
-        for parts in PARTS
-    ]
-    table = np.array(found, dtype=np.float64)
+def _cuts(parts: Sequence[int]) -> tuple[Array, Array, Array]:
+    """(rows, columns, parts) of every way to cut a GEMM into so many parts."""
+    shapes = [(rows, columns) for rows in TILE_ROWS for columns in TILE_COLUMNS if rows * columns <= ACCUMULATORS]
+    table = np.array([(*shape, number) for shape in shapes for number in parts], dtype=np.float64)
     return table[:, 0], table[:, 1], table[:, 2]
 
 
-_GEMM_TILES = _gemm_tiles()
+_WHOLE, _CUT = _cuts(PARTS[:1]), _cuts(PARTS[1:])
 
 
 def _gemm_time(kernel: Gemm, chip: Machine, share: Efficiency) -> Array:
-    """The fastest tile's time."""
-    m, n, k, batch = (_array(extent)[..., None] for extent in (kernel.rows, kernel.columns, kernel.depth, kernel.batch))
-    tile_rows, tile_columns, parts = _GEMM_TILES
+    """The fastest tile's time; the contraction is cut only where tiles of 128 x 128 are fewer than cores, as libraries do."""
+
+    def cut(extents: Array) -> Array:
+        rows, columns, _, batch = extents
+        found = _cut_time(extents, _WHOLE, kernel, chip, share)
+        few = batch * np.ceil(rows / 128) * np.ceil(columns / 128) < chip.cores
+        if few.any():
+            found[few] = np.minimum(found[few], _cut_time(extents[:, few], _CUT, kernel, chip, share))
+        return found
+
+    return _in_blocks(cut, (kernel.rows, kernel.columns, kernel.depth, kernel.batch))
+
+
+def _cut_time(extents: Array, cuts: tuple[Array, Array, Array], kernel: Gemm, chip: Machine, share: Efficiency) -> Array:
+    """Least time over the cuts; ``extents`` [4, shapes] as `_gemm_time` takes them apart."""
+    m, n, k, batch = extents[:, :, None]
+    tile_rows, tile_columns, parts = cuts
     word, written = DTYPE_BYTES[kernel.dtype], DTYPE_BYTES[kernel.result]
     row_tiles, filled = _row_tiles(m, tile_rows, kernel.spread)
     column_tiles = np.ceil(n / tile_columns)
-    tiles, depth = batch * row_tiles * column_tiles, np.ceil(k / parts)
+    tiles, depth = batch * row_tiles * column_tiles * parts, np.ceil(k / parts)
     row_bytes, column_bytes = np.minimum(tile_rows, m) * depth * word, np.minimum(tile_columns, n) * depth * word
-    active = np.minimum(tiles * parts, chip.cores)
+    active = np.minimum(tiles, chip.cores)
     cache = gathered_bandwidth(active, chip.port, share.cache * chip.cache)
     products = busy_time(tile_rows * tile_columns * depth * chip.cores, share.matrix * chip.mac_rate(kernel.dtype))
     feed = busy_time(active * (row_bytes + column_bytes), cache)
-    on_cores = waves_time(tiles * parts, chip.cores, transfer_time(share.latency, products, feed))
+    on_cores = waves_time(tiles, chip.cores, transfer_time(share.latency, products, feed))
     operands = batch * (m * k + filled * k * n) * word
-    streamed = tiles * parts / active * wave_bytes(active, BAND, row_tiles, column_tiles, row_bytes, column_bytes)
+    streamed = tiles / active * wave_bytes(active, BAND, row_tiles, column_tiles, row_bytes, column_bytes)
     lost = refetched_share(operands, max(chip.capacity, 1.0))
     traffic = refetched_bytes(operands, streamed, lost) + batch * m * n * written
     memory = transfer_time(share.latency, busy_time(traffic, gathered_bandwidth(active, chip.port, share.memory * chip.memory)))
@@ -245,41 +272,63 @@ def _pass_time(item: Pass, again: bool, rows: Array, columns: Array, kernel: Row
 
 def _attention_time(kernel: Attention, chip: Machine, share: Efficiency) -> Array:
     """The fastest tile's time; the queries of the heads that share keys lie in one tile."""
-    table = np.array([(rows, parts) for rows in ATTENTION_ROWS for parts in KEY_PARTS], dtype=np.float64)
-    tile_rows, parts = table[:, 0], table[:, 1]
-    batch, queries, keys, heads, kv_heads, dim, given = (
-        _array(extent)[..., None]
-        for extent in (
-            kernel.batch,
-            kernel.queries,
-            kernel.keys,
-            kernel.heads,
-            kernel.kv_heads,
-            kernel.head_dim,
-            kernel.value_dim,
-        )
-    )
-    value = np.where(given > 0, given, dim)
-    group = heads / kv_heads
-    tiles = batch * kv_heads * np.ceil(queries * group / tile_rows)
-    seen = (causal_keys(queries, keys, tile_rows / group) if kernel.causal else keys) / parts
+    extents = (kernel.batch, kernel.queries, kernel.keys, kernel.heads, kernel.kv_heads, kernel.head_dim, kernel.value_dim)
+    return _in_blocks(lambda block: _heads_time(block, kernel, chip, share), extents)
+
+
+_ATTENTION_CUTS = np.array([(rows, parts) for rows in ATTENTION_ROWS for parts in KEY_PARTS], dtype=np.float64).T
+
+
+def _heads_time(extents: Array, kernel: Attention, chip: Machine, share: Efficiency) -> Array:
+    """Least time over the cuts; ``extents`` [7, shapes] as `_attention_time` takes them apart."""
+    batch, queries, keys, heads, kv_heads, dim, given = extents[:, :, None]
+    tile_rows, parts = _ATTENTION_CUTS
+    value, group = np.where(given > 0, given, dim), heads / kv_heads
+    tiles = batch * kv_heads * np.ceil(queries * group / tile_rows) * parts
+    # whole blocks of keys, so that half of one beyond the mask is computed in vain
+    masked = np.minimum(keys, causal_keys(queries, keys, tile_rows / group) + KEY_BLOCK / 2)
+    seen = (masked if kernel.causal else keys) / parts
     # the gradients need the scores once more, and a product each for dP, dV, dQ and dK
     widths = 3 * dim + 2 * value if kernel.backward else dim + value
     products = busy_time(tile_rows * seen * widths * chip.cores, share.matrix * chip.mac_rate(kernel.dtype))
     work = chip.lane_cycles(_GRADIENT_WORK if kernel.backward else _SCORE_WORK)
     vector = busy_time(tile_rows * seen * work * chip.cores, share.vector * chip.lanes)
     stored = (dim if kernel.latent else dim + value) * DTYPE_BYTES[kernel.cached]
-    active = np.minimum(tiles * parts, chip.cores)
+    active = np.minimum(tiles, chip.cores)
     feed = busy_time(active * seen * stored, gathered_bandwidth(active, chip.port, share.cache * chip.cache))
     tile = transfer_time(share.latency, interleaved_time(products, vector, share.overlap), feed)
-    on_cores = waves_time(tiles * parts, chip.cores, tile)
-    cached = batch * kv_heads * keys * stored * (2 if kernel.backward else 1)
-    rows = batch * queries * heads * (dim + value) * DTYPE_BYTES[kernel.dtype] * (2 if kernel.backward else 1)
-    bandwidth = gathered_bandwidth(active, chip.port, share.memory * chip.memory)
-    memory = transfer_time(share.latency, busy_time(cached + rows, bandwidth))
+    memory = share.memory * chip.memory
+    word, twice = DTYPE_BYTES[kernel.dtype], 2 if kernel.backward else 1
+    traffic = twice * (batch * kv_heads * keys * stored + batch * queries * heads * (dim + value) * word)
+    stream = transfer_time(share.latency, busy_time(traffic, gathered_bandwidth(active, chip.port, memory)))
     combine = busy_time(partial_bytes(parts, batch * queries * heads * value * ACCUMULATOR_BYTES), share.cache * chip.cache)
     settle = np.where(parts > 1, share.latency + share.launch, 0.0)
-    return np.asarray(total((longest((on_cores, memory)), combine, settle))).min(axis=-1)
+    if kernel.backward:  # kernels around it: row sums of O dO; dQ, added up in fp32, is set to 0 before and rounded after
+        around = 2 * value * word + dim * (2 * ACCUMULATOR_BYTES + word)
+        settle = settle + 2 * share.launch + busy_time(batch * queries * heads * around, memory)
+    on_cores = waves_time(tiles, chip.cores, tile)
+    return np.asarray(total((longest((on_cores, stream)), combine, settle))).min(axis=-1)
+
+
+def _attention_demand(kernel: Attention) -> tuple[Array, Array]:
+    dim = _array(kernel.head_dim)
+    value = np.where(_array(kernel.value_dim) > 0, _array(kernel.value_dim), dim)
+    queries, keys = _array(kernel.queries), _array(kernel.keys)
+    seen = causal_keys(queries, keys, 1) if kernel.causal else keys
+    widths = 3 * dim + 2 * value if kernel.backward else dim + value
+    stored = (dim if kernel.latent else dim + value) * DTYPE_BYTES[kernel.cached]
+    cached = kernel.kv_heads * keys * stored
+    rows = queries * kernel.heads * (dim + value) * DTYPE_BYTES[kernel.dtype]
+    macs = kernel.batch * kernel.heads * queries * seen * widths
+    return np.asarray(macs), np.asarray(kernel.batch * (cached + rows) * (2 if kernel.backward else 1))
+
+
+def _in_blocks(function: Callable[[Array], Array], extents: Sequence[Number]) -> Array:
+    """``function`` of [extents, shapes] in blocks that stay in the host's cache; the result has the shapes' own shape."""
+    spread = np.broadcast_arrays(*(_array(extent) for extent in extents))
+    flat = np.stack([extent.ravel() for extent in spread])
+    blocks = [function(flat[:, start : start + BLOCK]) for start in range(0, flat.shape[1], BLOCK)]
+    return np.concatenate(blocks or [np.zeros(0)]).reshape(spread[0].shape)
 
 
 def _array(extent: Number) -> Array:

@@ -191,9 +191,13 @@ class _Phases:
             remedy = "use one that cuts into one chunk per rank, or not at all"
             raise BadInput(Fault(f"all-reduce of {extent} by {item.name}", f"{extent} chunks", str(count), remedy))
         shares = self.owned(piece, order, len(order) - 1)
-        every = lambda line, _: [chunk for index in range(extent) for chunk in shares(line, index)]  # noqa: E731
+
+        def together(line: Coordinates, _: int) -> list[int]:
+            return [chunk for index in range(extent) for chunk in shares(line, index)]
+
+        uncut = item.cut(_K.ALL_REDUCE) is Cut.UNCUT
         table = item.make[_K.ALL_REDUCE](Setting(extent, count, dim in self.plan.lines))
-        return self.spread(dim, table, every if item.cut(_K.ALL_REDUCE) is Cut.UNCUT else shares)
+        return self.spread(dim, table, together if uncut else shares)
 
     def exchange(self, piece: int, order: Order, place: int) -> Steps:
         """Blocks from a rank with coordinate a to one with coordinate b cross from a to b; in the dimensions before they are

@@ -64,5 +64,7 @@ RINGS = (
         {CollectiveKind.ALL_TO_ALL: round_all_to_all},
         "Blocks for everyone go round the ring, each rank taking out its own, so that only neighbours talk "
         "(ring all-to-all of ASTRA-sim; Rashidi et al., ISPASS 2020).",
+        admits=lambda size: size <= 64,
+        sizes="at most 64 members (n^3 / 2 transfers)",
     ),
 )

@@ -1,0 +1,163 @@
+"""Pipelines of stages in training: time, bubble, activations in flight, and bounds.
+
+Symbols throughout: S [1] stages; v [1] chunks of layers per stage (1 but where schedules interleave); m [1] microbatches of an
+iteration; f, b [s] forward and backward pass of one chunk for one microbatch; p [s] transfer of one activation, or of its
+gradient, to the next chunk. Chunk c of stage s is number u = c S + s in the order of the model. A transfer is *overlapped*: it
+occupies a link of its own and direction, and no stage. One that holds its sender is a part of f or b instead. The exact time of
+an uneven pipeline is a recurrence: `halley.planning.recurrence`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from halley.formulas.numbers import Number, ceil_div, floor_div, maximum, minimum, positive
+from halley.formulas.timing import longest, total
+
+
+def warmup_passes(stages: Number, chunks: Number, stage: Number) -> Number:
+    """Forward passes that a stage of a 1F1B schedule runs ahead, before it alternates forward and backward.
+
+    .. math:: w = (S - 1 - s)(1 + [v > 1]) + (v - 1) S
+
+    Symbols: S [1] stages, v [1] chunks, s [1] the stage, from 0. At most m v of them, of course. Source: Narayanan et al., SC
+    2021 (arXiv 2104.04473), section 2.2, and the interleaved schedule of Megatron-LM.
+
+    >>> warmup_passes(8, 1, 2), warmup_passes(8, 3, 2)
+    (5, 26)
+    """
+    return (stages - 1 - stage) * (1 + positive(chunks - 1)) + (chunks - 1) * stages
+
+
+def passes_in_flight(warmup: Number, chunks: Number, microbatches: Number) -> Number:
+    """Most activations of chunks that a stage keeps at once: those run ahead, and the one of the pass at work.
+
+    .. math:: a = \\min(m v, w + 1)
+
+    Symbols: w [1] passes run ahead (m v of them: GPipe), v [1] chunks, m [1] microbatches. Holds for: activations kept from the
+    start of the forward pass to the end of the backward pass. Source: Narayanan et al., SC 2021, section 2.2.
+
+    >>> passes_in_flight(5, 1, 64), passes_in_flight(5, 1, 4)
+    (6, 4)
+    """
+    return minimum(microbatches * chunks, warmup + 1)
+
+
+def even_pipeline_time(stages: Number, chunks: Number, microbatches: Number, forward: Number, backward: Number) -> Number:
+    """Pipeline of equal stages, without transfers: 1F1B, GPipe (one chunk), or interleaved 1F1B.
+
+    .. math:: T = (m v + S - 1)(f + b)
+
+    Symbols: S, v, m [1]; f, b [s] passes of one chunk. Holds for: m a multiple of S where v > 1. Source: Narayanan et al., SC
+    2021, sections 2.2.1 and 2.2.2.
+
+    >>> even_pipeline_time(4, 3, 8, 2, 5)
+    189
+    """
+    return (microbatches * chunks + stages - 1) * (forward + backward)
+
+
+def bubble_share(stages: Number, chunks: Number, microbatches: Number) -> Number:
+    """Idle time of a pipeline of equal stages, relative to its work.
+
+    .. math:: \\beta = \\frac{S - 1}{v m}
+
+    Symbols: S, v, m [1]. Holds for: `even_pipeline_time`. Source: Narayanan et al., SC 2021, section 2.2.2.
+
+    >>> bubble_share(5, 2, 8)
+    0.25
+    """
+    return (stages - 1) / (chunks * microbatches)
+
+
+def even_transfer_time(stages: Number, microbatches: Number, transfer: Number) -> Number:
+    """What overlapped transfers add to 1F1B with equal stages.
+
+    .. math:: \\Delta T = 2 p (m + S - 2 - \\lceil (m - 1) / S \\rceil)
+
+    Symbols: S, m [1]; p [s], at most f and at most b, so that no link queues. With S microbatches in flight a round trip takes S
+    (f + b) + 2 (S - 1) p and comes back to the first stage for the microbatch that is S later: 1F1B runs ahead just far enough
+    to hide the passes, not the transfers. The usual 2 (S - 1) p counts the first round trip only. Source: longest path of the
+    schedule's event graph; equal to the simulation.
+
+    >>> even_transfer_time(4, 9, 3)
+    54
+    """
+    return 2 * transfer * (microbatches + stages - 2 - ceil_div(microbatches - 1, stages))
+
+
+def gpipe_time(
+    forward: Sequence[Number], backward: Sequence[Number], onward: Sequence[Number], back: Sequence[Number], microbatches: Number
+) -> Number:
+    """GPipe with uneven stages: two flow shops of equal jobs, one after the other; links are machines too.
+
+    .. math:: T = \\sum_s f_s + \\sum_s p_s + (m - 1) \\max(f_s, p_s) + \\sum_s b_s + \\sum_s q_s + (m - 1) \\max(b_s, q_s)
+
+    Symbols: f_s, b_s [s] passes of stage s; p_s, q_s [s] transfers from stage s to s + 1, and back; m [1] microbatches. Exact.
+    Source: Huang et al. (GPipe), NeurIPS 2019, section 2.3; permutation flow shop of identical jobs.
+
+    >>> gpipe_time([2, 7], [3, 11], [1], [4], 5)
+    100
+    """
+    shops = ((*forward, *onward), (*backward, *back))
+    return total([total(machines) + (microbatches - 1) * longest(machines) for machines in shops])
+
+
+def pipeline_bound(
+    forward: Sequence[Number],
+    backward: Sequence[Number],
+    onward: Sequence[Number],
+    back: Sequence[Number],
+    stages: int,
+    microbatches: Number,
+) -> Number:
+    """Lower bound of any schedule with these stages: a stage waits for its first input, works, and its last gradient travels on.
+
+    .. math:: T \\ge \\max(\\max_s \\sum_{u < s} t_u + m \\sum_c (f_{cS+s} + b_{cS+s}), \\sum_u t_u)
+
+    Symbols: f_u, b_u [s] passes of chunk u; p_u, q_u [s] transfers from chunk u to u + 1, and back (0 for the last); t_u =
+    f_u + b_u + p_u + q_u [s]; S, m [1]. Source: the first pass of a stage is of its first chunk; so is its last.
+
+    >>> pipeline_bound([2, 7], [3, 11], [1], [4], 2, 5)
+    100
+    """
+    passes = [ahead + behind for ahead, behind in zip(forward, backward, strict=True)]
+    travel: Number = 0
+    bound: Number = 0
+    for chunk, work in enumerate(passes):
+        if chunk < stages:
+            bound = maximum(bound, travel + microbatches * total(passes[chunk::stages]))
+        travel = travel + work
+        if chunk + 1 < len(passes):
+            travel = travel + (onward[chunk] + back[chunk])
+    return maximum(bound, travel)
+
+
+def round_trip_bound(
+    forward: Sequence[Number],
+    backward: Sequence[Number],
+    onward: Sequence[Number],
+    back: Sequence[Number],
+    microbatches: Number,
+) -> Number:
+    """Lower bound of 1F1B (one chunk per stage) from microbatches that wait for each other's round trips.
+
+    .. math:: T \\ge (1 + n) L_S + L_r, \\quad m - 1 = n S + r, \\quad L_k = \\sum_{s \\ge S - k} (f_s + b_s + p_s + q_s)
+
+    Symbols: f_s, b_s [s] passes; p_s, q_s [s] transfers from stage s to s + 1, and back (0 for the last); S, m [1]; n, r [1]
+    quotient and rest; L_k [s] a round trip over the last k stages, after which the first of them takes the microbatch that is
+    k later. Met by equal stages. Source: a path of the schedule's event graph.
+
+    >>> round_trip_bound([2, 7], [3, 11], [1], [4], 6)
+    102
+    """
+    stages = len(forward)
+    whole = floor_div(microbatches - 1, stages)
+    rest = microbatches - 1 - whole * stages
+    bound: Number = 0
+    for stage in range(stages):
+        trip = forward[stage] + backward[stage]
+        if stage + 1 < stages:
+            trip = trip + (onward[stage] + back[stage])
+        bound = bound + (1 + whole + positive(rest - (stages - 1 - stage))) * trip
+    return bound

@@ -1,0 +1,131 @@
+"""What training adds to the passes of a pipeline: gradients summed over data-parallel ranks, sharded states, the optimizer.
+
+Symbols throughout: layers (or buckets of layers) l in the order of the work; w_l [s] work of a layer; c_l [s] its collective.
+The collectives of a rank share one network and follow each other in the order in which they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from halley.formulas.numbers import Number, ceil_div, maximum
+from halley.formulas.timing import longest
+
+
+def drained_time(ready: Sequence[Number], durations: Sequence[Number]) -> Number:
+    """When a server is through that works on requests one by one, in the order in which they become ready.
+
+    .. math:: T = \\max_l (r_l + \\sum_{k \\ge l} c_k)
+
+    Symbols: r_l [s] when request l is ready, c_l [s] its service. Holds for: r_l in ascending order. Source: Lindley's
+    recursion, Proc. Cambridge Philos. Soc. 48, 1952; gradients in buckets: Li et al., VLDB 2020 (arXiv 2006.15704).
+
+    >>> drained_time([2, 9, 11], [6, 4, 1])
+    14
+    """
+    end: Number = 0
+    for start, duration in zip(ready, durations, strict=True):
+        end = maximum(end, start) + duration
+    return end
+
+
+def exposed_reduction_time(buckets: Number, work: Number, collective: Number) -> Number:
+    """What is left of the gradients' collectives when the backward pass of equal buckets is over.
+
+    .. math:: t = \\max(c, n c - (n - 1) w)
+
+    Symbols: n [1] buckets, w [s] backward work of a bucket, c [s] collective of a bucket. Holds for: the last microbatch, whose
+    gradients are final; equal buckets (`drained_time` for others). Source: the maximum of `drained_time` is at either end.
+
+    >>> exposed_reduction_time(4, 3, 5)
+    11
+    """
+    return maximum(collective, buckets * collective - (buckets - 1) * work)
+
+
+def prefetched_time(gathers: Sequence[Number], works: Sequence[Number]) -> Number:
+    """A pass over layers whose parameters are gathered one layer ahead.
+
+    .. math:: T = g_0 + \\sum_l \\max(w_l, g_{l+1})
+
+    Symbols: g_l [s] all-gather of the parameters of layer l, w_l [s] its work, g after the last layer 0. Holds for: the next
+    gather asked for when a layer starts, so that two layers are held. Source: Zhao et al. (PyTorch FSDP), VLDB 2023 (arXiv
+    2304.11277); the maximum of work and what is fetched beside it.
+
+    >>> prefetched_time([2, 6, 3], [4, 5, 7])
+    20
+    """
+    end = gathers[0]
+    for work, following in zip(works, gathers[1:], strict=False):
+        end = end + maximum(work, following)
+    return end + works[-1]
+
+
+def sharded_backward_time(gathers: Sequence[Number], works: Sequence[Number], scatters: Sequence[Number]) -> Number:
+    """A backward pass over layers whose parameters are gathered one layer ahead and whose gradients are scattered behind.
+
+    .. math:: e_l = s_l + w_l, \\quad s_{l+1} = \\max(e_l, G_{l+1}), \\quad G_{l+1} = \\max(R_{l-1}, s_l) + g_{l+1}, \\quad
+              R_l = \\max(G_{l+1}, e_l) + c_l, \\quad T = R_{last}
+
+    Symbols: layers in the order of the pass; g_l, c_l [s] all-gather of the parameters and reduce-scatter of the gradients of
+    layer l; w_l [s] its work; s_l, e_l [s] its start and end; G_l, R_l [s] ends of its collectives, on one network. Holds
+    for: the next gather asked for when a layer starts; the pass is over when its last gradients are. Source: Zhao et al. (PyTorch FSDP),
+    VLDB 2023 (arXiv 2304.11277), as a recursion of Lindley's kind.
+
+    >>> sharded_backward_time([2, 6, 3], [4, 5, 7], [1, 8, 9])
+    30
+    """
+    network = gathers[0]
+    start = network
+    for layer, work in enumerate(works):
+        gathered: Number = 0
+        if layer + 1 < len(works):
+            gathered = network = maximum(network, start) + gathers[layer + 1]
+        end = start + work
+        network = maximum(network, end) + scatters[layer]
+        start = maximum(end, gathered)
+    return network
+
+
+def sharded_bytes(parameters: Number, word: Number, ranks: Number) -> Number:
+    """Bytes of a state of the parameters that is dealt out over data-parallel ranks (one rank: not sharded).
+
+    .. math:: M = w \\lceil P / n \\rceil
+
+    Symbols: P [1] parameters of the chip, w [B] bytes of the state per parameter, n [1] ranks. Source: Rajbhandari et al.
+    (ZeRO), SC 2020 (arXiv 1910.02054); here for whole parameters.
+
+    >>> sharded_bytes(1003, 12, 4)
+    3012
+    """
+    return word * ceil_div(parameters, ranks)
+
+
+def optimizer_traffic(parameters: Number, gradient: Number, state: Number, weight: Number) -> Number:
+    """Bytes that an optimizer step moves in memory: it reads gradients, reads and writes its state, writes weights.
+
+    .. math:: D = P (g + 2 s + w)
+
+    Symbols: P [1] parameters that this rank updates; g, s, w [B] bytes of gradient, state and weight per parameter (Adam in
+    mixed precision: s is 12, a master weight and two moments in fp32). Holds for: one fused kernel. Source: Rajbhandari et
+    al., SC 2020 (arXiv 1910.02054) for the states; each read or written once.
+
+    >>> optimizer_traffic(1000, 4, 12, 2)
+    30000
+    """
+    return parameters * (gradient + 2 * state + weight)
+
+
+def offloaded_step_time(traffic: Number, bandwidth: Number, state: Number, link: Number) -> Number:
+    """Optimizer step whose state lives in a second tier of memory and streams through the chip.
+
+    .. math:: t = \\max(D / B, M / b)
+
+    Symbols: D [B] traffic in the chip's memory, B [B/s] its bandwidth; M [B] state, b [B/s] bandwidth of the link to the second
+    tier, each way. Holds for: state in and out at once, in pieces, beside the chip's memory. Source: Rajbhandari et al.
+    (ZeRO-Infinity), SC 2021 (arXiv 2104.07857).
+
+    >>> offloaded_step_time(30000, 1000, 12000, 200)
+    60.0
+    """
+    return longest((traffic / bandwidth, state / link))

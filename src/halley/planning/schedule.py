@@ -1,0 +1,191 @@
+"""Pipelines as values: stages, chunks, microbatches, schedule; how layers, chips and batches are dealt out to them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halley.errors import BadInput, Fault
+from halley.formulas.pipeline import passes_in_flight, warmup_passes
+
+Integers = NDArray[np.int64]
+
+
+class Schedule(StrEnum):
+    """In which order a stage runs its passes. 1F1B with several chunks per stage is interleaved 1F1B."""
+
+    GPIPE = "gpipe"
+    ONE_FORWARD_ONE_BACKWARD = "1f1b"
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """``chunks`` of layers per stage: chunk c of stage s is number c S + s in the order of the model, S the stages.
+
+    Raises BadInput: numbers below 1; chunks where there is one stage, or GPipe; a last group of microbatches with which stages
+    of an interleaved schedule would wait for each other.
+    """
+
+    stages: int
+    microbatches: int
+    chunks: int = 1
+    schedule: Schedule = Schedule.ONE_FORWARD_ONE_BACKWARD
+
+    def __post_init__(self) -> None:
+        numbers = (("stages", self.stages), ("microbatches", self.microbatches), ("chunks", self.chunks))
+        faults = [_whole(f"pipeline, {name}", number) for name, number in numbers if not _is_whole(number)]
+        if not faults and self.chunks > 1 and (self.stages == 1 or self.schedule is Schedule.GPIPE):
+            remedy = "take 1 chunk, or schedule 1f1b over several stages"
+            faults.append(Fault("pipeline, chunks", "1 with GPipe and with a single stage", str(self.chunks), remedy))
+        if faults:
+            raise BadInput(faults)
+        if self.chunks > 1 and self.microbatches % self.stages and deadlocked(self):
+            below, above = ((self.microbatches // self.stages + more) * self.stages for more in (0, 1))
+            near = " or ".join(str(count) for count in (below, above) if count)
+            expected = f"microbatches whose last group of fewer than {self.stages} keeps all stages going"
+            remedy = f"take {near}, a multiple of the stages, or 1 chunk per stage"
+            raise BadInput(Fault("pipeline, microbatches", expected, f"{self.microbatches} (stages would deadlock)", remedy))
+
+    @property
+    def last(self) -> int:
+        """Number of the model's last chunk."""
+        return self.stages * self.chunks - 1
+
+    def warmup(self, stage: int) -> int:
+        """Forward passes that a stage runs ahead."""
+        passes = self.microbatches * self.chunks
+        if self.schedule is Schedule.GPIPE:
+            return passes
+        return min(passes, int(warmup_passes(self.stages, self.chunks, stage)))
+
+    def in_flight(self, stage: int) -> int:
+        """Most passes whose activations a stage keeps at once."""
+        return int(passes_in_flight(self.warmup(stage), self.chunks, self.microbatches))
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Passes of all stages, by index arithmetic. Both arrays [passes of a stage] hold for every stage: ``chunk`` of a stage,
+    and ``microbatch``, of its k-th forward pass; the k-th backward pass has the same microbatch and chunk v - 1 - c."""
+
+    chunk: Integers
+    microbatch: Integers
+
+
+def order(pipeline: Pipeline) -> Order:
+    """Groups of as many microbatches as stages go through a stage's chunks one after the other.
+
+    >>> order(Pipeline(2, 4, 2)).chunk.tolist(), order(Pipeline(2, 4, 2)).microbatch.tolist()
+    ([0, 0, 1, 1, 0, 0, 1, 1], [0, 1, 0, 1, 2, 3, 2, 3])
+    """
+    stages, chunks, microbatches = pipeline.stages, pipeline.chunks, pipeline.microbatches
+    number = np.arange(microbatches * chunks)
+    group = number // (stages * chunks)
+    size = np.minimum(stages, microbatches - group * stages)
+    within = number - group * stages * chunks
+    return Order(within // size, group * stages + within % size)
+
+
+@lru_cache(maxsize=256)
+def rounds(pipeline: Pipeline) -> tuple[tuple[Integers, Integers, Integers, Integers], ...]:
+    """What runs if every pass takes one step: per step, arrays over the stages at work of stage, direction (0 forward), chunk
+    in the order of the model, and microbatch. Raises BadInput: stages wait for each other."""
+    plan = order(pipeline)
+    stages, count = np.arange(pipeline.stages), pipeline.microbatches * pipeline.chunks
+    warmup = np.array([pipeline.warmup(stage) for stage in range(pipeline.stages)])
+    done = np.zeros((2, pipeline.last + 1, pipeline.microbatches), dtype=bool)
+    ahead, behind = np.zeros_like(warmup), np.zeros_like(warmup)
+    found = []
+    while behind.min() < count:
+        # forward while fewer than warmup + 1 are in flight
+        backward = (ahead == count) | (ahead - behind > warmup)
+        which = np.minimum(np.where(backward, behind, ahead), count - 1)
+        chunk = np.where(backward, pipeline.chunks - 1 - plan.chunk[which], plan.chunk[which]) * pipeline.stages + stages
+        microbatch = plan.microbatch[which]
+        at_end = np.where(backward, chunk == pipeline.last, chunk == 0)
+        beside = np.clip(np.where(backward, chunk + 1, chunk - 1), 0, pipeline.last)
+        ready = np.where(at_end, ~backward | done[0, chunk, microbatch], done[backward.astype(int), beside, microbatch])
+        ready &= behind < count
+        if not ready.any():
+            raise BadInput(Fault("pipeline", "a schedule whose stages can all go on", f"{pipeline}, which deadlocks"))
+        step = (stages[ready], backward[ready].astype(np.int64), chunk[ready], microbatch[ready])
+        done[step[1:]] = True
+        ahead += ready & ~backward
+        behind += ready & backward
+        found.append(step)
+    return tuple(found)
+
+
+def deadlocked(pipeline: Pipeline) -> bool:
+    """Whether stages of a schedule wait for each other for ever."""
+    try:
+        rounds(pipeline)
+    except BadInput:
+        return True
+    return False
+
+
+def deal(layers: int, parts: int) -> tuple[int, ...]:
+    """Whole layers over chunks of a pipeline, as evenly as can be. What is left over goes one each to the chunks before the
+    last: the last has the head as well, and the first keep the most activations.
+
+    >>> deal(10, 4)
+    (2, 3, 3, 2)
+
+    Raises BadInput: fewer layers than parts.
+    """
+    faults = [_whole(f"layers dealt out, {name}", n) for name, n in (("layers", layers), ("parts", parts)) if not _is_whole(n)]
+    if not faults and layers < parts:
+        remedy = f"take at most {layers} stages x chunks"
+        faults = [Fault("layers dealt out", f"at least one layer for each of {parts} parts", f"{layers} layers", remedy)]
+    if faults:
+        raise BadInput(faults)
+    each, rest = divmod(layers, parts)
+    return tuple(each + (parts - 1 - rest <= part < parts - 1) for part in range(parts))
+
+
+def check_degrees(chips: int, degrees: Mapping[str, int]) -> None:
+    """Raises BadInput: degrees that are no whole numbers, or do not multiply to the chips.
+
+    >>> check_degrees(64, {"data": 4, "pipeline": 2, "tensor": 8})
+    """
+    faults = [_whole(f"degree {name}", degree) for name, degree in degrees.items() if not _is_whole(degree)]
+    product = math.prod(degrees.values())
+    if not faults and product != chips:
+        got = f"{' x '.join(f'{name} {degree}' for name, degree in degrees.items())} = {product}"
+        faults = [Fault("degrees of parallelism", f"a product of {chips}, the number of chips", got, "change one of them")]
+    if faults:
+        raise BadInput(faults)
+
+
+def microbatches(batch: int, ranks: int, microbatch: int) -> int:
+    """Microbatches that each data-parallel rank runs in an iteration.
+
+    >>> microbatches(2048, 16, 4)
+    32
+
+    Raises BadInput: they do not divide the batch.
+    """
+    named = (("batch", batch), ("data-parallel ranks", ranks), ("sequences of a microbatch", microbatch))
+    faults = [_whole(name, number) for name, number in named if not _is_whole(number)]
+    if not faults and batch % (ranks * microbatch):
+        got = f"{batch} sequences over {ranks} ranks in microbatches of {microbatch}"
+        near = max(1, round(batch / (ranks * microbatch))) * ranks * microbatch
+        faults = [Fault("batch", f"a multiple of {ranks * microbatch}", got, f"take a batch of {near}, or other degrees")]
+    if faults:
+        raise BadInput(faults)
+    return batch // (ranks * microbatch)
+
+
+def _is_whole(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and number >= 1
+
+
+def _whole(where: str, got: object) -> Fault:
+    return Fault(where, "a whole number of at least 1", repr(got))
