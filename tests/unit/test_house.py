@@ -26,6 +26,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("library", "workloads", "rewrite", "execute", "simulate"),
     ("cost",),
     ("search",),
+    ("planning",),
     ("io",),
     ("report",),
     ("cli",),

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from halley.cli import options
+from halley.cli import calibrate_chip, options
 from halley.cli.errors import HalleyGroup
 from halley.cli.options import ForceOption, JsonOption
 from halley.cli.report import refuse_existing
@@ -28,8 +28,9 @@ from halley.report.terminal import show
 app = typer.Typer(
     cls=HalleyGroup,
     no_args_is_help=True,
-    help="Fit parameters to measurements: of a network's communication library.",
+    help="Fit parameters to measurements: of a network's communication library, of a chip's kernels.",
 )
+app.command()(calibrate_chip.chip)
 
 
 @app.command()

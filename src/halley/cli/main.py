@@ -10,6 +10,7 @@ from halley.cli import (
     calibrate,
     check,
     chips,
+    collective,
     compare,
     demo,
     estimate,
@@ -54,6 +55,7 @@ app.command()(schema.schema)
 app.command()(validate.validate)
 app.add_typer(calibrate.app, name="calibrate")
 app.add_typer(topology.app, name="topology")
+app.command()(collective.collective)
 app.command()(demo.demo)
 
 

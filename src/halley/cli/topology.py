@@ -13,8 +13,9 @@ from halley.cli.errors import HalleyGroup
 from halley.cli.options import ForceOption, JsonOption
 from halley.cli.report import refuse_existing
 from halley.errors import BadInput, Fault
+from halley.io.astra import load_astra
 from halley.io.network import load_network
-from halley.io.network_save import network_document
+from halley.io.network_save import network_document, network_text
 from halley.io.save import write_atomic
 from halley.library import network_names
 from halley.report import terminal
@@ -66,3 +67,18 @@ def show(
         drawn = topology_text(fabric) + "\n" if kind == ".txt" else svg_file(topology_figure(fabric)) if kind == ".svg" else None
         write_atomic(out, drawn if drawn is not None else png_file(topology_figure(fabric)), force)
         options.remarks().print(Text(f"written to {out}"))
+
+
+@app.command("import")
+def import_network(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A network of ASTRA-sim's analytical back ends (YAML).")],
+    out: Annotated[str, typer.Option("-o", "--output", help="Where to write the network file.", metavar="FILE")] = "network.yaml",
+    force: ForceOption = False,
+) -> None:
+    """Turn another simulator's network into a network file of Halley's; energies and prices are left for you to fill in.
+
+    Example: halley topology import Ring_8npus.yml -o ring.yaml
+    """
+    refuse_existing(out, force)
+    write_atomic(out, network_text(load_astra(file)), force)
+    options.remarks().print(Text(f"written to {out}"))

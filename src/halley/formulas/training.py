@@ -69,8 +69,8 @@ def sharded_backward_time(gathers: Sequence[Number], works: Sequence[Number], sc
 
     Symbols: layers in the order of the pass; g_l, c_l [s] all-gather of the parameters and reduce-scatter of the gradients of
     layer l; w_l [s] its work; s_l, e_l [s] its start and end; G_l, R_l [s] ends of its collectives, on one network. Holds
-    for: the next gather asked for when a layer starts; the pass is over when its last gradients are. Source: Zhao et al. (PyTorch FSDP),
-    VLDB 2023 (arXiv 2304.11277), as a recursion of Lindley's kind.
+    for: the next gather asked for when a layer starts; the pass is over when its last gradients are. Source: Zhao et al.
+    (PyTorch FSDP), VLDB 2023 (arXiv 2304.11277), as a recursion of Lindley's kind.
 
     >>> sharded_backward_time([2, 6, 3], [4, 5, 7], [1, 8, 9])
     30

@@ -1,14 +1,15 @@
 """Networks of ASTRA-sim: the YAML of its analytical back ends, read as a `Fabric`.
 
 A file has four lists of one length, one entry per dimension: ``topology`` (Ring, FullyConnected, Switch), ``npus_count``,
-``bandwidth`` per link and direction, ``latency`` per link [ns]. The first dimension changes fastest in an NPU's number, so the axes
-come out in the opposite order. Its "GB/s" are GiB/s: the back end takes 1 GB for 2^30 bytes. Rings have links both ways; a
-switch's link joins an NPU to the switch. Source: astra-network-analytical, ``input/*.yml``, ``common/NetworkFunction`` (bandwidth)
-and the translation of NPU numbers to addresses.
+``bandwidth`` per link and direction, ``latency`` per link [ns]. The first dimension changes fastest in an NPU's number, so the
+axes come out in the opposite order. Its "GB/s" are GiB/s: the back end takes 1 GB for 2^30 bytes. Rings have links both ways; a
+switch's link joins an NPU to the switch. Source: astra-network-analytical, ``input/*.yml``, the conversion of bandwidths in
+``common/NetworkFunction`` and the translation of NPU numbers to addresses.
 """
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +47,7 @@ def parse_astra(text: str, name: str = "astra.yml") -> Fabric:
     if findings:
         raise BadInput(document.faults(findings))
     axes = _axes(document)
-    ranks = 1
-    for axis in axes:
-        ranks *= axis.size
+    ranks = math.prod(axis.size for axis in axes)
     edges = sum(ranks // axis.size * edge_count(axis) for axis in axes)
     if ranks > RANK_LIMIT or edges > EDGE_LIMIT or len(axes) > COORDINATES:
         got = f"{ranks} NPUs and {edges} links in {len(axes)} dimensions"
@@ -75,7 +74,8 @@ def _findings(data: object) -> list[Finding]:
     """All that is wrong with the content of a file."""
     if not isinstance(data, dict):
         return [Finding((), f"the keys {', '.join(KEYS)}", type(data).__name__)]
-    found = [Finding((key,), "a key of an ASTRA-sim network", repr(key)[:60], did_you_mean(str(key), KEYS)) for key in data if key not in KEYS]
+    strange = [key for key in data if key not in KEYS]
+    found = [Finding((key,), "a key of an ASTRA-sim network", repr(key)[:60], did_you_mean(key, KEYS)) for key in strange]
     found += [Finding((), "this key", "none", "add it", key=key) for key in KEYS if key not in data]
     lengths = set()
     for key in (key for key in KEYS if key in data):

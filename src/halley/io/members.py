@@ -56,8 +56,8 @@ class Box:
 
 
 def box(text: str, fabric: Fabric, where: str = "--group") -> Box:
-    """A part of each axis: ``gpu`` is all of it, ``gpu=0:4`` the first four, ``gpu=0:8:2`` every second, ``gpu=3`` one; axes that are
-    not named are taken at 0.
+    """A part of each axis: ``gpu`` is all of it, ``gpu=0:4`` the first four, ``gpu=0:8:2`` every second, ``gpu=3`` one; axes that
+    are not named are taken at 0.
 
     Raises BadInput: a network without axes, no such axis, one twice, a part that is not on the axis.
     """

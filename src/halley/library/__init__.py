@@ -1,4 +1,4 @@
-"""Data that ships with Halley: chips, fitted networks and the energy table, as YAML, each number with its source.
+"""Data that ships with Halley: chips, networks, what was fitted to either, and the energy table, as YAML, each number with its source.
 
 Only finds the texts; `halley.io.load` reads them.
 """
@@ -70,6 +70,34 @@ def unknown_fit(name: str) -> Fault:
     hint = did_you_mean(name, fit_names())
     remedy = hint if hint.startswith("did you mean") else "a path contains / or ends in .yaml"
     return Fault("network fit", "the name of a shipped fit or a path to a file", repr(name), remedy)
+
+
+def calibration_names() -> tuple[str, ...]:
+    """Names of the fitted chips that ship with Halley.
+
+    >>> "a100" in calibration_names()
+    True
+    """
+    files = (item.name for item in _ROOT.joinpath("calibrations").iterdir())
+    return tuple(sorted(name.removesuffix(".yaml") for name in files if name.endswith(".yaml")))
+
+
+def calibration_text(name: str) -> str:
+    """The file of a shipped fit of a chip, as text.
+
+    Raises BadInput: no fit of that name.
+    """
+    if name not in calibration_names():
+        raise BadInput(unknown_calibration(name))
+    return _ROOT.joinpath("calibrations", f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def unknown_calibration(name: str) -> Fault:
+    """The complaint about a name that no shipped fit of a chip has."""
+    names = calibration_names()
+    hint = did_you_mean(name, names)
+    remedy = hint if hint.startswith("did you mean") else "a path contains / or ends in .yaml"
+    return Fault("chip fit", f"the name of a shipped fit of a chip ({', '.join(names)}) or a path to a file", repr(name), remedy)
 
 
 def network_names() -> tuple[str, ...]:

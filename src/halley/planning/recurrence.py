@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from halley.errors import BadInput, Fault
 from halley.formulas.numbers import Number
-from halley.planning.schedule import Pipeline, rounds
+from halley.planning.schedule import Integers, Pipeline, rounds
 
 Floats = NDArray[np.float64]
 
@@ -29,10 +31,15 @@ BLOCK_BYTES = 2**25
 @dataclass(frozen=True, slots=True)
 class Times:
     """``last_backward`` [chunks, plans]: end of each chunk's backward pass of the last microbatch, when its gradients are
-    final; ``time`` [plans]: when all passes, and transfers that hold their sender, are done [s]."""
+    final; ``stage_ends`` [stages, plans]: when a stage is done with all passes, and with transfers that hold it [s]."""
 
     last_backward: Floats
-    time: Floats
+    stage_ends: Floats
+
+    @property
+    def time(self) -> Floats:
+        """[plans] when all stages are done."""
+        return np.asarray(self.stage_ends.max(axis=0))
 
 
 def pipeline_times(
@@ -55,48 +62,75 @@ def pipeline_times(
 
     Raises BadInput: not one time for each chunk, or each boundary between chunks.
     """
-    boundaries = pipeline.last
-    _check_lengths(pipeline, {"forward": forward, "backward": backward}, pipeline.last + 1)
-    onward, back = onward or [0.0] * boundaries, back or [0.0] * boundaries
-    _check_lengths(pipeline, {"onward": onward, "back": back}, boundaries)
-    shaped = np.broadcast_arrays(*(np.atleast_1d(np.asarray(time, float)) for time in (*forward, *backward, *onward, *back)))
-    table = np.stack(shaped) if shaped else np.zeros((0, 1))
-    chunks, rows = pipeline.last + 1, table.shape[1]
-    zero = np.zeros((1, rows))
-    passes = np.stack((table[:chunks], table[chunks : 2 * chunks]))
-    # of a chunk, what leaves it: an activation from all but the last, a gradient from all but the first
-    leaving = np.stack((np.vstack((table[2 * chunks : 3 * chunks - 1], zero)), np.vstack((zero, table[3 * chunks - 1 :]))))
-    last, time = np.empty((chunks, rows)), np.empty(rows)
-    for block in _blocks(pipeline, rows):
-        last[:, block], time[block] = _run(pipeline, passes[:, :, block], leaving[:, :, block], holding)
-    return Times(last, time)
+    chunks = pipeline.last + 1
+    _check_lengths(pipeline, {"forward": forward, "backward": backward}, chunks)
+    onward, back = onward or [0.0] * (chunks - 1), back or [0.0] * (chunks - 1)
+    _check_lengths(pipeline, {"onward": onward, "back": back}, chunks - 1)
+    # of the last chunk no activation leaves, of the first no gradient
+    given = (*forward, *backward, *onward, 0.0, 0.0, *back)
+    table = np.stack(np.broadcast_arrays(*(np.atleast_1d(np.asarray(time, dtype=np.float64)) for time in given)))
+    passes, leaving = table[: 2 * chunks], table[2 * chunks :]
+    last, ends = np.empty((chunks, table.shape[1])), np.empty((pipeline.stages, table.shape[1]))
+    for block in _blocks(pipeline, table.shape[1]):
+        last[:, block], ends[:, block] = _run(pipeline, passes[:, block], leaving[:, block], holding)
+    return Times(last, ends)
+
+
+class _Step(NamedTuple):
+    """Passes that run at once, as rows of the arrays of `_run`: their stages, times, inputs, where their results go, the links
+    that carry these; and which of them end a chunk's work (places among them, and chunks)."""
+
+    stage: Integers
+    time: Integers
+    source: Integers
+    target: Integers
+    link: Integers
+    final: tuple[Integers, Integers] | None
+
+
+@lru_cache(maxsize=256)
+def _steps(pipeline: Pipeline) -> tuple[_Step, ...]:
+    """The rounds of a schedule with all places worked out.
+
+    Times: forward passes of all chunks, then backward passes. Inputs: by the pass that waits, forward ones first; the gradient
+    after chunk 0, which nobody waits for, last. Links: onward of each stage, back of each stage; then, for results that stay,
+    one that is never busy when a pass ends, as it serves a stage's passes alone.
+    """
+    stages, chunks, count = pipeline.stages, pipeline.last + 1, pipeline.microbatches
+    found = []
+    for stage, direction, chunk, microbatch in rounds(pipeline):
+        turning = (direction == 0) & (chunk == chunks - 1)
+        stays = turning | ((direction == 1) & (chunk == 0))
+        towards = np.where(turning | (direction == 1), chunks, 0) + np.where(turning, chunk, chunk + 1 - 2 * direction)
+        towards = np.where((direction == 1) & (chunk == 0), 2 * chunks, towards)
+        final = np.flatnonzero((direction == 1) & (microbatch == count - 1))
+        time = direction * chunks + chunk
+        link = np.where(stays, 2 * stages, direction * stages) + stage
+        ends = (final, chunk[final]) if final.size else None
+        found.append(_Step(stage, time, time * count + microbatch, towards * count + microbatch, link, ends))
+    return tuple(found)
 
 
 def _run(pipeline: Pipeline, passes: Floats, leaving: Floats, holding: bool) -> tuple[Floats, Floats]:
-    """[chunks, plans] ends of the last backward passes, and [plans] end of all; ``passes``, ``leaving`` [2, chunks, plans]."""
-    stages, chunks, plans = pipeline.stages, pipeline.last + 1, passes.shape[2]
-    free, link = np.zeros((stages, plans)), np.zeros((2, stages, plans))
-    # arrivals [direction, chunk that waits, microbatch]: forward passes of chunk 0 wait for nothing
-    arrival = np.zeros((2, chunks + 1, pipeline.microbatches, plans))
+    """[chunks, plans] ends of the last backward passes, and [stages, plans] of all; ``passes``, ``leaving`` [2 chunks, plans]."""
+    stages, chunks, plans = pipeline.stages, pipeline.last + 1, passes.shape[1]
+    free, links = np.zeros((stages, plans)), np.zeros((3 * stages, plans))
+    arrival = np.zeros(((2 * chunks + 1) * pipeline.microbatches, plans))
     last = np.empty((chunks, plans))
     transfers = bool(leaving.any())
-    for stage, direction, chunk, microbatch in rounds(pipeline):
-        end = np.maximum(free[stage], arrival[direction, chunk, microbatch]) + passes[direction, chunk]
-        free[stage] = end
-        final = (direction == 1) & (microbatch == pipeline.microbatches - 1)
-        if final.any():
-            last[chunk[final]] = end[final]
-        there = end
+    for stage, time, source, target, link, final in _steps(pipeline):
+        end = np.maximum(free[stage], arrival[source])
+        end += passes[time]
+        if final is not None:
+            last[final[1]] = end[final[0]]
         if transfers and holding:
-            there = free[stage] = end + leaving[direction, chunk]
-        elif transfers:
-            sent = np.where(direction == 1, chunk > 0, chunk < chunks - 1)
-            there = np.where(sent[:, None], np.maximum(end, link[direction, stage]) + leaving[direction, chunk], end)
-            link[direction, stage] = np.where(sent[:, None], there, link[direction, stage])
-        turning = (direction == 0) & (chunk == chunks - 1)
-        onto = np.where(turning, chunk, chunk + 1 - 2 * direction)
-        arrival[np.where(turning, 1, direction), onto, microbatch] = there
-    return last, free.max(axis=0)
+            end += leaving[time]
+        free[stage] = end
+        if transfers and not holding:
+            end = np.maximum(end, links[link]) + leaving[time]
+            links[link] = end
+        arrival[target] = end
+    return last, free
 
 
 def _blocks(pipeline: Pipeline, rows: int) -> Iterator[slice]:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,7 +91,6 @@ def order(pipeline: Pipeline) -> Order:
     return Order(within // size, group * stages + within % size)
 
 
-@lru_cache(maxsize=256)
 def rounds(pipeline: Pipeline) -> tuple[tuple[Integers, Integers, Integers, Integers], ...]:
     """What runs if every pass takes one step: per step, arrays over the stages at work of stage, direction (0 forward), chunk
     in the order of the model, and microbatch. Raises BadInput: stages wait for each other."""

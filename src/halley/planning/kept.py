@@ -1,0 +1,60 @@
+"""Which tensors of a training graph are kept from the forward to the backward pass, and which are computed again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from halley.errors import BadInput, Fault, did_you_mean
+from halley.ir.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """``tensors`` kept; ``recomputed``: ops that run again before the backward pass, in order."""
+
+    tensors: tuple[str, ...]
+    recomputed: tuple[str, ...]
+
+    def size(self, workload: Workload, extents: Mapping[str, int] | None = None) -> int:
+        """Bytes kept; ``extents`` of dims on one chip, where they are smaller than the workload's."""
+        local = {**workload.dims, **(extents or {})}
+        found = [workload.tensors[name] for name in self.tensors]
+        return sum(tensor.word * math.prod(local[dim] for dim in tensor.dims) for tensor in found)
+
+
+def kept(
+    workload: Workload, backward: Collection[str], parameters: Collection[str] = (), recompute: Collection[str] = ()
+) -> Kept:
+    """What a graph of forward and ``backward`` ops (by name) keeps between the two.
+
+    Kept is what backward ops read and forward ops read or write, apart from ``parameters``, which stay anyhow. Of what the
+    forward ops named in ``recompute`` write nothing is kept: they run again, if they have to, from what they read.
+
+    Raises BadInput: names of ops or parameters that the workload lacks; a recomputed op that is a backward one.
+    """
+    faults = [*_unknown(workload, backward, "backward"), *_unknown(workload, recompute, "recompute")]
+    for name in parameters:
+        if name not in workload.tensors:
+            where = f"workload {workload.name}, parameters"
+            faults.append(Fault(where, "the name of a tensor", repr(name), did_you_mean(name, workload.tensors)))
+    for name in sorted(set(backward) & set(recompute)):
+        faults.append(Fault(f"workload {workload.name}, recompute", "forward ops", f"{name}, a backward op", "leave it out"))
+    if faults:
+        raise BadInput(faults)
+    made_backward = {name for op in workload.ops if op.name in backward for name in op.outputs}
+    needed = {name for op in workload.ops if op.name in backward for name in op.inputs} - made_backward
+    again = []
+    for op in reversed(workload.ops):
+        if op.name in recompute and needed & set(op.outputs):
+            needed = (needed - set(op.outputs)) | set(op.inputs)
+            again.append(op.name)
+    tensors = tuple(name for name in workload.tensors if name in needed and name not in parameters)
+    return Kept(tensors, tuple(reversed(again)))
+
+
+def _unknown(workload: Workload, names: Collection[str], what: str) -> list[Fault]:
+    known = [op.name for op in workload.ops]
+    where = f"workload {workload.name}, {what}"
+    return [Fault(where, "the name of an op", repr(name), did_you_mean(name, known)) for name in names if name not in known]
