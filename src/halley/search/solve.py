@@ -149,7 +149,7 @@ class GroupSearch:
     found: Frontier = field(init=False)
     open_bounds: list[Values] = field(default_factory=list)
     _maxima: set[str] = field(init=False)
-    _shapes: dict[tuple[int, int], list[_Shape]] = field(default_factory=dict)
+    _shapes: dict[tuple[int, int, int], _Shape] = field(default_factory=dict)
     _floors: dict[int, list[Values]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -200,9 +200,11 @@ class GroupSearch:
         made = GroupSearch(self.workload, self.chip, frames, self.around, objectives, self.tally, self.gap, self.trees)
         for place, (number, part) in enumerate(parts) if objectives == self.objectives else ():
             for index, stage in enumerate(part.stages):
-                if (number, index) in self._shapes:
-                    ready = self._shapes[number, index]
-                    made._shapes[place, index] = [shape for shape in ready if shape.skeleton in stage.skeletons]
+                before = {id(skeleton): at for at, skeleton in enumerate(self.frames[number].stages[index].skeletons)}
+                for position, skeleton in enumerate(stage.skeletons):
+                    ready = self._shapes.get((number, index, before[id(skeleton)]))
+                    if ready is not None:
+                        made._shapes[place, index, position] = ready
         return made
 
     # --- shared tile sizes open ---------------------------------------------------------------------------------------
@@ -225,50 +227,50 @@ class GroupSearch:
         return np.asarray(np.sum([floor.min(axis=0) for floor in floors], axis=0))
 
     def _floor(self, frame: int) -> list[Values]:
-        """Per stage, lower bounds (skeletons x combinations of shared sizes x objectives); none where the bounds of some stages
-        alone are hopeless for every combination."""
+        """Per stage, lower bounds (skeletons x combinations of shared sizes x objectives), infinite for skeletons that are hopeless;
+        no stages where all are."""
         if frame not in self._floors:
-            made = self.frames[frame]
-            grid = _grid(made.shared, self.trees)
-            rows = int(np.prod([len(nodes) for nodes in grid.values()], dtype=np.int64))
+            shared = self.frames[frame].shared
+            rows = int(np.prod([len(nodes) for nodes in _grid(shared, self.trees).values()], dtype=np.int64))
+            bare = self._bare(frame, rows)
+            least = np.array([bounds.min(axis=0, initial=np.inf) for bounds in bare])
             stages: list[Values] = []
-            total = np.zeros((rows, len(self.objectives)))
-            for index in range(len(made.stages)) if not self._beaten(frame, rows) else ():
+            for index, bounds in enumerate(bare):
                 self.tally.tick()
-                shapes = self._compiled(frame, index)
-                floors = np.full((max(1, len(shapes)), rows, len(self.objectives)), np.inf)
-                for position, shape in enumerate(shapes):
-                    floors[position] = shape.bounds(_start(shape, made.shared, rows), rows)
-                self.tally.bounds += len(shapes) * rows
+                others = np.delete(least, index, axis=0).sum(axis=0)
+                floors = np.full((max(1, len(bounds)), rows, len(self.objectives)), np.inf)
+                for position, bound in enumerate(bounds):
+                    if not self.found.hopeless(bound + others).all():
+                        shape = self._compiled(frame, index, position)
+                        floors[position] = shape.bounds(_start(shape, shared, rows), rows)
+                        self.tally.bounds += rows
                 stages.append(floors)
-                total = total + floors.min(axis=0)
-                if self.found.hopeless(total).all():
+                least[index] = floors.min(axis=0)
+                if self.found.hopeless(least.sum(axis=0)).all():
                     stages = []
                     break
             self._floors[frame] = stages
         return self._floors[frame]
 
-    def _beaten(self, frame: int, rows: int) -> bool:
-        """Whether a frame of several stages is hopeless for what they cost alone, whatever room they take. Other groups mostly have
-        the same stages in the same loops, whose costs are known by then."""
+    def _bare(self, frame: int, rows: int) -> list[Values]:
+        """Per stage, lower bounds like those of `_floor`, whatever room the stages take. Other groups mostly have the same stages in
+        the same loops, so that these are known. Where there is nothing that they could be hopeless against: 0."""
         made = self.frames[frame]
         if len(made.stages) == 1 or not len(self.found.points):
-            return False
-        total = np.zeros((rows, len(self.objectives)))
+            return [np.zeros((len(stage.skeletons), rows, len(self.objectives))) for stage in made.stages]
+        found: list[Values] = []
         for index, stage in enumerate(made.stages):
             self.tally.tick()
             bounds = [self._costs(made, index, skeleton).bounds for skeleton in stage.skeletons]
-            total = total + np.min(bounds, axis=0, initial=np.inf)
-            if self.found.hopeless(total).all():
-                return True
-        return False
+            found.append(np.array(bounds).reshape(-1, rows, len(self.objectives)))
+        return found
 
-    def _compiled(self, frame: int, index: int) -> list[_Shape]:
-        """Every skeleton of a stage, its formulas run on open tile sizes."""
-        key = (frame, index)
+    def _compiled(self, frame: int, index: int, position: int) -> _Shape:
+        """A skeleton of a stage, its formulas run on open tile sizes."""
+        key = (frame, index, position)
         if key not in self._shapes:
             made = self.frames[frame]
-            self._shapes[key] = [self._compile(made, index, skeleton) for skeleton in made.stages[index].skeletons]
+            self._shapes[key] = self._compile(made, index, made.stages[index].skeletons[position])
         return self._shapes[key]
 
     def _compile(self, frame: Frame, index: int, skeleton: Skeleton) -> _Shape:
@@ -383,7 +385,7 @@ class GroupSearch:
         for position in order[:DIVES] if quick else order:
             if self._hopeless(front, floors[position][None, :], others)[0]:
                 continue
-            shape = self._compiled(frame, index)[int(position)]
+            shape = self._compiled(frame, index, int(position))
             start = {dim: nodes[combination : combination + 1] for dim, nodes in self._starts(frame, shape).items()}
             self._refine(shape, start, floors[position][None, :], front, others, quick)
         return front
