@@ -70,8 +70,9 @@ def _local(frame: Frame) -> Frame:
 
 @dataclass(frozen=True, slots=True)
 class Restriction:
-    """A part of the declared space: partitions of the kernels whose groups are all admitted, with a group of several kernels among
-    them where ``fused``; and the shapes that a group of ops may take. ``about`` completes "of these mappings, those with ..."."""
+    """A part of the declared space: partitions of the kernels whose groups are all admitted, with a group of several kernels
+    among them where ``fused``; and the shapes that a group of ops may take. ``about`` completes "of these mappings, those
+    with ..."."""
 
     name: str
     about: str

@@ -14,8 +14,8 @@ from halley.search.template import Template
 
 
 def floor(workload: Workload, chip: Chip, machine: Template, ops: Sequence[Op], kept: Sequence[str]) -> dict[str, float]:
-    """Least time [s] and energy [J] of ops that run one after the other: their work at the peak of all engines, and each tensor of
-    ``kept`` (those that the outer memory holds) once over the outer memory's ports: read if it comes from outside the group,
+    """Least time [s] and energy [J] of ops that run one after the other: their work at the peak of all engines, and each tensor
+    of ``kept`` (those that the outer memory holds) once over the outer memory's ports: read if it comes from outside the group,
     written if it is made there."""
     outer = chip.memory(machine.outer)
     work = [_work(workload, chip, op) for op in ops]

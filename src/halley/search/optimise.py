@@ -37,8 +37,8 @@ ROUNDING = 1e-9
 
 SPACE = (
     "every partition of the kernels into fused groups that can run one after the other: a group is any set of kernels that no "
-    "path of the graph leaves and enters again; every algorithmic variant; intermediates in the clusters, in the shared buffer or "
-    "in outer memory; clusters split over any dims; loop orders that differ in reuse, two levels of them; "
+    "path of the graph leaves and enters again; every algorithmic variant; intermediates in the clusters, in the shared buffer "
+    "or in outer memory; clusters split over any dims; loop orders that differ in reuse, two levels of them; "
     "results held for one tile or for all inner loops; tile sizes: the range cut into every number of equal parts, rounded up, "
     "and from there up to a multiple of the array's width; every fitting collective algorithm (equal ones once)"
 )
@@ -250,7 +250,7 @@ class _Optimiser:
         """Search groups of a baseline, those of the most promising plan first, until no plan can beat the best."""
         width = self._width(restriction)
         while True:
-            value = min((self._value(plans.reached(width)[0]).min(initial=np.inf) for plans in self._of(restriction)), default=np.inf)
+            value = min(self._value(plans.reached(width)[0]).min(initial=np.inf) for plans in self._of(restriction))
             bound, plans, picks = self._most_promising(restriction)
             if plans is None or bound * (1 + self.gap) >= value * (1 - ROUNDING):
                 break
@@ -295,19 +295,17 @@ class _Optimiser:
 
     def _first_plan(self, plans: Plans, width: int) -> bool:
         """A quick plan of the partition with the least bound; without the groups for which no mapping is found."""
-        failed: set[Kernels] = set()
-        while True:
-            left = Plans(plans.workload, plans.partitions.restricted(lambda kernels: kernels not in failed, False), plans.group)
-            picks = left.lower(width)[1]
-            if not picks:
-                return False
+        left = plans
+        while picks := left.lower(width)[1]:
             for kernels, _ in picks[0]:
                 if not plans.group(kernels).choices:
                     plans.group(kernels).dive()
-            missing = {kernels for kernels, _ in picks[0] if not plans.group(kernels).choices}
-            if not missing:
+            if all(plans.group(kernels).choices for kernels, _ in picks[0]):
                 return True
-            failed |= missing
+            tried = dict(picks[0])
+            able = {kernels for kernels in left.partitions.groups if kernels not in tried or plans.group(kernels).choices}
+            left = replace(left, partitions=left.partitions.restricted(able.__contains__, False))
+        return False
 
     # --- answers ----------------------------------------------------------------------------------------------------
 

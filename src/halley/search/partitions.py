@@ -1,8 +1,8 @@
 """Kernels of a workload, and the ways to part them into fused groups that can run one after the other.
 
-A group is a set of kernels that no path of the graph leaves and enters again: all that it reads can be made before it. A partition
-is a set of such groups without a circle among them. `Partitions` has them all as the paths of a small graph, so that one dynamic
-programme counts them, bounds them and finds the best.
+A group is a set of kernels that no path of the graph leaves and enters again: all that it reads can be made before it. A
+partition is a set of such groups without a circle among them. `Partitions` has them all as the paths of a small graph, so that
+one dynamic programme counts them, bounds them and finds the best.
 """
 
 from __future__ import annotations
@@ -206,7 +206,8 @@ def partitions(
             steps.append((state, group, following))
             if most is not None and len(steps) > most:
                 raise TooMany
-    order = {state: place for place, state in enumerate(sorted(places, key=lambda state: (state.chosen.bit_count(), places[state])))}
+    ordered = sorted(places, key=lambda state: (state.chosen.bit_count(), places[state]))
+    order = {state: place for place, state in enumerate(ordered)}
     if State(everything) not in order:
         return Partitions(0, ())
     return _pruned(sorted(Step(order[source], group, order[target]) for source, group, target in steps), len(order))

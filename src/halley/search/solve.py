@@ -70,8 +70,8 @@ class Choice:
 
 
 class StageCosts(NamedTuple):
-    """Costs of a stage in its frame on open tile sizes, by objective; and their lower bounds, whatever room the stage takes: a row
-    for each combination of the shared sizes."""
+    """Costs of a stage in its frame on open tile sizes, by objective; and their lower bounds, whatever room the stage takes: a
+    row for each combination of the shared sizes."""
 
     costs: Mapping[str, Number]
     bounds: Values
@@ -227,8 +227,8 @@ class GroupSearch:
         return np.asarray(np.sum([floor.min(axis=0) for floor in floors], axis=0))
 
     def _floor(self, frame: int) -> list[Values]:
-        """Per stage, lower bounds (skeletons x combinations of shared sizes x objectives), infinite for skeletons that are hopeless;
-        no stages where all are."""
+        """Per stage, lower bounds (skeletons x combinations of shared sizes x objectives), infinite for skeletons that are
+        hopeless; no stages where all are."""
         if frame not in self._floors:
             shared = self.frames[frame].shared
             rows = int(np.prod([len(nodes) for nodes in _grid(shared, self.trees).values()], dtype=np.int64))
@@ -253,8 +253,8 @@ class GroupSearch:
         return self._floors[frame]
 
     def _bare(self, frame: int, rows: int) -> list[Values]:
-        """Per stage, lower bounds like those of `_floor`, whatever room the stages take. Other groups mostly have the same stages in
-        the same loops, so that these are known. Where there is nothing that they could be hopeless against: 0."""
+        """Per stage, lower bounds like those of `_floor`, whatever room the stages take. Other groups mostly have the same stages
+        in the same loops, so that these are known. Where there is nothing that they could be hopeless against: 0."""
         made = self.frames[frame]
         if len(made.stages) == 1 or not len(self.found.points):
             return [np.zeros((len(stage.skeletons), rows, len(self.objectives))) for stage in made.stages]
@@ -320,7 +320,7 @@ class GroupSearch:
     def _estimate(self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number]) -> Estimate:
         """Cost of one stage in its frame; the footprint is that of the whole."""
         tree, node = self._alone(frame, index, skeleton, tiles)
-        if len(frame.stages) == 1:  # it is the whole, loops around it included; several follow each other, each a phase of its own
+        if len(frame.stages) == 1:  # it is the whole, loops around it included; of several, each is a phase of its own
             return self._share(tree, tree, tree)
         return self._share(tree, node, self._held(frame, index, skeleton, tiles))
 
@@ -338,8 +338,8 @@ class GroupSearch:
         return self.around(frame.wrap(tiles, stubs)), stubs[index]
 
     def _held(self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number]) -> Node:
-        """The group's tree with one stage, and all that may lie in the frame's buffers: the other stages' shapes are open, but their
-        ops use these whatever shape they take."""
+        """The group's tree with one stage, and all that may lie in the frame's buffers: the other stages' shapes are open, but
+        their ops use these whatever shape they take."""
         users: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops)) for stage in frame.stages]
         users[index] = skeleton.build(tiles)
         return self.around(frame.wrap(tiles, users))
