@@ -24,12 +24,12 @@ from halley.ir.mapping import Hold, Node
 from halley.ir.workload import Workload
 from halley.rewrite.tidy import tidy
 from halley.search.frames import frames
-from halley.search.optimise import kernels, partitions
 from halley.search.solve import iterate
 from halley.search.template import template
-from halley.workloads import attention, gated_mlp, gemm, gemm_layernorm, gemm_rmsnorm, gemm_softmax
+from halley.workloads import attention, gated_mlp, gemm, gemm_layernorm, gemm_rmsnorm, gemm_softmax, graph
 
 Front = list[tuple[float, float]]
+Cut = list[list[tuple[str, ...]]]
 FUNCTIONS = ("add", "mul", "max", "exp", "div", "rsqrt")
 
 
@@ -37,16 +37,55 @@ class TooLarge(Exception):
     """The drawn space is too large to walk."""
 
 
+def kernels(workload: Workload) -> list[tuple[str, ...]]:
+    """Op names by kernel."""
+    return list(workload.kernels) or [(op.name,) for op in workload.ops]
+
+
+def cuts(workload: Workload) -> list[Cut]:
+    """Every way to put kernels together into groups that can run one after the other: all partitions of the set of kernels but
+    those in which groups wait for each other. The groups are in an order in which they can run."""
+    ordered = (_in_order(workload, cut) for cut in _partitions(kernels(workload)))
+    return [cut for cut in ordered if cut]
+
+
+def _partitions(parts: list[tuple[str, ...]]) -> list[Cut]:
+    if not parts:
+        return [[]]
+    found: list[Cut] = []
+    for rest in _partitions(parts[1:]):
+        found.append([[parts[0]], *rest])
+        found += [[*rest[:at], [parts[0], *group], *rest[at + 1 :]] for at, group in enumerate(rest)]
+    return found
+
+
+def _in_order(workload: Workload, cut: Cut) -> Cut:
+    """Time and again a group of which all inputs are there; nothing where some wait for each other."""
+    ready, waiting, order = set(workload.inputs), list(cut), []
+    while waiting:
+        for group in waiting:
+            ops = [workload.op(name) for kernel in group for name in kernel]
+            made = {tensor for op in ops for tensor in op.outputs}
+            if all(tensor in ready | made for op in ops for tensor in op.inputs):
+                break
+        else:
+            return []
+        waiting.remove(group)
+        order.append(group)
+        ready |= made
+    return order
+
+
 def exhaustive(workload: Workload, chip: Chip, limit: int) -> tuple[Front, int]:
     """The time-energy front over every mapping of one variant, and how many mappings there are."""
-    found: dict[tuple[int, int], tuple[Front, int]] = {}
+    found: dict[tuple[tuple[str, ...], ...], tuple[Front, int]] = {}
     everything: Front = []
     size = 0
-    for partition in partitions(len(kernels(workload))):
-        for start, stop in partition:
-            if (start, stop) not in found:
-                found[start, stop] = _group(workload, chip, start, stop, limit)
-        groups = [found[part] for part in partition]
+    for cut in cuts(workload):
+        for part in cut:
+            if tuple(part) not in found:
+                found[tuple(part)] = _group(workload, chip, part, limit)
+        groups = [found[tuple(part)] for part in cut]
         size += math.prod(count for _, count in groups)
         sums: Front = [(0.0, 0.0)]
         for front, _ in groups:
@@ -55,10 +94,11 @@ def exhaustive(workload: Workload, chip: Chip, limit: int) -> tuple[Front, int]:
     return pareto(everything), size
 
 
-def _group(workload: Workload, chip: Chip, start: int, stop: int, limit: int) -> tuple[Front, int]:
+def _group(workload: Workload, chip: Chip, group: list[tuple[str, ...]], limit: int) -> tuple[Front, int]:
     machine = template(chip)
-    ops = [workload.op(name) for kernel in kernels(workload)[start:stop] for name in kernel]
-    names, made = {op.name for op in ops}, {name for op in ops for name in op.outputs}
+    names = {name for kernel in group for name in kernel}
+    ops = [op for op in workload.ops if op.name in names]
+    made = {name for op in ops for name in op.outputs}
     kept = [
         name
         for name in dict.fromkeys(name for op in ops for name in (*op.inputs, *op.outputs))
@@ -100,6 +140,23 @@ def draw_batched(draw: random.Random) -> Workload:
             return attention(1, b, b, m, n, 1, value_dim=1, variant=draw.choice(["online", "deferred", "plain"]))
         case _:
             return attention(1, 2 * b, b, 1, n, 1, value_dim=1, variant=draw.choice(["online", "deferred", "plain"]))
+
+
+def draw_graph(draw: random.Random) -> Workload:
+    """Three or four kernels that read each other's results across the order in which they are written."""
+    lines, made = [], ["X[m,n]"]
+    for place in range(draw.randint(3, 4)):
+        name, first, second = f"T{place}[m,n]", *(draw.choice(made) for _ in range(2))
+        match draw.choice(["contract", "map", "map", "sum"]):
+            case "contract" if not any("*" in line for line in lines):
+                lines.append(f"{name} = A{place}[m,k] * B{place}[k,n]")
+            case "map":
+                lines.append(f"{name} = relu({first})")
+            case _:
+                lines.append(f"{name} = {first} + {second if second != first else f'Y{place}[m,n]'}")
+        made.append(name)
+    dims = {"m": draw.randint(1, 2), "n": draw.randint(1, 3)} | ({"k": 2} if any("*" in line for line in lines) else {})
+    return graph(lines, dims)
 
 
 def draw_workload(draw: random.Random) -> Workload:
@@ -181,4 +238,16 @@ def more_of_everything(chip: Chip, factor: float) -> Chip:
     return replace(chip, levels=levels)
 
 
-__all__ = ["HalleyError", "TooLarge", "draw_batched", "draw_chip", "draw_workload", "exhaustive", "more_of_everything", "pareto"]
+__all__ = [
+    "HalleyError",
+    "TooLarge",
+    "cuts",
+    "draw_batched",
+    "draw_chip",
+    "draw_graph",
+    "draw_workload",
+    "exhaustive",
+    "kernels",
+    "more_of_everything",
+    "pareto",
+]

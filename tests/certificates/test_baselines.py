@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from tests.certificates.exhaustive import Front, TooLarge, draw_chip, pareto
+from tests.certificates.exhaustive import Cut, Front, TooLarge, cuts, draw_chip, draw_graph, pareto
 
 from halley.cost.evaluate import evaluate
 from halley.errors import BadInput, Infeasible
@@ -27,21 +27,6 @@ from halley.search.template import template
 from halley.workloads import attention, gated_mlp, gemm, gemm_rmsnorm, gemm_softmax, variants
 
 NAMES = {word: restriction.name for word, restriction in BASELINES.items()}
-Cuts = list[list[tuple[str, ...]]]
-
-
-def cuts(kernels: list[tuple[str, ...]]) -> Iterable[Cuts]:
-    """Every way to put neighbouring kernels together: groups of kernels."""
-    for marks in range(2 ** (len(kernels) - 1)):
-        made: Cuts = [[kernels[0]]]
-        for place, kernel in enumerate(kernels[1:]):
-            if marks >> place & 1:
-                made.append([kernel])
-            else:
-                made[-1].append(kernel)
-        yield made
-
-
 def collectives(tree: Node) -> list[Collective]:
     return [node for _, node in walk(tree) if isinstance(node, Collective)]
 
@@ -50,7 +35,7 @@ def keys_split(tree: Node, key: str) -> bool:
     return any(isinstance(node, Spatial) and node.dim == key for _, node in walk(tree))
 
 
-def belongs(baseline: str, workload: Workload, groups: Cuts, trees: list[Node]) -> bool:
+def belongs(baseline: str, workload: Workload, groups: Cut, trees: list[Node]) -> bool:
     """Whether a mapping is one of the baseline's, judged by what its trees do, not by how they were made."""
     fused = [len(group) > 1 for group in groups]
     match baseline:
@@ -70,8 +55,9 @@ def belongs(baseline: str, workload: Workload, groups: Cuts, trees: list[Node]) 
 def mappings(workload: Workload, chip: Chip, group: list[tuple[str, ...]], limit: int) -> list[tuple[Node, Choice]]:
     """Every mapping of a group, whether it fits or not."""
     machine = template(chip)
-    ops = [workload.op(name) for kernel in group for name in kernel]
-    names, made = {op.name for op in ops}, {name for op in ops for name in op.outputs}
+    names = {name for kernel in group for name in kernel}
+    ops = [op for op in workload.ops if op.name in names]
+    made = {name for op in ops for name in op.outputs}
     kept = [
         name
         for name in dict.fromkeys(name for op in ops for name in (*op.inputs, *op.outputs))
@@ -90,7 +76,7 @@ def walked(workload: Workload, chip: Chip, limit: int) -> dict[str, tuple[Front,
     """For each baseline the time-energy front of its mappings of one variant, and their number."""
     known: dict[tuple[tuple[str, ...], ...], list[tuple[Node, Choice]]] = {}
     fronts: dict[str, tuple[Front, int]] = {name: ([], 0) for name in BASELINES}
-    for groups in cuts(list(workload.kernels)):
+    for groups in cuts(workload):
         spaces = []
         for group in groups:
             if tuple(group) not in known:
@@ -136,10 +122,10 @@ def draw_workload(draw: random.Random) -> Workload:
             return gated_mlp(m, 1, n)
 
 
-def compare(seed: int, limit: int) -> set[str]:
+def compare(seed: int, limit: int, drawn: Callable[[random.Random], Workload] = draw_workload) -> set[str]:
     """Search and walk of one drawn problem for each objective; the baselines compared, none where the walk is too long."""
     draw = random.Random(seed)
-    workload, chip = draw_workload(draw), draw_chip(draw)
+    workload, chip = drawn(draw), draw_chip(draw)
     try:
         expected = walked(workload, chip, limit)
     except TooLarge:
@@ -185,20 +171,22 @@ def test_each_baseline_equals_the_walk_of_its_space(seed: int, expected: set[str
     assert compare(seed, 1200) == expected
 
 
+@pytest.mark.parametrize("drawn", [draw_workload, draw_graph])
 @pytest.mark.parametrize("block", range(2))
-def test_baselines_equal_the_walk_of_their_spaces(block: int) -> None:
+def test_baselines_equal_the_walk_of_their_spaces(block: int, drawn: Callable[[random.Random], Workload]) -> None:
     """Each block draws problems until four were compared."""
     count, seed = 0, 1000 * (block + 1)
     while count < 4:
-        count += bool(compare(seed, 250))
+        count += bool(compare(seed, 250, drawn))
         seed += 1
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("drawn", [draw_workload, draw_graph])
 @pytest.mark.parametrize("block", range(20))
-def test_baselines_equal_the_walk_of_their_spaces_at_length(block: int) -> None:
+def test_baselines_equal_the_walk_of_their_spaces_at_length(block: int, drawn: Callable[[random.Random], Workload]) -> None:
     for seed in range(200_000 + 20 * block, 200_000 + 20 * block + 20):
-        compare(seed, 3000)
+        compare(seed, 3000, drawn)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from halley.io.load import load_chip
 from halley.ir.mapping import Hold
 from halley.ir.workload import Workload
 from halley.search.frames import frames
-from halley.search.optimise import kernels
+from halley.search.partitions import kernels
 from halley.search.solve import Choice, GroupSearch, Tally, Trees
 from halley.search.template import template
 from halley.search.tiles import tile_sizes

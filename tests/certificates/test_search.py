@@ -7,7 +7,16 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from tests.certificates.exhaustive import TooLarge, draw_batched, draw_chip, draw_workload, exhaustive, more_of_everything
+from tests.certificates.exhaustive import (
+    TooLarge,
+    draw_batched,
+    draw_chip,
+    draw_graph,
+    draw_workload,
+    exhaustive,
+    kernels,
+    more_of_everything,
+)
 
 from halley.cost.evaluate import evaluate
 from halley.errors import Infeasible
@@ -15,7 +24,7 @@ from halley.io.load import load_chip
 from halley.ir.mapping import Hold
 from halley.ir.workload import Workload
 from halley.search.frames import frames
-from halley.search.optimise import kernels, optimise
+from halley.search.optimise import optimise
 from halley.search.problem import Objective, Problem
 from halley.search.result import Status
 from halley.search.solve import Choice, GroupSearch, Tally
@@ -55,7 +64,7 @@ def compare(seed: int, limit: int, drawn: Callable[[random.Random], Workload] = 
     return "equal"
 
 
-@pytest.mark.parametrize("drawn", [draw_workload, draw_batched])
+@pytest.mark.parametrize("drawn", [draw_workload, draw_batched, draw_graph])
 @pytest.mark.parametrize("block", range(8))
 def test_search_equals_exhaustive_walk(block: int, drawn: Callable[[random.Random], Workload]) -> None:
     """Each block draws problems until six small ones were compared."""
@@ -67,7 +76,7 @@ def test_search_equals_exhaustive_walk(block: int, drawn: Callable[[random.Rando
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("drawn", [draw_workload, draw_batched])
+@pytest.mark.parametrize("drawn", [draw_workload, draw_batched, draw_graph])
 @pytest.mark.parametrize("block", range(40))
 def test_search_equals_exhaustive_walk_at_length(block: int, drawn: Callable[[random.Random], Workload]) -> None:
     for seed in range(100_000 + 20 * block, 100_000 + 20 * block + 20):

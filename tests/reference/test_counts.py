@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.certificates.exhaustive import cuts
 from tests.reference.generate import at, grown, numbers, plain_tree, put, random_chip, random_trees, random_workload
 from tests.reference.oracles import inputs, oracle
 
@@ -41,7 +42,6 @@ from halley.ir.mapping import (
 from halley.ir.workload import OpKind, Workload
 from halley.rewrite.tidy import tidy
 from halley.search.frames import frames
-from halley.search.optimise import kernels, partitions
 from halley.search.template import template
 from halley.workloads import build, variants
 
@@ -169,10 +169,11 @@ def searched(seed: int) -> tuple[Random, Workload, Chip, list[Any]] | None:
     """A random problem, and per group of a random partition of its kernels (frame, a skeleton per stage)."""
     random = Random(seed)
     workload, chip = random_workload(random, SEARCHED), search_chip(random)
-    machine, found = template(chip), kernels(workload)
+    machine = template(chip)
     drawn = []
-    for start, stop in random.choice(partitions(len(found))):
-        ops = [workload.op(name) for kernel in found[start:stop] for name in kernel]
+    for group in random.choice(cuts(workload)):
+        names = {name for kernel in group for name in kernel}
+        ops = [op for op in workload.ops if op.name in names]
         options = frames(workload, machine, ops)
         if not options:
             return None

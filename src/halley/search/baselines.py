@@ -22,7 +22,7 @@ from enum import Enum, auto
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.ir.workload import Op, Workload
 from halley.search.frames import Frame
-from halley.search.partitions import Partition, kernels
+from halley.search.partitions import Kernels, group_ops, kernels
 from halley.search.problem import Problem
 from halley.search.solve import Choice
 from halley.search.stages import Stage
@@ -70,36 +70,35 @@ def _local(frame: Frame) -> Frame:
 
 @dataclass(frozen=True, slots=True)
 class Restriction:
-    """A part of the declared space: partitions of the kernels, and the shapes that a group of ops may take. ``about`` completes
-    "of these mappings, those with ..."."""
+    """A part of the declared space: partitions of the kernels whose groups are all admitted, with a group of several kernels
+    among them where ``fused``; and the shapes that a group of ops may take. ``about`` completes "of these mappings, those
+    with ..."."""
 
     name: str
     about: str
-    admits: Callable[[Workload, Partition], bool]
+    admits: Callable[[Workload, Kernels], bool]
     shapes: Callable[[Sequence[Op]], Shapes]
+    fused: bool = False
 
 
-def _any_partition(workload: Workload, partition: Partition) -> bool:
+def _any_group(workload: Workload, group: Kernels) -> bool:
     return True
 
 
-def _alone(workload: Workload, partition: Partition) -> bool:
-    return len(partition) > 1 and all(stop - start == 1 for start, stop in partition)
+def _alone(workload: Workload, group: Kernels) -> bool:
+    return group.bit_count() == 1 < len(kernels(workload))
 
 
-def _some_fused(workload: Workload, partition: Partition) -> bool:
-    return 1 < len(partition) < len(kernels(workload))
+def _not_all(workload: Workload, group: Kernels) -> bool:
+    return group.bit_count() < len(kernels(workload))
 
 
-def _together(workload: Workload, partition: Partition) -> bool:
-    return len(partition) == 1
+def _together(workload: Workload, group: Kernels) -> bool:
+    return group.bit_count() == len(kernels(workload))
 
 
-def _attention_fused(workload: Workload, partition: Partition) -> bool:
-    """Whether the groups of several kernels are attention, and there is one."""
-    parts = kernels(workload)
-    fused = [[workload.op(name) for kernel in parts[a:b] for name in kernel] for a, b in partition if b - a > 1]
-    return bool(fused) and all(map(_rescales, fused))
+def _alone_or_attention(workload: Workload, group: Kernels) -> bool:
+    return group.bit_count() == 1 or _rescales(group_ops(workload, group))
 
 
 def _rescales(ops: Sequence[Op]) -> bool:
@@ -123,22 +122,26 @@ def _streamed_split(ops: Sequence[Op]) -> Shapes:
     return Shapes.STREAMED_SPLIT if _rescales(ops) else Shapes.EVERY
 
 
-BEST = Restriction("best", "nothing left out", _any_partition, _every)
+BEST = Restriction("best", "nothing left out", _any_group, _every)
 
 BASELINES: dict[str, Restriction] = {
     "unfused": Restriction("unfused", "each kernel on its own", _alone, _every),
-    "partially-fused": Restriction("partially fused", "some kernels fused, but not all of them together", _some_fused, _every),
+    "partially-fused": Restriction(
+        "partially fused", "some kernels fused, but not all of them together", _not_all, _every, fused=True
+    ),
     "flash-attention-2": Restriction(
         "FlashAttention-2 style",
         "attention fused by running softmax, clusters split over heads and rows of queries only",
-        _attention_fused,
+        _alone_or_attention,
         _streamed_whole,
+        fused=True,
     ),
     "flash-decoding": Restriction(
         "FlashDecoding style",
         "attention fused by running softmax, keys split over clusters and their states combined by collectives",
-        _attention_fused,
+        _alone_or_attention,
         _streamed_split,
+        fused=True,
     ),
     "fused-local": Restriction(
         "fused, no split reductions",

@@ -67,6 +67,13 @@ def runs(workload: Workload, ops: Sequence[Op]) -> list[tuple[Op, ...]]:
     return result
 
 
+def walked(workload: Workload, op: Op) -> frozenset[str]:
+    """The dims of an op that a group may walk as its rows. Ops have a frame together only where they have one of these in
+    common."""
+    able = op.dims if op.kind is not OpKind.CONTRACT else roles(workload, op).rows
+    return frozenset(able) - {*workload.reduced(op), *workload.whole(op)}
+
+
 def frames(workload: Workload, template: Template, ops: Sequence[Op]) -> list[Frame]:
     """Every frame of the declared space for a group of ops that is fused."""
     maker = _Maker(workload, template, tuple(ops))

@@ -16,6 +16,7 @@ class Frontier:
     ``gap``: with one objective, an improvement by no more than this factor is not worth finding."""
 
     def __init__(self, width: int, gap: float = 0.0) -> None:
+        self.width = width
         self.points: Values = np.empty((0, width))
         self.payloads: list[Any] = []
         self.gap = gap

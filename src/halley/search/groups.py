@@ -1,24 +1,29 @@
-"""A fused group of kernels: its search and what is known of it; and the rows of groups that make up a partition."""
+"""A fused group of kernels: its search, and what is known of it."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Hashable
 from dataclasses import dataclass, field
-from functools import reduce
-from itertools import product
 
 import numpy as np
 
+from halley.ir.mapping import Hold, Node
 from halley.ir.workload import Workload
+from halley.search.alike import form, renamed
 from halley.search.baselines import Shapes
+from halley.search.count import count_frames
+from halley.search.floors import floor
+from halley.search.frames import frames
 from halley.search.frontier import Values, minimal
-from halley.search.partitions import Partition
-from halley.search.solve import Choice, GroupSearch, Interrupted
+from halley.search.partitions import Kernels, group_ops
+from halley.search.problem import Problem
+from halley.search.solve import Choice, GroupSearch, Interrupted, Tally, Trees
+from halley.search.template import template
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Group:
-    """Kernels start..stop of one variant, fused, in ``shapes``: the search, and what is known of them.
+    """Kernels that are fused, in some shapes: the search, and what is known of them.
 
     ``lower``: rows of objectives such that every mapping is no better than one of them (but for the gap that is allowed).
     ``points`` are reached by ``choices``; ``exact``: there is nothing better than these.
@@ -59,38 +64,79 @@ class Group:
         self.points, self.choices = self.search.found.points[own], [self.search.found.payloads[i] for i in own]
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A partition of one variant's kernels with its groups."""
+class Groups:
+    """The groups of a problem, each made when it is asked for. Those that are alike but for names are one.
 
-    workload: Workload
-    partition: Partition
-    groups: tuple[Group, ...]
+    ``objectives``: what they are searched for; ``goals``: what a baseline needs of these."""
 
-    @property
-    def exact(self) -> bool:
-        return all(group.exact for group in self.groups)
+    def __init__(self, problem: Problem, objectives: tuple[str, ...], goals: tuple[str, ...], gap: float, tally: Tally) -> None:
+        self.problem, self.objectives, self.goals, self.gap, self.tally = problem, objectives, goals, gap, tally
+        self.machine = template(problem.chip)
+        self.trees = Trees()
+        self._known: dict[tuple[str, Kernels], Group] = {}
+        self._alike: dict[Hashable, Group] = {}
+        self._parts: dict[tuple[Group, Shapes], Group] = {}
 
-    @property
-    def size(self) -> int:
-        return math.prod(group.size for group in self.groups)
+    def of(self, workload: Workload, kernels: Kernels) -> Group:
+        """The group with all of its shapes, searched for what the best plan needs."""
+        key = (workload.variant, kernels)
+        if key not in self._known:
+            ops = group_ops(workload, kernels)
+            kept = _kept(workload, kernels)
+            same = form(workload, ops, kept)
+            if same not in self._alike:
+                self._alike[same] = self._made(workload, kernels, kept)
+            self._known[key] = self._alike[same]
+        return self._known[key]
 
-    def lower(self) -> Values:
-        """No mapping of this partition is better than one of these."""
-        return reduce(sums_of, (group.lower for group in self.groups))
+    def _made(self, workload: Workload, kernels: Kernels, kept: tuple[str, ...]) -> Group:
+        ops, outer = group_ops(workload, kernels), self.machine.outer
 
-    def reached(self) -> tuple[Values, list[tuple[Choice, ...]]]:
-        """Sums over the groups, one row per combination of their choices."""
-        sums = self.groups[0].points
-        for group in self.groups[1:]:
-            sums = (sums[:, None, :] + group.points[None, :, :]).reshape(-1, sums.shape[1])
-        return sums, list(product(*(group.choices for group in self.groups)))
+        def around(node: Node) -> Node:
+            return Hold(outer, tuple((name,) for name in kept), node, 1)
+
+        space = frames(workload, self.machine, ops)
+        search = GroupSearch(workload, self.problem.chip, space, around, self.objectives, self.tally, self.gap, self.trees)
+        least = floor(workload, self.problem.chip, self.machine, ops, kept)
+        lower = np.array([[least[name] for name in self.objectives]])
+        size = count_frames(space, self.trees)
+        return Group(search, size, lower if size else lower[:0], np.empty((0, len(self.objectives))))
+
+    def part(self, workload: Workload, kernels: Kernels, shapes: Shapes) -> Group:
+        """The group as a baseline needs it: only some shapes, and all of the plans that are best among them, whether or not
+        others beat them. What the search for the best found of it counts: its bound, and its plans that have these shapes."""
+        base = self.of(workload, kernels)
+        key = (base, shapes)
+        if key not in self._parts:
+            columns = [self.objectives.index(name) for name in self.goals]
+            fitting = [i for i, choice in enumerate(base.choices) if shapes.admits(choice)]
+            points, lower = base.points[:, columns], base.lower[:, columns]
+            search = again(base.search, shapes, self.goals)
+            part = Group(search, count_frames(search.frames, self.trees), lower, points[fitting])
+            part.choices = [base.choices[i] for i in fitting]
+            if base.exact:
+                part.exact = not len(points) or set(minimal(points).tolist()) <= set(fitting)
+            if not search.frames:
+                part.exact, part.lower = True, lower[:0]
+            self._parts[key] = part
+        return self._parts[key]
+
+    def choice(self, workload: Workload, kernels: Kernels, found: Choice) -> Choice:
+        """What was found for these kernels, or for others like them, with the names of these."""
+        own = frames(workload, self.machine, group_ops(workload, kernels))
+        return renamed(found, self.of(workload, kernels).search.frames, own)
 
 
-def sums_of(first: Values, second: Values) -> Values:
-    """The minimal sums of a row of each."""
-    sums: Values = (first[:, None, :] + second[None, :, :]).reshape(-1, first.shape[1])
-    return sums[minimal(sums)] if len(sums) else sums
+def _kept(workload: Workload, kernels: Kernels) -> tuple[str, ...]:
+    """The tensors of a group that the outer memory holds: what comes from outside, and what is made for outside."""
+    ops = group_ops(workload, kernels)
+    inside = {op.name for op in ops}
+    made = {name for op in ops for name in op.outputs}
+    return tuple(
+        name
+        for name in dict.fromkeys(name for op in ops for name in (*op.inputs, *op.outputs))
+        if name not in made or name in workload.outputs or any(op.name not in inside for op in workload.consumers(name))
+    )
 
 
 def again(search: GroupSearch, shapes: Shapes, objectives: tuple[str, ...]) -> GroupSearch:

@@ -7,16 +7,20 @@ better than a value already reached.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
 from halley.cost.counting import Sums
 from halley.cost.estimate import Estimate
 from halley.cost.evaluate import evaluate
+from halley.cost.footprint import footprint
+from halley.cost.movement import Body
 from halley.cost.program import Array, Indices, Normal, Program
+from halley.cost.window import counter_of
 from halley.errors import Fault, InternalError
 from halley.formulas.numbers import Number
 from halley.formulas.terms import Terms
@@ -28,6 +32,7 @@ from halley.search.chains import ChainTree
 from halley.search.frames import Frame
 from halley.search.frontier import Flags, Frontier, Values, minimal
 from halley.search.stages import Skeleton, Slot, Stage
+from halley.search.trim import trimmed
 
 CHUNK = 1 << 9
 """Sets of mappings to refine at once."""
@@ -64,6 +69,14 @@ class Choice:
         return self.frame.wrap(self.tiles, [skeleton.build(self.tiles) for skeleton in self.skeletons])
 
 
+class StageCosts(NamedTuple):
+    """Costs of a stage in its frame on open tile sizes, by objective; and their lower bounds, whatever room the stage takes: a
+    row for each combination of the shared sizes."""
+
+    costs: Mapping[str, Number]
+    bounds: Values
+
+
 class Trees:
     """Open tile sizes and their chains, kept for all shapes that have them in common."""
 
@@ -71,6 +84,7 @@ class Trees:
         self.terms = Terms()
         self.normal = Normal(self.terms)
         self.cautious = Normal(self.terms, differences=False)
+        self.stages: dict[Hashable, StageCosts] = {}
         self._known: dict[object, ChainTree] = {}
         self._sums: dict[tuple[tuple[str, int], ...], Sums] = {}
 
@@ -135,7 +149,7 @@ class GroupSearch:
     found: Frontier = field(init=False)
     open_bounds: list[Values] = field(default_factory=list)
     _maxima: set[str] = field(init=False)
-    _shapes: dict[tuple[int, int], list[_Shape]] = field(default_factory=dict)
+    _shapes: dict[tuple[int, int, int], _Shape] = field(default_factory=dict)
     _floors: dict[int, list[Values]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -186,9 +200,11 @@ class GroupSearch:
         made = GroupSearch(self.workload, self.chip, frames, self.around, objectives, self.tally, self.gap, self.trees)
         for place, (number, part) in enumerate(parts) if objectives == self.objectives else ():
             for index, stage in enumerate(part.stages):
-                if (number, index) in self._shapes:
-                    ready = self._shapes[number, index]
-                    made._shapes[place, index] = [shape for shape in ready if shape.skeleton in stage.skeletons]
+                before = {id(skeleton): at for at, skeleton in enumerate(self.frames[number].stages[index].skeletons)}
+                for position, skeleton in enumerate(stage.skeletons):
+                    ready = self._shapes.get((number, index, before[id(skeleton)]))
+                    if ready is not None:
+                        made._shapes[place, index, position] = ready
         return made
 
     # --- shared tile sizes open ---------------------------------------------------------------------------------------
@@ -211,43 +227,67 @@ class GroupSearch:
         return np.asarray(np.sum([floor.min(axis=0) for floor in floors], axis=0))
 
     def _floor(self, frame: int) -> list[Values]:
-        """Per stage, lower bounds (skeletons x combinations of shared sizes x objectives); none where the bounds of some stages
-        alone are hopeless for every combination."""
+        """Per stage, lower bounds (skeletons x combinations of shared sizes x objectives), infinite for skeletons that are
+        hopeless; no stages where all are."""
         if frame not in self._floors:
-            made = self.frames[frame]
-            grid = _grid(made.shared, self.trees)
-            rows = int(np.prod([len(nodes) for nodes in grid.values()], dtype=np.int64))
+            shared = self.frames[frame].shared
+            rows = int(np.prod([len(nodes) for nodes in _grid(shared, self.trees).values()], dtype=np.int64))
+            bare = self._bare(frame, rows)
+            least = np.array([bounds.min(axis=0, initial=np.inf) for bounds in bare])
             stages: list[Values] = []
-            total = np.zeros((rows, len(self.objectives)))
-            for index in range(len(made.stages)):
+            for index, bounds in enumerate(bare):
                 self.tally.tick()
-                shapes = self._compiled(frame, index)
-                floors = np.full((max(1, len(shapes)), rows, len(self.objectives)), np.inf)
-                for position, shape in enumerate(shapes):
-                    floors[position] = shape.bounds(_start(shape, made.shared, rows), rows)
-                self.tally.bounds += len(shapes) * rows
+                others = np.delete(least, index, axis=0).sum(axis=0)
+                floors = np.full((max(1, len(bounds)), rows, len(self.objectives)), np.inf)
+                for position, bound in enumerate(bounds):
+                    if not self.found.hopeless(bound + others).all():
+                        shape = self._compiled(frame, index, position)
+                        floors[position] = shape.bounds(_start(shape, shared, rows), rows)
+                        self.tally.bounds += rows
                 stages.append(floors)
-                total = total + floors.min(axis=0)
-                if self.found.hopeless(total).all():
+                least[index] = floors.min(axis=0)
+                if self.found.hopeless(least.sum(axis=0)).all():
                     stages = []
                     break
             self._floors[frame] = stages
         return self._floors[frame]
 
-    def _compiled(self, frame: int, index: int) -> list[_Shape]:
-        """Every skeleton of a stage, its formulas run on open tile sizes."""
-        key = (frame, index)
+    def _bare(self, frame: int, rows: int) -> list[Values]:
+        """Per stage, lower bounds like those of `_floor`, whatever room the stages take. Other groups mostly have the same stages
+        in the same loops, so that these are known. Where there is nothing that they could be hopeless against: 0."""
+        made = self.frames[frame]
+        if len(made.stages) == 1 or not len(self.found.points):
+            return [np.zeros((len(stage.skeletons), rows, len(self.objectives))) for stage in made.stages]
+        found: list[Values] = []
+        for index, stage in enumerate(made.stages):
+            self.tally.tick()
+            bounds = [self._costs(made, index, skeleton).bounds for skeleton in stage.skeletons]
+            found.append(np.array(bounds).reshape(-1, rows, len(self.objectives)))
+        return found
+
+    def _compiled(self, frame: int, index: int, position: int) -> _Shape:
+        """A skeleton of a stage, its formulas run on open tile sizes."""
+        key = (frame, index, position)
         if key not in self._shapes:
             made = self.frames[frame]
-            self._shapes[key] = [self._compile(made, index, skeleton) for skeleton in made.stages[index].skeletons]
+            self._shapes[key] = self._compile(made, index, made.stages[index].skeletons[position])
         return self._shapes[key]
 
     def _compile(self, frame: Frame, index: int, skeleton: Skeleton) -> _Shape:
-        slots = (*frame.shared, *skeleton.slots)
-        estimate = self._estimate(frame, index, skeleton, self.trees.symbols(slots))
-        memories = [name for name in estimate.footprint if np.isfinite(self.chip.memory(name).capacity)]
-        costs = {"time": estimate.time, "energy": estimate.energy}
-        outputs = [*(costs[name] for name in self.objectives), *(estimate.footprint[name] for name in memories)]
+        tiles = self.trees.symbols((*frame.shared, *skeleton.slots))
+        if len(frame.stages) == 1:
+            estimate = self._estimate(frame, index, skeleton, tiles)
+            return self._shape(frame, skeleton, {"time": estimate.time, "energy": estimate.energy}, estimate.footprint)
+        counter = counter_of(self.workload, self.chip, sums=self.trees.sums(self.workload))
+        used = footprint(counter, self._held(frame, index, skeleton, tiles), Body(counter))
+        return self._shape(frame, skeleton, self._costs(frame, index, skeleton).costs, used)
+
+    def _shape(
+        self, frame: Frame, skeleton: Skeleton, costs: Mapping[str, Number], used: Mapping[str, Number]
+    ) -> _Shape:
+        """The program of a skeleton's objectives and of what it uses of each memory."""
+        memories = [name for name in used if np.isfinite(self.chip.memory(name).capacity)]
+        outputs = [*(costs[name] for name in self.objectives), *(used[name] for name in memories)]
         trees = self.trees.of(frame.shared, skeleton.slots)
         for normal in (self.trees.normal, self.trees.cautious):
             program = Program(normal, outputs)
@@ -262,23 +302,47 @@ class GroupSearch:
         capacities = [self.chip.memory(name).capacity for name in memories]
         return _Shape(skeleton, program, trees, tables, capacities, len(self.objectives))
 
+    def _costs(self, frame: Frame, index: int, skeleton: Skeleton) -> StageCosts:
+        """Costs of one of several stages; found once for all groups in which it stands in the same loops and Holds."""
+        tiles = self.trees.symbols((*frame.shared, *skeleton.slots))
+        tree, node = self._alone(frame, index, skeleton, tiles)
+        grid, chains = self.trees.of(frame.shared, ()), self.trees.of(frame.shared, skeleton.slots)
+        key = (self.workload.variant, self.objectives, trimmed(tree, self.workload), *grid.values(), *chains.values())
+        if key not in self.trees.stages:
+            estimate = self._share(tree, node, Steps(()))
+            costs = {"time": estimate.time, "energy": estimate.energy}
+            shape = self._shape(frame, skeleton, costs, {})
+            rows = int(np.prod([len(chain.given) for chain in grid.values()], dtype=np.int64))
+            self.tally.bounds += rows
+            self.trees.stages[key] = StageCosts(costs, shape.bounds(_start(shape, frame.shared, rows), rows))
+        return self.trees.stages[key]
+
     def _estimate(self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number]) -> Estimate:
         """Cost of one stage in its frame; the footprint is that of the whole."""
-        node = skeleton.build(tiles)
-        stubs: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops if op in self._maxima)) for stage in frame.stages]
-        stubs[index] = node
-        tree = self.around(frame.wrap(tiles, stubs))
-        totals, sums = "energy" in self.objectives, self.trees.sums(self.workload)
-        times = "time" in self.objectives or self.chip.static_power > 0
-        # several stages follow each other, each a phase of its own; a single one is the whole, loops around it included
-        if len(stubs) == 1:
-            return evaluate(self.workload, self.chip, tree, totals=totals, times=times, sums=sums)
-        # the other stages' shapes are open, but their ops use the frame's buffers whatever shape they take
-        users: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops)) for stage in frame.stages]
-        users[index] = node
-        held = self.around(frame.wrap(tiles, users))
+        tree, node = self._alone(frame, index, skeleton, tiles)
+        if len(frame.stages) == 1:  # it is the whole, loops around it included; of several, each is a phase of its own
+            return self._share(tree, tree, tree)
+        return self._share(tree, node, self._held(frame, index, skeleton, tiles))
+
+    def _share(self, tree: Node, node: Node, held: Node) -> Estimate:
+        """Cost of a node of a tree, in the objectives that are asked for, with the footprint of another."""
         path = next(path for path, found in walk(tree) if found is node)
+        totals, times = "energy" in self.objectives, "time" in self.objectives or self.chip.static_power > 0
+        sums = self.trees.sums(self.workload)
         return evaluate(self.workload, self.chip, tree, only=path, totals=totals, times=times, held=held, sums=sums)
+
+    def _alone(self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number]) -> tuple[Node, Node]:
+        """The group's tree with one stage alone, and that stage."""
+        stubs: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops if op in self._maxima)) for stage in frame.stages]
+        stubs[index] = skeleton.build(tiles)
+        return self.around(frame.wrap(tiles, stubs)), stubs[index]
+
+    def _held(self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number]) -> Node:
+        """The group's tree with one stage, and all that may lie in the frame's buffers: the other stages' shapes are open, but
+        their ops use these whatever shape they take."""
+        users: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops)) for stage in frame.stages]
+        users[index] = skeleton.build(tiles)
+        return self.around(frame.wrap(tiles, users))
 
     # --- shared tile sizes fixed --------------------------------------------------------------------------------------
 
@@ -321,7 +385,7 @@ class GroupSearch:
         for position in order[:DIVES] if quick else order:
             if self._hopeless(front, floors[position][None, :], others)[0]:
                 continue
-            shape = self._compiled(frame, index)[int(position)]
+            shape = self._compiled(frame, index, int(position))
             start = {dim: nodes[combination : combination + 1] for dim, nodes in self._starts(frame, shape).items()}
             self._refine(shape, start, floors[position][None, :], front, others, quick)
         return front

@@ -129,7 +129,7 @@ def splits(template: Template, workload: Workload, dims: Iterable[str]) -> tuple
         found = [(*split, dim) for split in found for dim in useful]
     first = template.axes[0]
     if all((a.size, a.topology, a.link) == (first.size, first.topology, first.link) for a in template.axes):
-        found = sorted({tuple(sorted(split, key=useful.index)) for split in found})
+        found = list(dict.fromkeys(tuple(sorted(split, key=useful.index)) for split in found))
     return tuple(found)
 
 

@@ -1,0 +1,96 @@
+"""Plans of one variant: partitions of its kernels with the groups of each, folded over all partitions at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from halley.ir.workload import Workload
+from halley.search.frontier import Values, minimal
+from halley.search.groups import Group
+from halley.search.partitions import Kernels, Partitions
+from halley.search.solve import Choice
+
+Picks = tuple[tuple[Kernels, int], ...]
+"""Groups of a partition, each with the number of a row of its points."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plans:
+    """Partitions of a variant's kernels, and the group that stands for kernels in them."""
+
+    workload: Workload
+    partitions: Partitions
+    group: Callable[[Kernels], Group]
+
+    @property
+    def size(self) -> int:
+        """Mappings of all partitions."""
+        return self.partitions.total(lambda value, kernels: value * self.group(kernels).size)
+
+    def lower(self, width: int) -> tuple[Values, list[Picks]]:
+        """Minimal rows of ``width`` objectives such that no plan is better than all of them, and the groups behind each."""
+        return best_sums(self.partitions, lambda kernels: self.group(kernels).lower, width)
+
+    def reached(self, width: int) -> tuple[Values, list[Picks]]:
+        """Minimal rows among the plans found so far, and the plans."""
+        return best_sums(self.partitions, lambda kernels: self.group(kernels).points, width)
+
+    def choices(self, picks: Picks) -> list[tuple[Kernels, Choice]]:
+        """The mapping of each group of a plan that was reached."""
+        return [(kernels, self.group(kernels).choices[row]) for kernels, row in picks]
+
+    def least_beside(self) -> dict[Kernels, Values]:
+        """For each group the least of each objective that the others of a partition with it take; infinite where one of them has
+        no mapping."""
+        nothing = np.zeros(len(self.partitions.steps) and self.group(self.partitions.groups[0]).lower.shape[1])
+        lower = {kernels: self.group(kernels).lower.min(axis=0, initial=np.inf) for kernels in self.partitions.groups}
+        ahead, behind = (
+            self.partitions.fold(
+                nothing, lambda value, kernels: value + lower[kernels], lambda values: np.min(values, axis=0), back=back
+            )
+            for back in (False, True)
+        )
+        found: dict[Kernels, Values] = {}
+        for source, kernels, target in self.partitions.steps:
+            least = ahead[source] + behind[target]
+            found[kernels] = np.minimum(found[kernels], least) if kernels in found else least
+        return found
+
+
+def best_sums(partitions: Partitions, rows: Callable[[Kernels], Values], width: int) -> tuple[Values, list[Picks]]:
+    """The minimal sums of a row per group, over all partitions, and the rows behind each."""
+    empty = np.empty((0, width))
+    if not partitions.steps:
+        return empty, []
+    arriving: list[list[tuple[int, Kernels]]] = [[] for _ in range(partitions.states)]
+    for source, kernels, target in partitions.steps:
+        arriving[target].append((source, kernels))
+    points: list[Values] = [np.zeros((1, width))]
+    origins: list[list[tuple[int, int, Kernels, int]]] = [[]]  # state before, its row, the group, the group's row
+    for state in range(1, partitions.states):
+        sums, places = [empty], []
+        for source, kernels in arriving[state]:
+            own = rows(kernels)
+            sums.append((points[source][:, None, :] + own[None, :, :]).reshape(-1, width))
+            places += [(source, kernels, len(own))] * (len(points[source]) > 0 and len(own) > 0)
+        joined = np.vstack(sums)
+        kept = minimal(joined) if len(joined) else np.empty(0, dtype=np.int64)
+        points.append(joined[kept])
+        starts = np.cumsum([0, *(len(points[source]) * count for source, _, count in places)])
+        origins.append([])
+        for row, at in zip(kept.tolist(), np.searchsorted(starts, kept, side="right") - 1, strict=True):
+            source, kernels, count = places[at]
+            before, own_row = divmod(row - int(starts[at]), count)
+            origins[-1].append((source, before, kernels, own_row))
+
+    def picks(row: int) -> Picks:
+        found, state = [], partitions.states - 1
+        while state:
+            state, row, kernels, own_row = origins[state][row]
+            found.append((kernels, own_row))
+        return tuple(found)
+
+    return points[-1], [picks(row) for row in range(len(points[-1]))]
