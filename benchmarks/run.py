@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 
-from benchmarks import collectives, costing, flows, proofs, startup
+from benchmarks import collectives, costing, flows, fusion, proofs, startup
 from benchmarks.measure import ONE_THREAD, ROOT, Measurement, machine
 
 THEMES: dict[str, Callable[[], Iterator[Measurement]]] = {
@@ -21,6 +21,7 @@ THEMES: dict[str, Callable[[], Iterator[Measurement]]] = {
     "collectives": collectives.measurements,
     "proof": proofs.measurements,
     "flows": flows.measurements,
+    "fusion": fusion.measurements,
 }
 LATEST = ROOT / "benchmarks" / "latest.json"
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from validation.attention.compare import compare as attention
 from validation.collectives.compare import compare as collectives
+from validation.dfmodel.compare import compare as dfmodel
+from validation.operators.compare import compare as operators
 from validation.outcome import Case, Line, Outcome
 from validation.rtl.compare import compare as rtl
 from validation.scalesim.compare import compare as scalesim
@@ -46,6 +48,8 @@ SOURCES: dict[str, Callable[[Path | None], Outcome]] = {
     "timeloop": lambda data: timeloop(),
     "scalesim": lambda data: scalesim(),
     "rtl": rtl,
+    "dfmodel": lambda data: dfmodel(),
     "attention": attention,
     "collectives": collectives,
+    "operators": operators,
 }

@@ -24,7 +24,22 @@ import pytest
 
 import halley.formulas
 from halley.errors import UnitError
-from halley.formulas import busiest, collectives, energy, engines, numbers, software, tiling, timing
+from halley.formulas import (
+    activations,
+    busiest,
+    collectives,
+    efficiency,
+    energy,
+    engines,
+    numbers,
+    pipeline,
+    price,
+    software,
+    spatial,
+    tiling,
+    timing,
+    training,
+)
 from halley.formulas.tiling import Split
 from halley.units import Quantity
 
@@ -40,6 +55,8 @@ JOULE_PER_BYTE: Unit = {"J": 1, "B": -1}
 WATT: Unit = {"J": 1, "s": -1}
 POINT: Unit = {"point": 1}
 PER_LANE: Unit = {"cycle": 1}
+MONEY: Unit = {"USD": 1}
+PER_BANDWIDTH: Unit = {"USD": 1, "B": -1, "s": 1}
 
 
 @dataclass(frozen=True)
@@ -75,6 +92,7 @@ def weighed_sizes(extent: Any, outer: Any, inner: Any) -> Any:
 
 MESSAGE = (ONE, BYTE, SECOND, BANDWIDTH)
 SPREAD = Case((ONE, BYTE), BYTE)
+UNEVEN = (*(SECOND,) * 5, ONE)
 
 CASES: dict[Formula, Case] = {
     timing.busy_time: Case((BYTE, BANDWIDTH), SECOND),
@@ -88,6 +106,10 @@ CASES: dict[Formula, Case] = {
     timing.total: Case((JOULE, JOULE, JOULE), JOULE, lambda *t: timing.total(t)),
     energy.action_energy: Case((BYTE, JOULE_PER_BYTE), JOULE),
     energy.static_energy: Case((WATT, SECOND), JOULE),
+    price.silicon_power: Case((ONE,), ONE),
+    price.bandwidth_price: Case((BANDWIDTH, PER_BANDWIDTH), MONEY),
+    price.interconnect_price: Case((ONE, ONE, BANDWIDTH, PER_BANDWIDTH, PER_BANDWIDTH), MONEY),
+    price.busy_power: Case((BANDWIDTH, JOULE_PER_BYTE), WATT),
     engines.systolic_cycles: Case((ONE,) * 6, ONE),
     engines.vector_cycles: Case((ONE, PER_LANE), PER_LANE),
     tiling.over_tiles: Case(
@@ -137,7 +159,52 @@ CASES: dict[Formula, Case] = {
     software.sent_bytes: Case((ONE, ONE, BYTE), BYTE),
     software.protocol_time: Case((SECOND, ONE, SECOND, SECOND, SECOND), SECOND),
     software.overlaid_time: Case((SECOND, SECOND), SECOND),
+    spatial.peak_rate: Case((ONE, {"s": -1}), {"s": -1}),
+    spatial.matrix_tile_cycles: Case((ONE,) * 5, ONE),
+    spatial.vector_tile_cycles: Case((ONE,) * 3, ONE),
+    spatial.streamed_time: Case((ONE, ONE, {"s": -1}), SECOND),
+    spatial.ramp_time: Case((SECOND, ONE, ONE), SECOND),
+    spatial.buffer_bytes: Case((BYTE, ONE), BYTE),
+    spatial.resident_samples: Case((BYTE, ONE, ONE, BYTE, BYTE), ONE),
+    spatial.amortised_time: Case((SECOND, SECOND, ONE), SECOND),
+    spatial.stage_time: Case((SECOND, ONE, ONE), SECOND),
+    spatial.utilisation: Case((ONE, SECOND, {"s": -1}), ONE),
+    pipeline.warmup_passes: Case((ONE,) * 3, ONE),
+    pipeline.passes_in_flight: Case((ONE,) * 3, ONE),
+    pipeline.even_pipeline_time: Case((ONE, ONE, ONE, SECOND, SECOND), SECOND),
+    pipeline.bubble_share: Case((ONE,) * 3, ONE),
+    pipeline.even_transfer_time: Case((ONE, ONE, SECOND), SECOND),
+    pipeline.gpipe_time: Case(UNEVEN, SECOND, lambda f, g, b, p, q, m: pipeline.gpipe_time([f, g], [b, f], [p], [q], m)),
+    pipeline.pipeline_bound: Case(
+        UNEVEN, SECOND, lambda f, g, b, p, q, m: pipeline.pipeline_bound([f, g], [b, f], [p], [q], 2, m)
+    ),
+    pipeline.round_trip_bound: Case(
+        UNEVEN, SECOND, lambda f, g, b, p, q, m: pipeline.round_trip_bound([f, g], [b, f], [p], [q], m)
+    ),
+    training.drained_time: Case((SECOND,) * 4, SECOND, lambda r, s, c, d: training.drained_time([r, s], [c, d])),
+    training.exposed_reduction_time: Case((ONE, SECOND, SECOND), SECOND),
+    training.prefetched_time: Case((SECOND,) * 4, SECOND, lambda g, h, w, x: training.prefetched_time([g, h], [w, x])),
+    training.sharded_backward_time: Case(
+        (SECOND,) * 6, SECOND, lambda g, h, w, x, c, d: training.sharded_backward_time([g, h], [w, x], [c, d])
+    ),
+    training.sharded_bytes: Case((ONE, BYTE, ONE), BYTE),
+    training.optimizer_traffic: Case((ONE, BYTE, BYTE, BYTE), BYTE),
+    training.offloaded_step_time: Case((BYTE, BANDWIDTH, BYTE, BANDWIDTH), SECOND),
+    activations.attention_core_bytes: Case((ONE,) * 4, ONE),
+    activations.replicated_layer_bytes: Case((ONE,) * 4, ONE),
+    activations.sequence_parallel_layer_bytes: Case((ONE,) * 4, ONE),
+    activations.layer_input_bytes: Case((ONE,) * 4, ONE),
+    activations.interleaved_share: Case((ONE,) * 2, ONE),
     collectives.lower_bound: Case((SECOND, SECOND, SECOND), SECOND),
+    efficiency.waves_time: Case((ONE, ONE, SECOND), SECOND),
+    efficiency.gathered_bandwidth: Case((ONE, BANDWIDTH, BANDWIDTH), BANDWIDTH),
+    efficiency.wave_bytes: Case((ONE, ONE, ONE, ONE, BYTE, BYTE), BYTE),
+    efficiency.refetched_share: Case((BYTE, BYTE), ONE),
+    efficiency.refetched_bytes: Case((BYTE, BYTE, ONE), BYTE),
+    efficiency.partial_bytes: Case((ONE, BYTE), BYTE),
+    efficiency.interleaved_time: Case((SECOND, SECOND, ONE), SECOND),
+    efficiency.causal_keys: Case((ONE, ONE, ONE), ONE),
+    efficiency.host_time: Case((SECOND, SECOND, SECOND), SECOND),
 }
 
 

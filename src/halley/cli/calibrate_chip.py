@@ -41,7 +41,7 @@ def chip(
         str | None, typer.Option("--source", help="Where the rows come from; the file's name by default.", metavar="TEXT")
     ] = None,
     launch: Annotated[
-        float, typer.Option("--launch", min=0, max=1000, help="Launch of a kernel behind another, in us; not fitted.", metavar="US")
+        float, typer.Option("--launch", min=0, max=1000, help="Launch of a kernel behind another [us]; not fitted.", metavar="US")
     ] = TYPICAL.launch * 1e6,
     json: JsonOption = False,
     force: ForceOption = False,

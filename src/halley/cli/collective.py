@@ -121,12 +121,13 @@ def collective(
         refuse_existing(target, force)
     asked = _asked(kind, system, ranks, group, algorithm, startup, software)
     many = _sizes(sizes) if sizes is not None or written else ()
-    shown = Shown([], {})
-    if size is not None or not many or asked.kind is Pattern.BARRIER:
+    shown = Shown([], {}, [])
+    if size is not None or not many or beside or optimum or trace or asked.kind is Pattern.BARRIER:
         answer = _answer(asked, whole_bytes(size, asked.kind, "--size"))
         answer = _with_optimum(answer, time_limit) if optimum else answer
         shown.tables.extend(answer_tables(answer, everything))
         shown.document.update(answer_document(answer))
+        shown.sizes.append(answer.cost.size)
         if beside:
             found = _contention(answer, beside)
             shown.tables.extend(contention_tables(found, asked.fabric))
@@ -139,6 +140,7 @@ def collective(
         options.print_json(shown.document)
     else:
         show(options.output(), shown.tables)
+    _tell_extrapolation(asked, (*shown.sizes, *many))
     for target in written:
         options.remarks().print(Text(f"written to {target}"))
 
@@ -157,10 +159,11 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What goes to stdout, as tables and as data."""
+    """What goes to stdout, as tables and as data, and the sizes [B] that were asked for alone."""
 
     tables: list[Table]
     document: dict[str, object]
+    sizes: list[int]
 
 
 def _asked(
@@ -240,7 +243,7 @@ def _answer(asked: Asked, size: int) -> Answer:
 
 
 def _library(asked: Asked, sizes: Sequence[int], bounds: Sequence[float]) -> Software | None:
-    """The library's time at every size, never below the bound; says where it reaches beyond what was measured."""
+    """The library's time at every size, never below the bound."""
     overlay, ranks = asked.overlay, asked.team.graph.ranks
     if overlay is None or not isinstance(asked.kind, CollectiveKind):
         return None
@@ -248,9 +251,15 @@ def _library(asked: Asked, sizes: Sequence[int], bounds: Sequence[float]) -> Sof
     times = tuple(
         float(overlaid_time(overlay.time(kind, ranks, size), bound)) for size, bound in zip(sizes, bounds, strict=True)
     )
-    for text in overlay.remarks(kind, ranks, np.array([min(sizes), max(sizes)])) if ranks > 1 else ():
-        options.remarks().print(Text(text))
     return f"{overlay.machine}, {overlay.software}", times
+
+
+def _tell_extrapolation(asked: Asked, sizes: Sequence[int]) -> None:
+    """Where the library's times reach beyond what was measured."""
+    if asked.overlay is not None and isinstance(asked.kind, CollectiveKind) and asked.team.graph.ranks > 1:
+        ends = np.array([min(sizes), max(sizes)])
+        for text in asked.overlay.remarks(asked.kind, asked.team.graph.ranks, ends):
+            options.remarks().print(Text(text))
 
 
 def _sweep(asked: Asked, sizes: Sequence[int], shown: Shown | None, out: str | None, nccl: str | None, force: bool) -> None:

@@ -21,6 +21,7 @@ from halley.cli import (
     schema,
     show,
     simulate,
+    system,
     table,
     topology,
     validate,
@@ -55,6 +56,7 @@ app.command()(schema.schema)
 app.command()(validate.validate)
 app.add_typer(calibrate.app, name="calibrate")
 app.add_typer(topology.app, name="topology")
+app.add_typer(system.app, name="system")
 app.command()(collective.collective)
 app.command()(demo.demo)
 

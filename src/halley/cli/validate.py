@@ -32,7 +32,8 @@ FAILED = 1
 
 def validate(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="timeloop, scalesim, rtl, attention or collectives; all if left out.")
+        str | None,
+        typer.Argument(metavar="[NAME]", help="timeloop, scalesim, rtl, attention, collectives or operators; all if left out."),
     ] = None,
     data: Annotated[
         Path | None,

@@ -23,10 +23,11 @@ compile on first use. So a short run never pays for it, and a long one loses lit
 @dataclass(slots=True)
 class Switch:
     """``mode``: ``off`` never uses the accelerator, ``on`` always, ``auto`` if it is installed and programs have worked for a
-    while. ``spent``: the seconds that they have worked without it."""
+    while. ``spent``: the seconds that they have worked without it. ``module`` has the compiled loops."""
 
     mode: str | None = None
     spent: float = 0.0
+    module: str = "halley.cost.accelerator"
     _kernels: ModuleType | None = None
     _missing: bool = False
 
@@ -40,7 +41,7 @@ class Switch:
             return None
         if self._kernels is None:
             try:
-                self._kernels = importlib.import_module("halley.cost.accelerator")
+                self._kernels = importlib.import_module(self.module)
             except ImportError as error:
                 if self.mode == "on":
                     fault = Fault(VARIABLE, "numba where it is on", str(error), "run: pip install 'halley[fast]'")

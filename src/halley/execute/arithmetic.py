@@ -73,7 +73,8 @@ def evaluate(workload: Workload, op: Op, reduced: Sequence[str], ranges: Ranges,
             case OpKind.SCAN:
                 if len(aligned) == 1:  # the inputs of a linear scan play different roles; a function of one value does not apply
                     aligned = [DEFINITIONS[op.function](site, *aligned)]
-                value = np.broadcast_to(scan(op.monoid, aligned, [op.dims.index(dim) for dim in op.sequence]), shape)
+                reverse = dict(op.constants).get("reverse", 0.0) == 1.0
+                value = np.broadcast_to(scan(op.monoid, aligned, [op.dims.index(dim) for dim in op.sequence], reverse), shape)
             case OpKind.FFT:
                 return Result(_transformed(workload, op, operands, dims[0], target), points)
             case OpKind.WINDOW:
@@ -81,7 +82,8 @@ def evaluate(workload: Workload, op: Op, reduced: Sequence[str], ranges: Ranges,
             case OpKind.GATHER:
                 return Result((_gather(workload, op, ranges, operands),), points)
             case OpKind.SCATTER:
-                return Result((_scatter(workload, op, ranges, operands),), points)
+                scattered = _scatter if len(op.inputs) == 2 else _overlapped
+                return Result((scattered(workload, op, ranges, operands),), points)
     return Result((align(value, op.dims, target),), points)
 
 
@@ -130,6 +132,37 @@ def _windows(
         source = np.lib.stride_tricks.sliding_window_view(source, extents[1], names.index(window.dim))
         names = [*(window.base if name == window.dim else name for name in names), window.offset]
     return align(source, names, target)
+
+
+def _overlapped(workload: Workload, op: Op, ranges: Ranges, operands: Sequence[Array]) -> Array:
+    """Windows added back to where they were read: out[base + offset] += source[base, offset]; along a sequence, what would lie
+    before the first is dropped."""
+    source, names = operands[0], list(workload.tensors[op.inputs[0]].dims)
+    target = workload.tensors[op.outputs[0]].dims
+    for window in op.windows:
+        source = _folded(source, names.index(window.base), names.index(window.offset))
+        names = [window.dim if name == window.base else name for name in names if name != window.offset]
+    if op.along:
+        (offset,) = (dim for dim in names if dim not in target)
+        front = range(len(op.sequence) + 1)
+        moved = np.moveaxis(source, [names.index(dim) for dim in (*op.sequence, offset)], front)
+        shape = moved.shape
+        flat = moved.reshape(-1, *shape[len(op.sequence) :])
+        before = workload.dims[offset] - 1 - ranges[offset][0]
+        source = _folded(flat, 0, 1)[before : before + len(flat)]
+        source = np.concatenate([source, np.zeros((len(flat) - len(source), *source.shape[1:]), source.dtype)])
+        source = source.reshape(*shape[: len(op.sequence)], *shape[len(op.sequence) + 1 :])
+        names = [*op.sequence, *(name for name in names if name not in (*op.sequence, offset))]
+    return align(source, names, target)
+
+
+def _folded(source: Array, base: int, offset: int) -> Array:
+    """The sums along anti-diagonals of two axes, in the place of the first."""
+    moved = np.moveaxis(source, (base, offset), (0, 1))
+    total = np.zeros((moved.shape[0] + moved.shape[1] - 1, *moved.shape[2:]), source.dtype)
+    for shift in range(moved.shape[1]):
+        total[shift : shift + moved.shape[0]] += moved[:, shift]
+    return np.moveaxis(total, 0, base - (offset < base))
 
 
 def _whole(workload: Workload, op: Op, dim: str, ranges: Ranges) -> None:
@@ -187,13 +220,17 @@ def _gather(workload: Workload, op: Op, ranges: Ranges, operands: Sequence[Array
 
 
 def _scatter(workload: Workload, op: Op, ranges: Ranges, operands: Sequence[Array]) -> Array:
+    """A dim of the result that the index has too is written at the source's own position: out[x, index[x, c]] += source[x, c]."""
     index, dims, source, source_dims = _selected(workload, op, operands)
     target = workload.tensors[op.outputs[0]].dims
     row = _rows(workload, op, target, source_dims, ranges)
-    rest = [dim for dim in target if dim != row]
-    result = np.zeros([ranges[dim][1] - ranges[dim][0] for dim in [row, *rest]], source.dtype)
-    np.add.at(result, index, align(source, source_dims, [*dims, *rest]))
-    return align(result, [row, *rest], target)
+    result = np.zeros([ranges[dim][1] - ranges[dim][0] for dim in target], source.dtype)
+    places = [
+        align(index, dims, source_dims) if dim == row else align(np.arange(extent), (dim,), source_dims)
+        for dim, extent in zip(target, result.shape, strict=True)
+    ]
+    np.add.at(result, tuple(places), source)
+    return result
 
 
 def passes(workload: Workload, op: Op, ranges: Ranges, engine: MatrixEngine | None) -> tuple[tuple[int, ...], int]:

@@ -43,14 +43,14 @@ def exp_difference(x: Array, y: Array) -> Array:
     return np.where(unseen, 0.0, np.exp(x - np.where(unseen, 0.0, y)))
 
 
-def _scale_mask(site: Site, x: Array) -> Array:
+def _scale_mask(site: Site, x: Array, hidden: float = -np.inf) -> Array:
     scaled = x * site.constant("scale")
     if not site.constant("causal"):
         return scaled
     # rows of all query heads of a group are stacked: row r is the query r mod queries
     rows = np.arange(x.shape[-2])[:, None] + site.starts[-2]
     keys = np.arange(x.shape[-1])[None, :] + site.starts[-1]
-    return np.where(keys <= rows % int(site.constant("queries")) + site.constant("offset"), scaled, -np.inf)
+    return np.where(keys <= rows % int(site.constant("queries")) + site.constant("offset"), scaled, hidden)
 
 
 def _decay_mask(site: Site, x: Array, y: Array, z: Array) -> Array:
@@ -66,8 +66,19 @@ def _silu(x: Array) -> Array:
     return np.asarray(x / (1.0 + np.exp(-x)))
 
 
+def _silu_gradient(d: Array, x: Array) -> Array:
+    s = 1.0 / (1.0 + np.exp(-x))
+    return np.asarray(d * s * (1.0 + x * (1.0 - s)))
+
+
 def _gelu(x: Array) -> Array:
     return np.asarray(x / 2 * (1.0 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))))
+
+
+def _gelu_gradient(d: Array, x: Array) -> Array:
+    slope = np.sqrt(2 / np.pi)
+    t = np.tanh(slope * (x + 0.044715 * x**3))
+    return np.asarray(d * ((1.0 + t) / 2 + x / 2 * (1.0 - t * t) * slope * (1.0 + 3 * 0.044715 * x * x)))
 
 
 DEFINITIONS: dict[str, Callable[..., Array]] = {
@@ -110,6 +121,29 @@ DEFINITIONS: dict[str, Callable[..., Array]] = {
     "add_decayed": lambda site, x, y, z: x + y * np.exp(z),
     "silu_mul": lambda site, x, y: _silu(x) * y,
     "gelu": lambda site, x: _gelu(x),
+    "log": lambda site, x: np.asarray(np.log(x)),
+    "scaled_product": lambda site, x, y: x * y * site.constant("scale"),
+    "negative_product": lambda site, x, y, z: -x * y * z,
+    "scaled_quotient": lambda site, x, y: x / y * site.constant("scale"),
+    "quotient_gradient": lambda site, x, y, z: -x * y / z,
+    "cube_product": lambda site, x, y: x * y * y * y * site.constant("scale"),
+    "scaled_difference": lambda site, x, y, z: x * (y - z) * site.constant("scale"),
+    "difference_product": lambda site, x, y, z, w: x * (y - z) * w,
+    "mul_exp": lambda site, x, y: x * np.exp(y),
+    "product_exp": lambda site, x, y, z: x * y * np.exp(z),
+    "mul_exp_difference": lambda site, x, y, z: x * exp_difference(y, z),
+    "select_equal": lambda site, x, y, z: np.where(y == z, x, 0.0),
+    "select_above": lambda site, x, y, z: np.where(y > z, x, 0.0),
+    "select_not_below": lambda site, x, y, z: np.where(y >= z, x, 0.0),
+    "scale_visible": lambda site, x: _scale_mask(site, x, 0.0),
+    "relu_gradient": lambda site, x, y: np.where(y > 0, x, 0.0),
+    "sigmoid_gradient": lambda site, x, y: x * y * (1.0 - y),
+    "tanh_gradient": lambda site, x, y: x * (1.0 - y * y),
+    "softplus_bias_gradient": lambda site, x, y, z: x / (1.0 + np.exp(-(y + z))),
+    "silu_gradient": lambda site, x, y: _silu_gradient(x, y),
+    "silu_bias_gradient": lambda site, x, y, z: _silu_gradient(x, y + z),
+    "silu_mul_gradient": lambda site, x, y, z: _silu_gradient(x * z, y),
+    "gelu_gradient": lambda site, x, y: _gelu_gradient(x, y),
 }
 """The elementwise functions of `FUNCTIONS`, by name; the first argument is the `Site`."""
 
@@ -183,6 +217,11 @@ def _linear(values: Sequence[Array], axis: int) -> Array:
     return np.moveaxis(result, 0, axis)
 
 
+def _linear_lagged(values: Sequence[Array], axis: int) -> Array:
+    factor, x = np.broadcast_arrays(*values)
+    return _linear((np.roll(factor, 1, axis), x), axis)  # what rolls round to the front meets a state of 0
+
+
 def _linear_before(values: Sequence[Array], axis: int) -> Array:
     after = _linear(values, axis)
     first = np.zeros_like(np.take(after, [0], axis))
@@ -194,12 +233,13 @@ SCANS: dict[str, Callable[[Sequence[Array], int], Array]] = {
     "max": lambda values, axis: np.asarray(np.maximum.accumulate(values[0], axis)),
     "linear": _linear,
     "linear_before": _linear_before,
+    "linear_lagged": _linear_lagged,
 }
 """Scans along an axis by the monoid's name."""
 
 
-def scan(monoid: str, values: Sequence[Array], axes: Sequence[int]) -> Array:
-    """A scan along axes that form one sequence, the last the fastest; the values broadcast together.
+def scan(monoid: str, values: Sequence[Array], axes: Sequence[int], reverse: bool = False) -> Array:
+    """A scan along axes that form one sequence, the last the fastest, from its end if ``reverse``; the values broadcast together.
 
     >>> scan("sum", [np.ones((2, 3, 2))], [0, 2])[:, 0].tolist()
     [[1.0, 2.0], [3.0, 4.0]]
@@ -207,8 +247,9 @@ def scan(monoid: str, values: Sequence[Array], axes: Sequence[int]) -> Array:
     front = range(len(axes))
     moved = [np.moveaxis(value, axes, front) for value in np.broadcast_arrays(*values)]
     shape = moved[0].shape
-    flat = [value.reshape(-1, *shape[len(axes) :]) for value in moved]
-    return np.moveaxis(SCANS[monoid](flat, 0).reshape(shape), front, axes)
+    flat = [value.reshape(-1, *shape[len(axes) :])[:: -1 if reverse else 1] for value in moved]
+    found = SCANS[monoid](flat, 0)[:: -1 if reverse else 1]
+    return np.moveaxis(found.reshape(shape), front, axes)
 
 
 def transform(values: Sequence[Array], axis: int, points: int, inverse: bool) -> tuple[Array, Array]:

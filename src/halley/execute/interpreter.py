@@ -80,7 +80,8 @@ def random_inputs(workload: Workload, seed: int) -> dict[str, Array]:
 def _rows(workload: Workload, index: str) -> int:
     """Extent of the dim that an index tensor selects from; 0 for any other tensor."""
     for op in workload.ops:
-        if op.kind in (OpKind.GATHER, OpKind.SCATTER) and op.inputs[index_input(workload, op)] == index:
+        indexed = op.kind in (OpKind.GATHER, OpKind.SCATTER) and len(op.inputs) == 2
+        if indexed and op.inputs[index_input(workload, op)] == index:
             source = workload.tensors[op.inputs[1 - index_input(workload, op)]].dims
             target = workload.tensors[op.outputs[0]].dims
             table, other = (source, target) if op.kind is OpKind.GATHER else (target, source)

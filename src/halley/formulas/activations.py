@@ -21,7 +21,7 @@ def attention_core_bytes(tokens: Number, batch: Number, heads: Number, ranks: Nu
     >>> attention_core_bytes(64, 2, 4, 8)
     20480.0
     """
-    return 5 * heads * tokens * tokens * batch / ranks
+    return 5.0 * heads * tokens * tokens * batch / ranks
 
 
 def replicated_layer_bytes(tokens: Number, batch: Number, hidden: Number, ranks: Number) -> Number:
@@ -34,7 +34,7 @@ def replicated_layer_bytes(tokens: Number, batch: Number, hidden: Number, ranks:
     >>> replicated_layer_bytes(64, 2, 16, 8)
     26624.0
     """
-    return tokens * batch * hidden * (10 + 24 / ranks)
+    return (10 + 24 / ranks) * tokens * batch * hidden
 
 
 def sequence_parallel_layer_bytes(tokens: Number, batch: Number, hidden: Number, ranks: Number) -> Number:
@@ -47,7 +47,7 @@ def sequence_parallel_layer_bytes(tokens: Number, batch: Number, hidden: Number,
     >>> sequence_parallel_layer_bytes(64, 2, 16, 8)
     8704.0
     """
-    return 34 * tokens * batch * hidden / ranks
+    return 34.0 * tokens * batch * hidden / ranks
 
 
 def layer_input_bytes(tokens: Number, batch: Number, hidden: Number, ranks: Number) -> Number:
@@ -60,7 +60,7 @@ def layer_input_bytes(tokens: Number, batch: Number, hidden: Number, ranks: Numb
     >>> layer_input_bytes(64, 2, 16, 8)
     512.0
     """
-    return 2 * tokens * batch * hidden / ranks
+    return 2.0 * tokens * batch * hidden / ranks
 
 
 def interleaved_share(stages: Number, chunks: Number) -> Number:

@@ -29,7 +29,8 @@ def gathered_bandwidth(active: Number, port: Number, shared: Number) -> Number:
 
     .. math:: B = \\min(n b, B_S)
 
-    Symbols: n [1] active cores, b [B/s] port of a core, B_S [B/s] bandwidth of the shared memory. Source: definition of a bottleneck.
+    Symbols: n [1] active cores, b [B/s] port of a core, B_S [B/s] bandwidth of the shared memory. Source:
+    definition of a bottleneck.
 
     >>> gathered_bandwidth(8, 90, 5000), gathered_bandwidth(108, 90, 5000)
     (720, 5000)
@@ -49,9 +50,9 @@ def wave_bytes(
 
     .. math:: D = \\frac{n}{g h} (g a + h b), \\quad g = \\min(G, T_M), \\quad h = \\min(\\lceil n / g \\rceil, T_N)
 
-    Symbols: n [1] active tiles, walked in bands of G [1] rows of tiles, T_M, T_N [1] tiles along rows and columns, a, b [B] operand
-    bytes of one row and of one column of tiles over the whole contraction. Holds for: a shared cache that serves all cores of a
-    wave from one fetch. Source: threadblock swizzle; Kerr et al., CUTLASS: Fast Linear Algebra in CUDA C++, 2017.
+    Symbols: n [1] active tiles, walked in bands of G [1] rows of tiles, T_M, T_N [1] tiles along rows and columns, a, b [B]
+    operand bytes of one row and of one column of tiles over the whole contraction. Holds for: a shared cache that serves all
+    cores of a wave from one fetch. Source: threadblock swizzle; Kerr et al., CUTLASS: Fast Linear Algebra in CUDA C++, 2017.
 
     >>> wave_bytes(100, 8, 40, 30, 16, 64)   # 8 x 13 tiles
     923.0769230769231
@@ -66,9 +67,9 @@ def refetched_share(working_set: Number, capacity: Number) -> Number:
 
     .. math:: s = \\min(1, \\max(0, W / C - 1))
 
-    Symbols: W [B] working set, C [B] capacity. Holds for: cyclic walks through a cache that keeps the least recently used: all hits
-    up to C; from twice that on none, as the walk chases its own tail; a straight line between, for caches that are not quite so.
-    Source: Denning, The working set model for program behavior, CACM 11, 1968, for the limits.
+    Symbols: W [B] working set, C [B] capacity. Holds for: cyclic walks through a cache that drops the least recently used: all
+    hits up to C; from twice that on none, as the walk chases its own tail; a straight line between, for caches that are not quite
+    so. Source: Denning, The working set model for program behavior, CACM 11, 1968, for the limits.
 
     >>> refetched_share(50, 40), refetched_share(30, 45), refetched_share(95, 41)
     (0.25, 0, 1)
@@ -120,8 +121,8 @@ def causal_keys(queries: Number, keys: Number, tile: Number) -> Number:
 
     .. math:: k = K - \\frac{Q - \\min(Q, t)}{2}
 
-    Symbols: Q [1] queries, the last of K [1] keys, t [1] queries of a tile, which share the keys of the last of them. Source: mean
-    over the tiles.
+    Symbols: Q [1] queries, the last of K [1] keys, t [1] queries of a tile, which share the keys of the last of them. Source:
+    mean over the tiles.
 
     >>> causal_keys(1024, 4096, 128), causal_keys(1, 4095, 64)
     (3648.0, 4095.0)

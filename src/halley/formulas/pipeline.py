@@ -118,8 +118,8 @@ def pipeline_bound(
     Symbols: f_u, b_u [s] passes of chunk u; p_u, q_u [s] transfers from chunk u to u + 1, and back (0 for the last); t_u =
     f_u + b_u + p_u + q_u [s]; S, m [1]. Source: the first pass of a stage is of its first chunk; so is its last.
 
-    >>> pipeline_bound([2, 7], [3, 11], [1], [4], 2, 5)
-    100
+    >>> pipeline_bound([6, 7], [3, 11], [1], [4], 2, 5)
+    104
     """
     passes = [ahead + behind for ahead, behind in zip(forward, backward, strict=True)]
     travel: Number = 0

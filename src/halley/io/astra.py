@@ -25,7 +25,7 @@ KEYS = ("topology", "npus_count", "bandwidth", "latency")
 TOPOLOGIES = {"Ring": Topology.RING, "FullyConnected": Topology.FULL, "Switch": Topology.SWITCH}
 GIGABYTE = 2**30
 """Bytes that ASTRA-sim's analytical back ends call 1 GB."""
-NANOSECOND = 1e-9
+NANOSECONDS = 1e9
 
 
 def load_astra(path: str | Path) -> Fabric:
@@ -65,7 +65,7 @@ def _axes(document: Document) -> tuple[Axis, ...]:
     data: Any = document.data
     rows = list(zip(*(data[key] for key in KEYS), strict=True))
     return tuple(
-        Axis(f"dim{place}", size, TOPOLOGIES[word], Link(float(bandwidth * GIGABYTE), latency * NANOSECOND))
+        Axis(f"dim{place}", size, TOPOLOGIES[word], Link(float(bandwidth * GIGABYTE), latency / NANOSECONDS))
         for place, (word, size, bandwidth, latency) in reversed(list(enumerate(rows, 1)))
     )
 

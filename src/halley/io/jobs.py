@@ -29,6 +29,8 @@ from halley.units import BYTES, SECONDS, parse
 
 MOST_JOBS = 32
 MOST_TIMES = 1000
+MOST_STEPS = 20_000
+"""Steps of one execution, all its times together."""
 _SIZE = r"(?P<size>[0-9.]+(?:e[0-9]+)? ?[A-Za-z]+)"
 _WHEN = r"(?: after (?P<start>[0-9.]+(?:e-?[0-9]+)? ?[a-zµ]+))?(?:,? (?P<times>[0-9]{1,6}) times)?"
 _COLLECTIVE = re.compile(
@@ -160,4 +162,6 @@ def _timed(made: Execution, match: re.Match[str], where: str) -> Execution:
     times = int(match["times"] or 1)
     if not 1 <= times <= MOST_TIMES:
         raise BadInput(Fault(where, f"from 1 to {MOST_TIMES} times", str(times)))
+    if times * len(made.stages) > MOST_STEPS:
+        raise BadInput(Fault(where, f"at most {MOST_STEPS} steps in all", str(times * len(made.stages)), "ask for fewer times"))
     return replace(made, start=start, stages=made.stages * times)

@@ -13,8 +13,8 @@ from halley.network.fabric import Fabric
 from halley.network.groups import Group, induced
 from halley.network.groups import group as members_of
 
-_ITEM = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?(?::(\d{1,9}))?")
-_SIDE = re.compile(r"(\d{1,9})?(:)?(\d{1,9})?(?::(\d{1,9}))?")
+_ITEM = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?(?::([0-9]{1,9}))?")
+_SIDE = re.compile(r"([0-9]{1,9})?(:)?([0-9]{1,9})?(?::([0-9]{1,9}))?")
 
 
 def ranks(text: str, fabric: Fabric, where: str = "--ranks") -> tuple[int, ...]:

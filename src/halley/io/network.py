@@ -77,6 +77,19 @@ def _texts(document: Document, origins: dict[KeyPath, str]) -> dict[str, str]:
     return {".".join(document.words(path)): text for path, text in origins.items() if text}
 
 
+def read_axes(blocks: list[BlockFile]) -> tuple[tuple[Axis, ...], list[Finding], dict[KeyPath, str]]:
+    """Axes of another file that has the key ``axes``: the axes, what is wrong with them, and the origins of numbers that
+    technologies bring."""
+    reader = _Reader(FabricFile.model_construct(name="", axes=blocks))
+    return reader._axes(blocks), reader.findings, reader.origins
+
+
+def read_link(entry: LinkEntry, path: KeyPath) -> tuple[Link, list[Finding], dict[KeyPath, str]]:
+    """A link between two chips at ``path`` of another file, what is wrong with it, and such origins."""
+    reader = _Reader(FabricFile.model_construct(name=""))
+    return reader.link(entry, path, _Ports(2, 0)), reader.findings, reader.origins
+
+
 @dataclass(frozen=True, slots=True)
 class _Ports:
     """Who stands at the ends of a link: how many ranks with an adapter, how many switches with a port."""

@@ -27,7 +27,7 @@ def network_document(fabric: Fabric) -> dict[str, Any]:
     content: dict[str, Any] = {"name": fabric.name}
     content |= {key: text for key, text in (("description", fabric.description), ("currency", fabric.currency)) if text}
     if fabric.axes:
-        content["axes"] = [_axis(axis) for axis in fabric.axes]
+        content["axes"] = [axis_document(axis) for axis in fabric.axes]
     else:
         content |= _listed(fabric.graph)
     return {key: _sourced(value, key, fabric.sources) for key, value in content.items()}
@@ -49,18 +49,18 @@ _PLAIN = ("name", "between", "from_to")
 """Keys that name no source of their own."""
 
 
-def _link(link: Link) -> dict[str, Any]:
+def link_document(link: Link) -> dict[str, Any]:
     numbers = {"bandwidth": (link.bandwidth, "B/s"), "latency": (link.latency, "s"), "energy": (link.energy, "J/B")}
     price = {"price": float(link.price)} if link.price else {}
     return {key: f"{float(value)!r} {unit}" for key, (value, unit) in numbers.items()} | price
 
 
-def _axis(axis: Axis) -> dict[str, Any]:
-    links = {key: _link(link) for key, link in (("upper", axis.upper), ("top", axis.top)) if link}
+def axis_document(axis: Axis) -> dict[str, Any]:
+    links = {key: link_document(link) for key, link in (("upper", axis.upper), ("top", axis.top)) if link}
     flags = {key: True for key in ("multicast", "reduction", "one_way", "multipath") if getattr(axis, key)}
     shape = {"shape": list(axis.shape)} if axis.shape else {}
     head = {"name": axis.name, "size": axis.size, "topology": axis.topology.value}
-    return head | shape | {"link": _link(axis.link)} | links | flags
+    return head | shape | {"link": link_document(axis.link)} | links | flags
 
 
 def _listed(graph: Graph) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def _listed(graph: Graph) -> dict[str, Any]:
     return {
         "ranks": graph.ranks,
         **({"switches": switches} if switches else {}),
-        "links": [_link(link) | pairs for link, pairs in kinds.items()],
+        "links": [link_document(link) | pairs for link, pairs in kinds.items()],
         **({"multipath": True} if shared else {}),
     }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from halley.errors import BadInput, Fault, UnitError, did_you_mean
@@ -37,6 +37,10 @@ class Operator:
     kernel: Callable[[Extents, str], Kernel]
 
 
+_ROWS = ("rows", "columns")
+_HEADS = ("batch", "queries", "keys", "heads", "kv_heads", "head_dim")
+
+
 def _gemm(given: Extents, dtype: str) -> Kernel:
     result = "bf16" if DTYPE_BYTES[dtype] == 1 else dtype
     return Gemm(given["m"], given["n"], given["k"], given.get("batch", 1), dtype, result, given.get("spread", 0) / 100)
@@ -44,15 +48,23 @@ def _gemm(given: Extents, dtype: str) -> Kernel:
 
 def _attention(backward: bool) -> Callable[[Extents, str], Kernel]:
     def kernel(given: Extents, dtype: str) -> Kernel:
-        sizes = (given[name] for name in ("batch", "queries", "keys", "heads", "kv_heads", "head_dim"))
-        marks = {"causal": bool(given.get("causal")), "latent": bool(given.get("latent")), "backward": backward}
-        return Attention(*sizes, given.get("value_dim", 0), dtype=dtype, cached=dtype, **marks)
+        return Attention(
+            **{name: given[name] for name in _HEADS},
+            value_dim=given.get("value_dim", 0),
+            causal=bool(given.get("causal")),
+            latent=bool(given.get("latent")),
+            backward=backward,
+            dtype=dtype,
+            cached=dtype,
+        )
 
     return kernel
 
 
-_ROWS = ("rows", "columns")
-_HEADS = ("batch", "queries", "keys", "heads", "kv_heads", "head_dim")
+def _elementwise(function: str) -> Callable[[Extents, str], Kernel]:
+    return lambda given, dtype: elementwise(given["elements"], function, dtype)
+
+
 OPERATORS: dict[str, Operator] = {
     "gemm": Operator(("m", "n", "k"), ("batch",), _gemm),
     "grouped-gemm": Operator(("batch", "m", "n", "k"), ("spread",), _gemm),
@@ -61,10 +73,7 @@ OPERATORS: dict[str, Operator] = {
     "rmsnorm": Operator(_ROWS, (), lambda given, dtype: rms_norm(given["rows"], given["columns"], dtype)),
     "attention": Operator(_HEADS, ("value_dim", "causal", "latent"), _attention(False)),
     "attention-backward": Operator(_HEADS, ("value_dim", "causal", "latent"), _attention(True)),
-} | {
-    name: Operator(("elements",), (), lambda given, dtype, name=name: elementwise(given["elements"], name, dtype))  # type: ignore[misc]
-    for name in ("gelu", "silu", "relu", "sigmoid", "tanh", "add", "mul", "identity", "silu_mul")
-    if name in FUNCTIONS
+    **{name: Operator(("elements",), (), _elementwise(name)) for name in FUNCTIONS if not FUNCTIONS[name].constants},
 }
 """Operators by name. ``spread``: how unevenly rows lie over the groups, in per cent; ``causal``, ``latent``: 0 or 1."""
 
@@ -80,21 +89,20 @@ def read_operators(text: str, name: str) -> tuple[Measurement, ...]:
 
     Raises BadInput: every fault of every row, with its line; no rows, or too many.
     """
-    # a comment becomes an empty line, which the reader skips and counts
-    lines = ("" if line.startswith("#") else line for line in text.splitlines())
-    reader = csv.DictReader(lines, skipinitialspace=True)
+    # a comment becomes an empty line, which counts but is skipped
+    reader = csv.reader(("" if line.startswith("#") else line for line in text.splitlines()), skipinitialspace=True)
+    rows = (row for row in reader if row)
     found: list[Measurement] = []
     faults: list[Fault] = []
     try:
-        head = [column.strip().lower() for column in reader.fieldnames or ()]
-        reader.fieldnames = head
-        faults = _head(head, name)
-        for row in reader if not faults else ():
+        head = [column.strip().lower() for column in next(rows, [])]
+        faults = _head(head, f"{name}:{max(reader.line_num, 1)}")
+        for row in rows if not faults else ():
             where = f"{name}:{reader.line_num}"
             if len(found) >= ROW_LIMIT:
                 faults.append(Fault(where, f"at most {ROW_LIMIT} rows", "more"))
                 break
-            measured = _measurement(row, where)
+            measured = _measurement(head, row, where)
             if isinstance(measured, Measurement):
                 found.append(measured)
             else:
@@ -108,23 +116,25 @@ def read_operators(text: str, name: str) -> tuple[Measurement, ...]:
     return tuple(found)
 
 
-def _head(head: list[str], name: str) -> list[Fault]:
-    faults = [Fault(f"{name}:1", f"the column {column}", ", ".join(head)[:80] or "nothing") for column in COLUMNS if column not in head]
+def _head(head: list[str], where: str) -> list[Fault]:
+    said = ", ".join(head)[:80] or "nothing"
+    faults = [Fault(where, f"the column {column}", said) for column in COLUMNS if column not in head]
     known = (*COLUMNS, *EXTENTS)
     for column in head:
         if column not in known:
-            faults.append(Fault(f"{name}:1", "columns that an operator has", repr(column[:40]), did_you_mean(column[:40], known)))
+            faults.append(Fault(where, "columns that an operator has", repr(column[:40]), did_you_mean(column[:40], known)))
         elif head.count(column) > 1 and not any(column in fault.got for fault in faults):
-            faults.append(Fault(f"{name}:1", "each column once", f"{column} twice"))
+            faults.append(Fault(where, "each column once", f"{column} twice"))
     return faults
 
 
-def _measurement(row: Mapping[str | None, str | list[str] | None], where: str) -> Measurement | list[Fault]:
+def _measurement(head: Sequence[str], row: Sequence[str], where: str) -> Measurement | list[Fault]:
     """The measurement in a row, or all that is wrong with it."""
-    if None in row or None in row.values():
-        return [Fault(where, "as many cells as the head has columns", "more" if None in row else "fewer")]
-    cells = {str(column): str(cell).strip() for column, cell in row.items()}
-    faults, operator = [], OPERATORS.get(cells["operator"].lower())
+    if len(row) != len(head):
+        return [Fault(where, f"{len(head)} cells, as the head has columns", str(len(row)))]
+    cells = {column: cell.strip() for column, cell in zip(head, row, strict=True)}
+    faults: list[Fault] = []
+    operator = OPERATORS.get(cells["operator"].lower())
     if operator is None:
         said = cells["operator"][:40]
         faults.append(Fault(f"{where}: operator", "a known operator", repr(said), did_you_mean(said, OPERATORS)))
@@ -134,24 +144,32 @@ def _measurement(row: Mapping[str | None, str | list[str] | None], where: str) -
     time = _time(cells["time"])
     if time is None:
         faults.append(Fault(f"{where}: time", "a time above 0 with its unit, like 12.5 us", repr(cells["time"][:40])))
+    if operator is None:
+        return faults
+    given, wrong = _extents(operator, cells, where)
+    if faults + wrong or time is None:
+        return faults + wrong
+    return Measurement(cells["operator"].lower(), operator.kernel(given, cells["dtype"]), time)
+
+
+def _extents(operator: Operator, cells: Mapping[str, str], where: str) -> tuple[dict[str, int], list[Fault]]:
+    """The extents that the operator has, and all that is wrong with the cells."""
     given: dict[str, int] = {}
-    for column in (*operator.needed, *operator.optional) if operator else ():
-        said = cells.get(column, "")
-        if not said and column in operator.optional:  # type: ignore[union-attr]
-            continue
-        value = _count(said)
-        if value is None or (value == 0 and column not in _MAY_BE_0):
-            faults.append(Fault(f"{where}: {column}", f"a whole number from 1 to {EXTENT_LIMIT}", repr(said[:40])))
-        else:
-            given[column] = value
-    if operator:
-        extra = [column for column in EXTENTS if cells.get(column) and column not in (*operator.needed, *operator.optional)]
-        faults += [Fault(f"{where}: {column}", f"nothing, as {cells['operator']} has none", repr(cells[column][:40])) for column in extra]
+    faults: list[Fault] = []
+    for column in EXTENTS:
+        said, place = cells.get(column, ""), f"{where}: {column}"
+        if column not in (*operator.needed, *operator.optional):
+            if said:
+                faults.append(Fault(place, f"nothing, as {cells['operator'][:40]} has none", repr(said[:40])))
+        elif said or column in operator.needed:
+            value = _count(said)
+            if value is None or (value == 0 and column not in _MAY_BE_0):
+                faults.append(Fault(place, f"a whole number from 1 to {EXTENT_LIMIT}", repr(said[:40])))
+            else:
+                given[column] = value
     if not faults and given.get("kv_heads") and given["heads"] % given["kv_heads"]:
         faults.append(Fault(f"{where}: kv_heads", f"a divisor of {given['heads']} heads", str(given["kv_heads"])))
-    if faults or operator is None or time is None:
-        return faults
-    return Measurement(cells["operator"].lower(), operator.kernel(given, cells["dtype"]), time)
+    return given, faults
 
 
 def _count(text: str) -> int | None:

@@ -11,6 +11,7 @@ from halley.io.chip import ELEMENTARY
 from halley.io.models import ChipFile, ProblemModel
 from halley.io.network_models import FabricFile
 from halley.io.result_models import ResultFile
+from halley.io.system_models import SystemFile
 from halley.ir.workload import DTYPE_BYTES
 from halley.library import chip_names
 
@@ -19,12 +20,13 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "problem": ProblemModel,
     "result": ResultFile,
     "network": FabricFile,
+    "system": SystemFile,
 }
 """Models by the name of the file that they check."""
 
 
 def schema(name: str) -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of chip, problem, result or network files.
+    """The JSON Schema (draft 2020-12) of chip, problem, result, network or system files.
 
     >>> schema("problem")["required"]
     ['workload', 'chip']
@@ -32,7 +34,7 @@ def schema(name: str) -> dict[str, Any]:
     Raises BadInput: another name.
     """
     if name not in SCHEMAS:
-        raise BadInput(Fault("schema", "chip, problem, result or network", repr(name), did_you_mean(name, SCHEMAS)))
+        raise BadInput(Fault("schema", "chip, problem, result, network or system", repr(name), did_you_mean(name, SCHEMAS)))
     result = SCHEMAS[name].model_json_schema(by_alias=True)
     _tidy(result)
     definitions = result.get("$defs", {})
@@ -42,7 +44,7 @@ def schema(name: str) -> dict[str, Any]:
             definitions[engine]["properties"][table]["propertyNames"] = {"enum": sorted(keys)}
             if engine == "VectorFile":
                 definitions[engine]["properties"][table]["required"] = sorted(keys)
-    if name == "problem":
+    if name in ("problem", "system"):
         result["properties"]["chip"]["examples"] = list(chip_names())
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **result, "title": f"Halley {name} file"}
 

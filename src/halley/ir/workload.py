@@ -27,7 +27,7 @@ class OpKind(StrEnum):
     SCAN = "scan"  # associative scan along `along`
     FFT = "fft"  # butterflies along `along`
     GATHER = "gather"  # out[i, ...] = table[index[i], ...]
-    SCATTER = "scatter"  # out[index[i], ...] += x[i, ...]
+    SCATTER = "scatter"  # out[index[i], ...] += x[i, ...]; with windows or along and no index: out[p + r, ...] += x[p, r, ...]
     PERMUTE = "permute"  # a copy with the dims in another order, or under other names
     WINDOW = "window"  # overlapping windows, copied: out[p, r, ...] = x[p + r, ...]
 
@@ -89,6 +89,35 @@ FUNCTIONS: dict[str, Function] = {
     "add_decayed": Function({"add": 1, "exp": 1, "mul": 1}, 3, "x + y * exp(z)"),
     "silu_mul": Function({"exp": 1, "add": 1, "div": 1, "mul": 1}, 2, "x / (1 + exp(-x)) * y"),
     "gelu": Function({"mul": 4, "add": 2, "exp": 1, "div": 1}, 1, "x/2 * (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))"),
+    "log": Function({"exp": 1}, 1, "log(x)"),
+    # what derivatives are made of (`halley.rewrite.derivatives`); a change of sign is part of the product beside it
+    "scaled_product": Function({"mul": 2}, 2, "x * y * scale", ("scale",)),
+    "negative_product": Function({"mul": 2}, 3, "-x * y * z"),
+    "scaled_quotient": Function({"div": 1, "mul": 1}, 2, "x / y * scale", ("scale",)),
+    "quotient_gradient": Function({"mul": 1, "div": 1}, 3, "-x * y / z"),
+    "cube_product": Function({"mul": 4}, 2, "x * y^3 * scale", ("scale",)),
+    "scaled_difference": Function({"add": 1, "mul": 2}, 3, "x * (y - z) * scale", ("scale",)),
+    "difference_product": Function({"add": 1, "mul": 2}, 4, "x * (y - z) * w"),
+    "mul_exp": Function({"exp": 1, "mul": 1}, 2, "x * exp(y)"),
+    "product_exp": Function({"exp": 1, "mul": 2}, 3, "x * y * exp(z)"),
+    "mul_exp_difference": Function({"add": 1, "exp": 1, "mul": 1}, 3, "x * exp(y - z)"),
+    "select_equal": Function({"max": 1}, 3, "x where y = z, else 0"),
+    "select_above": Function({"max": 1}, 3, "x where y > z, else 0"),
+    "select_not_below": Function({"max": 1}, 3, "x where y >= z, else 0"),
+    "scale_visible": Function(
+        {"mul": 1, "add": 1},
+        1,
+        "x * scale where key <= row modulo queries + offset, else 0; everywhere x * scale if causal is 0",
+        ("scale", "causal", "queries", "offset"),
+    ),
+    "relu_gradient": Function({"max": 1}, 2, "x where y > 0, else 0"),
+    "sigmoid_gradient": Function({"mul": 2, "add": 1}, 2, "x * y * (1 - y)"),
+    "tanh_gradient": Function({"mul": 2, "add": 1}, 2, "x * (1 - y^2)"),
+    "softplus_bias_gradient": Function({"exp": 1, "add": 2, "div": 1}, 3, "x / (1 + exp(-(y + z)))"),
+    "silu_gradient": Function({"exp": 1, "add": 3, "mul": 3, "div": 1}, 2, "x * s (1 + y (1 - s)), s = 1 / (1 + exp(-y))"),
+    "silu_bias_gradient": Function({"exp": 1, "add": 4, "mul": 3, "div": 1}, 3, "silu_gradient(x, y + z)"),
+    "silu_mul_gradient": Function({"exp": 1, "add": 3, "mul": 4, "div": 1}, 3, "silu_gradient(x * z, y)"),
+    "gelu_gradient": Function({"mul": 11, "add": 7, "exp": 1, "div": 1}, 2, "x * derivative of gelu at y"),
 }
 """Elementwise functions by name, with their elementary functions counted per element."""
 
@@ -102,6 +131,7 @@ MONOIDS: dict[str, Function] = {
     "welford": Function({"add": 4, "mul": 2}, 1, "(mean x, sum (x - mean x)^2)"),
     "linear": Function({"mul": 1, "add": 1}, 2, "h[t] = a[t] h[t-1] + x[t]"),
     "linear_before": Function({"mul": 1, "add": 1}, 2, "h[t] = a[t-1] h[t-1] + x[t-1], h[0] = 0: the state that t finds"),
+    "linear_lagged": Function({"mul": 1, "add": 1}, 2, "h[t] = a[t-1] h[t-1] + x[t]"),
 }
 """Reductions and scans by name; `softmax` and `welford` carry a state of two tensors."""
 
@@ -139,7 +169,8 @@ class Op:
     is relative to: when it grows, the accumulator is multiplied by exp(old - new).
     ``along``: the dim of a scan, transform, index or causal window; several, separated by spaces, are one sequence, the last
     dim fastest. ``windows``: the sums at which a window op reads its input.
-    ``constants`` are numbers that the function needs (scale, epsilon, ...).
+    ``constants`` are numbers that the function needs (scale, epsilon, ...); ``inverse`` 1 makes a transform the inverse one,
+    ``reverse`` 1 runs a scan from the end of its sequence.
     """
 
     name: str
@@ -217,7 +248,8 @@ class Workload:
         found = [*op.sequence, *(dim for dims in touched for dim in dims if dim not in op.dims)]
         if op.kind is OpKind.PERMUTE:
             found += [dim for dim in touched[-1] if dim not in touched[0]]
-        summed = {window.dim for window in op.windows}
+        # what windows are read from may be narrowed with them; what they are added up to may not: its parts overlap
+        summed = {window.dim for window in op.windows} if op.kind is OpKind.WINDOW else set()
         return tuple(dim for dim in dict.fromkeys(found) if dim not in summed)
 
     def reduced(self, op: Op) -> tuple[str, ...]:
@@ -328,7 +360,8 @@ def _window_faults(workload: Workload) -> Iterator[Fault]:
         touched = {dim for name in (*op.inputs, *op.outputs) for dim in workload.tensors[name].dims}
         for window in op.windows:
             missing = [each for each in (window.base, window.offset) if each not in op.dims]
-            if op.kind is not OpKind.WINDOW or missing or window.dim in op.dims or window.dim not in touched:
+            takes = op.kind in (OpKind.WINDOW, OpKind.SCATTER)
+            if not takes or missing or window.dim in op.dims or window.dim not in touched:
                 yield Fault(where, f"a window op that reads {window.dim} at two of its own dims", f"{op.kind} over {op.dims}")
             elif dims[window.offset] < 2 or dims[window.dim] != dims[window.base] + dims[window.offset] - 1:
                 extents = {each: dims[each] for each in (window.dim, window.base, window.offset)}

@@ -202,7 +202,9 @@ def _waits(index: int, spans: Sequence[Interval]) -> dict[int, float]:
     for span in spans:
         if index in span.held:
             waited[span.held[index]] += (span.stop - span.start) * (1 - span.rates[index])
-    return dict(sorted(waited.items(), key=lambda pair: -pair[1]))
+    least = SAME * sum(span.stop - span.start for span in spans)  # two events at about one time leave a sliver between them
+    ordered = sorted(waited.items(), key=lambda pair: -pair[1])
+    return {edge: seconds for edge, seconds in ordered if seconds > least}
 
 
 def _room(executions: Sequence[Execution], graph: Graph, background: Floats | None) -> Floats:

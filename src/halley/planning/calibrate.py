@@ -18,18 +18,28 @@ from numpy.typing import NDArray
 from halley.errors import BadInput, Fault
 from halley.formulas.timing import busy_time, longest
 from halley.planning.descent import descend
-from halley.planning.kernels import Attention, Gemm, Kernel, Rows, call_time, demand, kernel_time
+from halley.planning.kernels import Attention, Gemm, Kernel, Rows, Stream, call_time, demand, kernel_time
 from halley.planning.machine import Efficiency, Host, Machine
 
 Array: TypeAlias = NDArray[np.float64]
 Predict: TypeAlias = Callable[[str, Kernel], Array]
 
 TYPICAL = Efficiency(matrix=0.92, vector=0.56, memory=0.86, cache=0.8, overlap=0.1, latency=1e-6, launch=3e-6)
-"""Where the fit starts, and what it leaves where no row tells: about the shipped A100's. ``launch`` is assumed, not fitted: about what
-is left of the shortest GEMMs that were timed on a device. ``overlap`` without attention: nearly in turn, the cautious end."""
-LEAST_SHARE = 0.05
-LATENCIES, CALLS = (3e-7, 1e-5), (1e-8, 1e-3)
-"""Bounds [s]."""
+"""Where the fit starts, and what it leaves where no row tells: about the shipped A100's. ``launch`` is assumed, not fitted: about
+what is left of the shortest GEMMs that were timed on a device. ``overlap`` without attention: nearly in turn, the cautious
+end."""
+BOUNDS = {
+    "matrix": (0.5, 1.0),
+    "vector": (0.1, 1.0),
+    "memory": (0.6, 1.0),
+    "cache": (0.2, 1.0),
+    "overlap": (0.05, 1.0),
+    "latency": (3e-7, 1e-5),
+}
+"""What is plausible: no share above the data sheet, none so low that it would hide a fault of the model; latency from a load of
+memory on."""
+ROOFLINE_BOUNDS = ((0.05, 1.0), (0.05, 1.0), (1e-8, 1e-3))
+"""Of the fitted roofline: two shares, and a time [s]."""
 STARTS = ((0.9, 1.05), (1.0,), (0.4, 1.0, 2.5))
 """Factors of memory, vector and latency from which the descent starts anew: errors of kernels that hide behind each other have
 several valleys."""
@@ -41,7 +51,7 @@ CANDIDATES = 24
 """Rows that the host's times are read from."""
 UNSEEN = 1e-4
 """A parameter is seen by the rows if a tenth more or less of it changes the loss by as much."""
-FITTED = ("matrix", "vector", "memory", "cache", "overlap", "latency")
+FITTED = tuple(BOUNDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +88,8 @@ def grouped(rows: Sequence[Measurement]) -> tuple[Group, ...]:
     for same in alike.values():
         kernel = same[0].kernel
         extents = {name: np.array([getattr(row.kernel, name) for row in same], dtype=np.float64) for name in extents_of(kernel)}
-        found.append(Group(same[0].operator, replace(kernel, **extents), np.array([row.time for row in same])))
+        stacked: Kernel = replace(kernel, **extents)  # type: ignore[arg-type]
+        found.append(Group(same[0].operator, stacked, np.array([row.time for row in same])))
     return tuple(found)
 
 
@@ -87,6 +98,8 @@ def extents_of(kernel: Kernel) -> tuple[str, ...]:
     match kernel:
         case Gemm():
             return ("rows", "columns", "depth", "batch")
+        case Stream():
+            return ("points", "read", "written")
         case Rows():
             return ("rows", "columns")
         case Attention():
@@ -94,7 +107,7 @@ def extents_of(kernel: Kernel) -> tuple[str, ...]:
 
 
 def halves(rows: Sequence[Measurement]) -> tuple[tuple[Measurement, ...], tuple[Measurement, ...]]:
-    """Every second row of each operator, in order of size, and the rows between."""
+    """Every second row of each operator, in order of type and shape, and the rows between."""
     kept, held = [], []
     for operator in dict.fromkeys(row.operator for row in rows):
         ordered = sorted((row for row in rows if row.operator == operator), key=_order)
@@ -104,8 +117,8 @@ def halves(rows: Sequence[Measurement]) -> tuple[tuple[Measurement, ...], tuple[
 
 
 def folds(rows: Sequence[Measurement], count: int) -> tuple[tuple[tuple[Measurement, ...], tuple[Measurement, ...]], ...]:
-    """(fitted, judged) so that every row is judged once: each fold holds every ``count``-th row of an operator, by size."""
-    ordered = sorted(rows, key=lambda row: (row.operator, *_order(row)))
+    """(fitted, judged) so that every row is judged once: each fold holds every ``count``-th row, by shape."""
+    ordered = sorted(rows, key=lambda row: (row.operator, _order(row)))
     parts = [ordered[start::count] for start in range(count)]
     return tuple((tuple(row for other in parts if other is not part for row in other), tuple(part)) for part in parts if part)
 
@@ -113,7 +126,7 @@ def folds(rows: Sequence[Measurement], count: int) -> tuple[tuple[tuple[Measurem
 def fit(rows: Sequence[Measurement], chip: Machine, start: Efficiency = TYPICAL) -> Efficiency:
     """Efficiencies whose times are near the measured ones: least mean over operators of the mean |log(time / measured)|.
 
-    Shares stay from 0.05 to 1. What ``start`` says of ``launch`` stays: a timed call does not tell it from its own cost.
+    Parameters stay within `BOUNDS`. What ``start`` says of ``launch`` stays: a timed call does not tell it from its own cost.
 
     Raises BadInput: no rows, or a kernel that the chip cannot run.
     """
@@ -129,7 +142,7 @@ def fit(rows: Sequence[Measurement], chip: Machine, start: Efficiency = TYPICAL)
         return float(np.mean([_host(*times[operator])[1] for operator in times]))
 
     first = [getattr(start, name) for name in FITTED]
-    bounds = [LATENCIES if name == "latency" else (LEAST_SHARE, 1.0) for name in FITTED]
+    bounds = list(BOUNDS.values())
     starts = [
         [value * by.get(name, 1.0) for name, value in zip(FITTED, first, strict=True)]
         for by in ({"memory": a, "vector": b, "latency": c} for a, b, c in product(*STARTS))
@@ -150,8 +163,9 @@ def _kernel_times(groups: Sequence[Group], chip: Machine, efficiency: Efficiency
 def _host(kernels: Array, calls: Array) -> tuple[Host, float]:
     """The host's two times that meet the calls best, and the mean |log| that is left.
 
-    A sum of absolute values of two unknowns is least where two rows are met exactly: a short kernel, which shows the least time of
-    a call, and a long one, which shows what does not pass beside it. All such pairs are tried; of many rows, those at quantiles.
+    A sum of absolute values of two unknowns is least where two rows are met exactly: a short kernel, which shows the least time
+    of a call, and a long one, which shows what does not pass beside it. All such pairs are tried; of many rows, those at
+    quantiles.
     """
     ordered, pick = np.argsort(kernels), np.unique(np.linspace(0, len(kernels) - 1, CANDIDATES).round().astype(int))
     rows = ordered[pick]
@@ -175,6 +189,21 @@ def seen(rows: Sequence[Measurement], chip: Machine, fitted: Efficiency) -> froz
             if abs(_loss(groups, partial(_called, chip, moved)) - best) > UNSEEN:
                 found.add(name)
     return frozenset(found)
+
+
+def _plain(
+    rows: Sequence[Measurement], chip: Machine, fitted: Efficiency, start: Efficiency
+) -> tuple[Efficiency, frozenset[str]]:
+    """The fit with what the rows do not tell put back to where it started, and the parameters that they tell."""
+    told, groups = set(seen(rows, chip, fitted)), grouped(rows)
+    best = _loss(groups, partial(_called, chip, fitted))
+    for name in (name for name in FITTED if name not in told):
+        back = replace(fitted, **{name: getattr(start, name)})
+        if _loss(groups, partial(_called, chip, back)) - best > UNSEEN:
+            told.add(name)
+        else:
+            fitted = back
+    return fitted, frozenset(told)
 
 
 def _called(chip: Machine, efficiency: Efficiency, operator: str, kernel: Kernel) -> Array:
@@ -201,7 +230,7 @@ def _robust(logarithms: Array) -> Array:
 
 def constant_utilisation(rows: Sequence[Measurement], chip: Machine) -> Predict:
     """Every operator at one share of its peak: of the matrix rate for products, of the memory's bandwidth for the rest."""
-    shares = {}
+    shares: dict[str, list[Array]] = {}
     for group in grouped(rows):
         shares.setdefault(group.operator, []).append(np.log(_peak_time(chip, group.kernel) / group.times))
     means = {operator: float(np.exp(np.concatenate(found).mean())) for operator, found in shares.items()}
@@ -213,32 +242,51 @@ def roofline(chip: Machine) -> Predict:
     return lambda operator, kernel: np.asarray(longest(_sides(chip, kernel)))
 
 
-def fitted_roofline(rows: Sequence[Measurement], chip: Machine) -> Predict:
-    """Per operator: a share of the matrix rate, a share of the bandwidth, and a time that every call takes."""
-    found: dict[str, tuple[float, ...]] = {}
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """A roofline below the data sheet's: shares of the matrix rate and of the bandwidth, and a time that every call takes [s]."""
 
-    def predict(values: Sequence[float], operator: str, kernel: Kernel) -> Array:
-        computed, moved = _sides(chip, kernel)
-        return np.asarray(values[2] + longest((computed / values[0], moved / values[1])))
+    matrix: float
+    memory: float
+    call: float
 
+
+def fitted_shares(rows: Sequence[Measurement], chip: Machine) -> dict[str, Shares]:
+    """The roofline of each operator: three numbers for each."""
+    found = {}
     groups = grouped(rows)
     for operator in dict.fromkeys(group.operator for group in groups):
         mine = [group for group in groups if group.operator == operator]
         first = [0.7, 0.7, min(float(group.times.min()) for group in mine) / 2]
-        bounds = [(LEAST_SHARE, 1.0), (LEAST_SHARE, 1.0), CALLS]
-        found[operator], _ = descend(lambda values, mine=mine: _loss(mine, partial(predict, values)), first, bounds)
-    return lambda operator, kernel: predict(found[operator], operator, kernel)
+        found[operator] = Shares(*descend(_shares_loss(mine, chip), first, ROOFLINE_BOUNDS)[0])
+    return found
+
+
+def fitted_roofline(shares: Mapping[str, Shares], chip: Machine) -> Predict:
+    """Times by these rooflines, of the chip that they were fitted to or of another."""
+
+    def predict(operator: str, kernel: Kernel) -> Array:
+        computed, moved = _sides(chip, kernel)
+        mine = shares[operator]
+        return np.asarray(mine.call + longest((computed / mine.matrix, moved / mine.memory)))
+
+    return predict
+
+
+def _shares_loss(groups: Sequence[Group], chip: Machine) -> Callable[[Sequence[float]], float]:
+    operator = groups[0].operator
+    return lambda values: _loss(groups, fitted_roofline({operator: Shares(*values)}, chip))
 
 
 def _sides(chip: Machine, kernel: Kernel) -> tuple[Array, Array]:
     """Times at peak: of the multiply-accumulates, of the bytes."""
     macs, moved = demand(kernel)
-    rate = 1.0 if isinstance(kernel, Rows) else chip.mac_rate(kernel.dtype)
+    rate = 1.0 if isinstance(kernel, Rows | Stream) else chip.mac_rate(kernel.dtype)
     return np.asarray(busy_time(macs, rate)), np.asarray(busy_time(moved, chip.memory))
 
 
 def _peak_time(chip: Machine, kernel: Kernel) -> Array:
-    return _sides(chip, kernel)[1 if isinstance(kernel, Rows) else 0]
+    return _sides(chip, kernel)[1 if isinstance(kernel, Rows | Stream) else 0]
 
 
 # --- judgement ----------------------------------------------------------------------------------------------------------
@@ -283,19 +331,20 @@ class Judgement:
 def judge(rows: Sequence[Measurement], chip: Machine, start: Efficiency = TYPICAL) -> Judgement:
     """Fit every second row of each operator, and judge on the rows between. Raises BadInput: as `fit`."""
     kept, held = halves(rows)
-    efficiency = fit(kept, chip, start)
+    efficiency, told = _plain(kept, chip, fit(kept, chip, start), start)
     mine = partial(_called, chip, efficiency)
     models: dict[str, Predict] = {
         "constant": constant_utilisation(kept, chip),
         "roofline": roofline(chip),
-        "roofline, fitted": fitted_roofline(kept, chip),
+        "roofline, fitted": fitted_roofline(fitted_shares(kept, chip), chip),
     }
     judged = {name: predictions(held, model) for name, model in models.items()}
-    told = seen(kept, chip, efficiency)
     return Judgement(efficiency, told, predictions(kept, mine), predictions(held, mine), judged)
 
 
-def cross_validated(rows: Sequence[Measurement], chip: Machine, count: int = 5, start: Efficiency = TYPICAL) -> tuple[Prediction, ...]:
+def cross_validated(
+    rows: Sequence[Measurement], chip: Machine, count: int = 5, start: Efficiency = TYPICAL
+) -> tuple[Prediction, ...]:
     """Every row from a fit to the other folds."""
     found: list[Prediction] = []
     for kept, held in folds(rows, count):
@@ -305,8 +354,10 @@ def cross_validated(rows: Sequence[Measurement], chip: Machine, count: int = 5, 
     return tuple(found)
 
 
-def _order(row: Measurement) -> tuple[float, ...]:
-    return tuple(float(getattr(row.kernel, name)) for name in extents_of(row.kernel))
+def _order(row: Measurement) -> tuple[str, tuple[float, ...]]:
+    """By type, then by extents: of two rows that differ in type alone, not one is always kept and the other held out."""
+    types = "".join(repr(getattr(row.kernel, name)) for name in _fixed(row.kernel))
+    return types, tuple(float(getattr(row.kernel, name)) for name in extents_of(row.kernel))
 
 
 def _fixed(kernel: Kernel) -> tuple[str, ...]:
@@ -316,7 +367,7 @@ def _fixed(kernel: Kernel) -> tuple[str, ...]:
 
 
 def _hashable(value: object) -> object:
-    return repr(value) if isinstance(value, tuple) else value
+    return repr(value) if isinstance(value, tuple | Mapping) else value
 
 
 # --- what a file keeps --------------------------------------------------------------------------------------------------
@@ -324,7 +375,7 @@ def _hashable(value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One operator of a fit: rows that were fitted, their mean error, and that of the rows held out (None where there were none)."""
+    """One operator of a fit: rows that were fitted, their mean error, and that of the rows held out, None if there were none."""
 
     operator: str
     rows: int

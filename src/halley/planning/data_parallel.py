@@ -23,11 +23,12 @@ from dataclasses import dataclass
 from enum import IntEnum
 from itertools import accumulate, pairwise
 
-from halley.errors import BadInput, Fault
+from halley.errors import BadInput, Fault, did_you_mean
 from halley.formulas.numbers import Number
 from halley.formulas.timing import longest, total
 from halley.formulas.training import drained_time, prefetched_time, sharded_backward_time
 from halley.ir.mapping import CollectiveKind
+from halley.planning.schedule import Pipeline, deal
 
 CollectiveTime = Callable[[CollectiveKind, Number], Number]
 """Time [s] of a collective over the data-parallel ranks, by kind and payload [B]: the whole vector of one rank (all-reduce),
@@ -58,6 +59,19 @@ RECIPES: dict[str, Recipe] = {
     "mixed-adam-fp32-gradients": Recipe(2, 4, 12),  # Megatron-LM: gradients accumulate in fp32
     "fp32-adam": Recipe(4, 4, 8),  # Kingma and Ba, ICLR 2015: two moments; the weight is its own master
 }
+
+
+def recipe(name: str) -> Recipe:
+    """A recipe by name.
+
+    >>> recipe("fp32-adam").state
+    8
+
+    Raises BadInput: there is none of that name.
+    """
+    if name not in RECIPES:
+        raise BadInput(Fault("recipe of the optimizer", "a known one", repr(name), did_you_mean(name, RECIPES)))
+    return RECIPES[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +111,24 @@ def buckets(layers: Blocks, size: int) -> tuple[Block, ...]:
     starts = [0, *range(first, len(layers), size), len(layers)]
     groups = [layers[start:stop] for start, stop in pairwise(starts)]
     return tuple(_merged(group) for group in groups)
+
+
+def dealt_out(
+    layers: Blocks, pipeline: Pipeline, first: Blocks = (), last: Blocks = (), bucket: int = 1
+) -> tuple[tuple[Block, ...], ...]:
+    """A stack of layers over the chunks of a pipeline, contiguous and as evenly as can be (`halley.planning.schedule.deal`), then
+    merged into buckets; ``first`` (embedding) and ``last`` (head, loss) go to the ends.
+
+    >>> [len(chunk) for chunk in dealt_out([Block(1, 2)] * 10, Pipeline(4, 8), first=[Block(0.1, 0.2)])]
+    [3, 3, 3, 2]
+
+    Raises BadInput: fewer layers than chunks.
+    """
+    counts = deal(len(layers), pipeline.last + 1)
+    ends = list(accumulate(counts))
+    stack = [list(layers[end - count : end]) for count, end in zip(counts, ends, strict=True)]
+    stack[0], stack[-1] = [*first, *stack[0]], [*stack[-1], *last]
+    return tuple(buckets(chunk, bucket) for chunk in stack)
 
 
 def _merged(layers: Blocks) -> Block:

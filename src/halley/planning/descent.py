@@ -1,8 +1,8 @@
 """The least of a function of a few positive parameters: a pattern search on their logarithms.
 
-Kernel times are maxima and minima over tiles, so that their errors have kinks and flat places, where gradients mislead. The search
-takes steps of a factor along one parameter at a time, longer where they help, shorter where not, until all are short. It draws
-nothing at random: the same measurements give the same parameters.
+Kernel times are maxima and minima over tiles, so that their errors have kinks and flat places, where gradients mislead. The
+search takes steps of a factor along one parameter at a time, longer where they help, shorter where not, until all are short. It
+draws nothing at random: the same measurements give the same parameters.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def descend(
     ``start`` and ``bounds`` (least, most) are above 0. A parameter that the loss does not see keeps its start. Source: Hooke and
     Jeeves, "Direct search" solution of numerical and statistical problems, J. ACM 8, 1961.
 
-    >>> found, least = descend(lambda x: abs(math.log(x[0] / 3)) + abs(math.log(x[1] / x[0])), [1, 1], [(0.1, 9), (0.1, 2)])
+    >>> found, least = descend(lambda x: abs(x[0] - 3) + abs(x[1] - 5), [1.0, 1.0], [(0.1, 9.0), (0.1, 2.0)])
     >>> [round(value, 2) for value in found]
-    [2.0, 2.0]
+    [3.0, 2.0]
     """
     here = [min(max(value, low), high) for value, (low, high) in zip(start, bounds, strict=True)]
     least = loss(here)

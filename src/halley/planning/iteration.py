@@ -57,7 +57,7 @@ class Training:
     to the next chunk, of a gradient from it, for one microbatch [s]; ``holding``: a transfer holds its sender, else it runs
     beside work.
 
-    Raises BadInput: not as many chunks as the pipeline has, or one without blocks.
+    Raises BadInput: not as many chunks as the pipeline has, or one without blocks; transfers for other boundaries than there are.
     """
 
     pipeline: Pipeline
@@ -69,11 +69,17 @@ class Training:
     holding: bool = False
 
     def __post_init__(self) -> None:
-        expected = self.pipeline.last + 1
+        expected, faults = self.pipeline.last + 1, []
         if len(self.chunks) != expected or not all(self.chunks):
             got = f"{len(self.chunks)} chunks, {sum(not blocks for blocks in self.chunks)} of them empty"
             wanted = f"{expected} chunks of at least one block ({self.pipeline.stages} stages x {self.pipeline.chunks})"
-            raise BadInput(Fault("training, chunks", wanted, got, "deal the layers out again"))
+            faults.append(Fault("training, chunks", wanted, got, "deal the layers out again"))
+        for name, times in (("onward", self.onward), ("back", self.back)):
+            if len(times) not in (0, self.pipeline.last):
+                wanted = f"{self.pipeline.last} transfers between chunks, or none"
+                faults.append(Fault(f"training, {name}", wanted, str(len(times))))
+        if faults:
+            raise BadInput(faults)
 
     def of_stage(self, stage: int) -> Sequence[Blocks]:
         """The chunks of a stage."""
@@ -98,8 +104,8 @@ class Iteration:
     recompute: Floats
     backward: Floats
     sharding: Floats
-    sending: Floats
     bubble: Floats
+    transfers: Floats
     reduction: Floats
     waiting: Floats
     norm: Floats
@@ -116,8 +122,8 @@ class Iteration:
         return np.asarray(total(list(self.breakdown().values())))
 
 
-def iteration_time(training: Training) -> Iteration:
-    """Time of an iteration, taken apart.
+def iteration_time(training: Training, apart: bool = True) -> Iteration:
+    """Time of an iteration, taken apart. Not ``apart``, what transfers add is left in the bubble: half the effort, for a search.
 
     >>> from halley.planning.data_parallel import RECIPES, Block
     >>> alone = DataParallel(1, Sharded.NOTHING, lambda kind, payload: 0.0, RECIPES["mixed-adam"])
@@ -133,11 +139,14 @@ def iteration_time(training: Training) -> Iteration:
     ends = [list(times.last_backward[stage :: pipeline.stages]) for stage in stages]
     done = times.stage_ends
     reduced = [maximum(done[stage], training.data.reduced(training.of_stage(stage), ends[stage])) for stage in stages]
+    transfers = apart and (len(training.onward) or len(training.back))
+    bare = pipeline_times(pipeline, forward, backward).stage_ends if transfers else done
     after = _after(training, reduced)
     accounts = []
     for stage in stages:
         busy = pipeline.microbatches * total([*forward[stage :: pipeline.stages], *backward[stage :: pipeline.stages]])
-        parts = (*_within(training, stage, done[stage], busy), reduced[stage] - done[stage], *after[stage])
+        waits = (bare[stage] - busy, done[stage] - bare[stage], reduced[stage] - done[stage])
+        parts = (*_work(training, stage, busy), *waits, *after[stage])
         accounts.append(np.stack(np.broadcast_arrays(done[stage], *parts)[1:]))
     # [stages, parts, plans]
     table = np.stack(accounts)
@@ -145,20 +154,11 @@ def iteration_time(training: Training) -> Iteration:
     return Iteration(*np.take_along_axis(table, latest[None, None, :], axis=0)[0])
 
 
-def _within(training: Training, stage: int, done: Number, busy: Number) -> list[Number]:
-    """Parts of a stage's time up to the end of its last pass, its passes taking ``busy``: forward, recompute, backward, sharding,
-    sending, bubble."""
+def _work(training: Training, stage: int, busy: Number) -> list[Number]:
+    """Parts of the time that a stage's passes take, ``busy``: forward, recompute, backward, sharding."""
     count, blocks = training.pipeline.microbatches, [block for blocks in training.of_stage(stage) for block in blocks]
     work = [count * total([getattr(block, name) for block in blocks]) for name in ("forward", "recompute", "backward")]
-    sending = count * _sent(training, stage) if training.holding else 0.0
-    return [*work, busy - total(work), sending, done - (busy + sending)]
-
-
-def _sent(training: Training, stage: int) -> Number:
-    """What a stage sends for one microbatch [s]."""
-    chunks = range(stage, training.pipeline.last + 1, training.pipeline.stages)
-    onward = [training.onward[chunk] for chunk in chunks if chunk < len(training.onward)]
-    return total([0.0, *onward, *(training.back[chunk - 1] for chunk in chunks if chunk and training.back)])
+    return [*work, busy - total(work)]
 
 
 def _after(training: Training, reduced: Sequence[Number]) -> list[list[Number]]:
@@ -180,7 +180,8 @@ def iteration_bound(training: Training) -> Number:
     passes = [data.passes(blocks) for blocks in training.chunks]
     forward, backward = [ahead for ahead, _ in passes], [behind for _, behind in passes]
     none = [0.0] * pipeline.last
-    onward, back = (none, none) if training.holding else (training.onward or none, training.back or none)
+    given = () if training.holding else (training.onward, training.back)
+    onward, back = [times if len(times) else none for times in given] or [none, none]
     work = pipeline_bound(forward, backward, onward, back, pipeline.stages, pipeline.microbatches)
     last = data.reduction(first[0][0]) if data.sharded < Sharded.GRADIENTS else 0.0
     return work + last + training.optimizer.step_time(data, training.parameters(0)) + data.gathered_after(first)

@@ -43,10 +43,11 @@ def kept(
         faults.append(Fault(f"workload {workload.name}, recompute", "forward ops", f"{name}, a backward op", "leave it out"))
     if faults:
         raise BadInput(faults)
-    made_backward = {name for op in workload.ops if op.name in backward for name in op.outputs}
-    needed = {name for op in workload.ops if op.name in backward for name in op.inputs} - made_backward
+    forward = [op for op in workload.ops if op.name not in backward]
+    touched = {name for op in forward for name in (*op.inputs, *op.outputs)}
+    needed = {name for op in workload.ops if op.name in backward for name in op.inputs} & touched
     again = []
-    for op in reversed(workload.ops):
+    for op in reversed(forward):
         if op.name in recompute and needed & set(op.outputs):
             needed = (needed - set(op.outputs)) | set(op.inputs)
             again.append(op.name)

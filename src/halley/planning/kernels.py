@@ -1,4 +1,4 @@
-"""The time of one kernel on one chip: GEMM, passes over rows (softmax, normalisation, elementwise) and fused attention.
+"""The time of one kernel on one chip: GEMM, streams (elementwise), passes over rows (softmax, normalisation), fused attention.
 
 Kernels are tiles on cores. Their time is that of waves of tiles, each fed from the shared cache, or that of the memory,
 whichever is longer. A library picks the tile that is fastest for the shape; so does the model, from the shapes that libraries
@@ -50,6 +50,8 @@ KEY_BLOCK = 128
 """Keys that an attention tile looks at together."""
 REGISTER_COLUMNS = 1024
 """Longest row that a warp keeps in registers between passes: 32 elements a thread (PyTorch's persistent softmax)."""
+WARP_POINTS = 1024
+"""Points of a stream that one core takes at a time: eight warps of four elements a thread."""
 BLOCK = 64
 """Shapes that are evaluated together."""
 QUANTILES = (np.arange(16) + 0.5) / 16
@@ -94,6 +96,16 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
+class Stream:
+    """Tensors that pass once: ``points`` with elementary functions at each, ``read`` and ``written`` [B]."""
+
+    points: Number
+    read: Number
+    written: Number
+    work: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
 class Attention:
     """Fused attention: softmax(Q K^T) V per head, scores on chip (FlashAttention; FlashDecoding where queries are few).
 
@@ -115,7 +127,7 @@ class Attention:
     cached: str = "bf16"
 
 
-Kernel: TypeAlias = Gemm | Rows | Attention
+Kernel: TypeAlias = Gemm | Stream | Rows | Attention
 
 
 def softmax(rows: Number, columns: Number, dtype: str = "bf16") -> Rows:
@@ -127,7 +139,8 @@ def softmax(rows: Number, columns: Number, dtype: str = "bf16") -> Rows:
 
 def layer_norm(rows: Number, columns: Number, dtype: str = "bf16") -> Rows:
     """Mean and variance in one pass, then normalise, scale and shift; 128 threads a row."""
-    return Rows(rows, columns, (Pass(MONOIDS["welford"].work), Pass(FUNCTIONS["normalise_affine"].work, 1, 1)), dtype, resident=16)
+    scale = Pass(FUNCTIONS["normalise_affine"].work, 1, 1)
+    return Rows(rows, columns, (Pass(MONOIDS["welford"].work), scale), dtype, resident=16)
 
 
 def rms_norm(rows: Number, columns: Number, dtype: str = "bf16") -> Rows:
@@ -136,16 +149,16 @@ def rms_norm(rows: Number, columns: Number, dtype: str = "bf16") -> Rows:
     return Rows(rows, columns, (squares, Pass(FUNCTIONS["normalise_gain"].work, 1, 1)), dtype, resident=16)
 
 
-def elementwise(elements: Number, function: str = "identity", dtype: str = "bf16") -> Rows:
+def elementwise(elements: Number, function: str = "identity", dtype: str = "bf16") -> Stream:
     """One function at every element. Raises BadInput: none of that name.
 
-    >>> elementwise(4096, "gelu").passes[0].reads
-    1
+    >>> elementwise(4096, "gelu").read
+    8192
     """
     if function not in FUNCTIONS:
         raise BadInput(Fault("kernel", "an elementwise function", repr(function), did_you_mean(function, FUNCTIONS)))
-    known = FUNCTIONS[function]
-    return Rows(np.ceil(_array(elements) / REGISTER_COLUMNS), REGISTER_COLUMNS, (Pass(known.work, known.arity, 1),), dtype)
+    known, moved = FUNCTIONS[function], elements * DTYPE_BYTES[dtype]
+    return Stream(elements, known.arity * moved, moved, known.work)
 
 
 def kernel_time(kernel: Kernel, chip: Machine, efficiency: Efficiency) -> Array:
@@ -156,6 +169,8 @@ def kernel_time(kernel: Kernel, chip: Machine, efficiency: Efficiency) -> Array:
     match kernel:
         case Gemm():
             return _gemm_time(kernel, chip, efficiency) + efficiency.launch
+        case Stream():
+            return _stream_time(kernel, chip, efficiency) + efficiency.launch
         case Rows():
             return _rows_time(kernel, chip, efficiency) + efficiency.launch
         case Attention():
@@ -176,6 +191,8 @@ def demand(kernel: Kernel) -> tuple[Array, Array]:
             word, written = DTYPE_BYTES[kernel.dtype], DTYPE_BYTES[kernel.result]
             m, n, k, batch = (_array(extent) for extent in (kernel.rows, kernel.columns, kernel.depth, kernel.batch))
             return batch * m * n * k, batch * ((m * k + k * n) * word + m * n * written)
+        case Stream():
+            return 0 * _array(kernel.points), _array(kernel.read) + _array(kernel.written)
         case Rows():
             elements = _array(kernel.rows) * _array(kernel.columns)
             tensors = kernel.passes[0].reads + kernel.passes[-1].writes
@@ -226,13 +243,15 @@ def _cut_time(extents: Array, cuts: tuple[Array, Array, Array], kernel: Gemm, ch
     feed = busy_time(active * (row_bytes + column_bytes), cache)
     on_cores = waves_time(tiles, chip.cores, transfer_time(share.latency, products, feed))
     operands = batch * (m * k + filled * k * n) * word
-    streamed = tiles / active * wave_bytes(active, BAND, row_tiles, column_tiles, row_bytes, column_bytes)
+    # groups without rows have no tiles at all; the others have one or more
+    wave = wave_bytes(active, BAND, np.maximum(row_tiles, 1.0), column_tiles, row_bytes, column_bytes)
+    streamed = tiles / active * wave
     lost = refetched_share(operands, max(chip.capacity, 1.0))
     traffic = refetched_bytes(operands, streamed, lost) + batch * m * n * written
     memory = transfer_time(share.latency, busy_time(traffic, gathered_bandwidth(active, chip.port, share.memory * chip.memory)))
     combine = busy_time(partial_bytes(parts, batch * m * n * ACCUMULATOR_BYTES), share.cache * chip.cache)
     settle = np.where(parts > 1, share.latency, 0.0)
-    return np.asarray(total((longest((on_cores, memory)), combine, settle))).min(axis=-1)
+    return _least(total((longest((on_cores, memory)), combine, settle)))
 
 
 def _row_tiles(rows: Array, tile: Array, spread: float) -> tuple[Array, Array | float]:
@@ -243,27 +262,39 @@ def _row_tiles(rows: Array, tile: Array, spread: float) -> tuple[Array, Array | 
     return np.ceil(drawn / tile[:, None]).mean(axis=-1), (drawn > 0).mean(axis=-1)
 
 
-# --- passes over rows ---------------------------------------------------------------------------------------------------
+# --- streams, and passes over rows --------------------------------------------------------------------------------------
+
+
+def _stream_time(kernel: Stream, chip: Machine, share: Efficiency) -> Array:
+    """A warp at a time: few points are few cores."""
+    points, read, written = (_array(extent) for extent in (kernel.points, kernel.read, kernel.written))
+    active = np.minimum(np.ceil(points / WARP_POINTS), chip.cores)
+    return _pass_time(points * chip.lane_cycles(kernel.work), read + written, read + written, active, chip, share)
 
 
 def _rows_time(kernel: Rows, chip: Machine, share: Efficiency) -> Array:
     """Passes one after the other, or merged to one where a row stays in registers."""
     rows, columns = np.broadcast_arrays(_array(kernel.rows), _array(kernel.columns))
+    size, active = rows * columns * DTYPE_BYTES[kernel.dtype], np.minimum(rows, chip.cores)
+    in_flight = np.minimum(rows, chip.cores * kernel.resident) * columns * DTYPE_BYTES[kernel.dtype]
+    missed = refetched_share(in_flight, max(chip.capacity, 1.0))
+
+    def walk(item: Pass, found: Number) -> Array:
+        """One pass, of whose reads the share ``found`` comes from memory, the rest from the cache."""
+        traffic = size * (item.reads * found + item.writes)
+        cycles = rows * columns * chip.lane_cycles(item.work)
+        return _pass_time(cycles, traffic, size * (item.reads + item.writes), active, chip, share)
+
     whole = Pass(_sum(*(item.work for item in kernel.passes)), kernel.passes[0].reads, kernel.passes[-1].writes)
-    each = total(_pass_time(item, index > 0, rows, columns, kernel, chip, share) for index, item in enumerate(kernel.passes))
-    return np.where(columns <= REGISTER_COLUMNS, _pass_time(whole, False, rows, columns, kernel, chip, share), each)
+    each = total(walk(item, missed if index else 1.0) for index, item in enumerate(kernel.passes))
+    return np.where(columns <= REGISTER_COLUMNS, walk(whole, 1.0), each)
 
 
-def _pass_time(item: Pass, again: bool, rows: Array, columns: Array, kernel: Rows, chip: Machine, share: Efficiency) -> Array:
-    """One pass; ``again``: what it reads was read before, and is in the cache unless the rows in flight have pushed it out."""
-    word = DTYPE_BYTES[kernel.dtype]
-    active = np.minimum(rows, chip.cores)
-    read, written = rows * columns * word * item.reads, rows * columns * word * item.writes
-    in_flight = np.minimum(rows, chip.cores * kernel.resident) * columns * word
-    missed = read * refetched_share(in_flight, max(chip.capacity, 1.0)) if again else read
-    memory = busy_time(missed + written, gathered_bandwidth(active, chip.port, share.memory * chip.memory))
-    cache = busy_time(read + written, gathered_bandwidth(active, chip.port, share.cache * chip.cache))
-    vector = busy_time(rows * columns * chip.lane_cycles(item.work), share.vector * chip.lanes * active / chip.cores)
+def _pass_time(cycles: Array, traffic: Array, cached: Array, active: Array, chip: Machine, share: Efficiency) -> Array:
+    """The slowest of memory, cache and lanes, of as many cores as have work; ``cycles`` of one lane, bytes of both."""
+    memory = busy_time(traffic, gathered_bandwidth(active, chip.port, share.memory * chip.memory))
+    cache = busy_time(cached, gathered_bandwidth(active, chip.port, share.cache * chip.cache))
+    vector = busy_time(cycles, share.vector * chip.lanes * active / chip.cores)
     return np.asarray(transfer_time(share.latency, memory, cache, vector))
 
 
@@ -307,7 +338,7 @@ def _heads_time(extents: Array, kernel: Attention, chip: Machine, share: Efficie
         around = 2 * value * word + dim * (2 * ACCUMULATOR_BYTES + word)
         settle = settle + 2 * share.launch + busy_time(batch * queries * heads * around, memory)
     on_cores = waves_time(tiles, chip.cores, tile)
-    return np.asarray(total((longest((on_cores, stream)), combine, settle))).min(axis=-1)
+    return _least(total((longest((on_cores, stream)), combine, settle)))
 
 
 def _attention_demand(kernel: Attention) -> tuple[Array, Array]:
@@ -331,13 +362,20 @@ def _in_blocks(function: Callable[[Array], Array], extents: Sequence[Number]) ->
     return np.concatenate(blocks or [np.zeros(0)]).reshape(spread[0].shape)
 
 
+def _least(times: Array) -> Array:
+    """Over the cuts, which lie along the last axis."""
+    fastest: Array = times.min(axis=-1)
+    return fastest
+
+
 def _array(extent: Number) -> Array:
     return np.asarray(extent, dtype=np.float64)
 
 
 def _sum(*works: Mapping[str, float]) -> dict[str, float]:
     """Elementary functions of several steps together."""
-    return {name: math.fsum(work.get(name, 0.0) for work in works) for name in dict.fromkeys(key for work in works for key in work)}
+    names = dict.fromkeys(name for work in works for name in work)
+    return {name: math.fsum(work.get(name, 0.0) for work in works) for name in names}
 
 
 _SCORE_WORK = _sum(MONOIDS["max"].work, FUNCTIONS["exp_difference"].work, MONOIDS["sum"].work)

@@ -32,6 +32,14 @@ from halley.units import format_bytes
 Floats = NDArray[np.float64]
 
 
+SHARES = {
+    Sharded.OPTIMIZER: "the optimizer's state",
+    Sharded.GRADIENTS: "state and gradients",
+    Sharded.PARAMETERS: "state, gradients and parameters",
+}
+"""What is shared out, in words."""
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """Bytes of one chip of each stage at its peak, arrays [stages, plans]. ``offloaded`` lie in the second tier of memory."""
@@ -155,7 +163,7 @@ def _sharding_more(training: Training) -> Iterator[tuple[str, Training]]:
     if np.max(training.data.ranks) > 1:
         for sharded in Sharded:
             if sharded > training.data.sharded:
-                words = f"shard {sharded.name.lower()} over the data-parallel ranks"
+                words = f"shard {SHARES[sharded]} over the data-parallel ranks"
                 yield words, replace(training, data=replace(training.data, sharded=sharded))
 
 

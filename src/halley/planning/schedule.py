@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,11 @@ from halley.errors import BadInput, Fault
 from halley.formulas.pipeline import passes_in_flight, warmup_passes
 
 Integers = NDArray[np.int64]
+
+
+CHUNK_LIMIT = 1024
+MICROBATCH_LIMIT = 65_536
+"""What a pipeline may have: beyond, a schedule takes minutes to walk through, and nobody builds it."""
 
 
 class Schedule(StrEnum):
@@ -39,6 +45,8 @@ class Pipeline:
     def __post_init__(self) -> None:
         numbers = (("stages", self.stages), ("microbatches", self.microbatches), ("chunks", self.chunks))
         faults = [_whole(f"pipeline, {name}", number) for name, number in numbers if not _is_whole(number)]
+        if not faults:
+            faults = self._limits()
         if not faults and self.chunks > 1 and (self.stages == 1 or self.schedule is Schedule.GPIPE):
             remedy = "take 1 chunk, or schedule 1f1b over several stages"
             faults.append(Fault("pipeline, chunks", "1 with GPipe and with a single stage", str(self.chunks), remedy))
@@ -50,6 +58,11 @@ class Pipeline:
             expected = f"microbatches whose last group of fewer than {self.stages} keeps all stages going"
             remedy = f"take {near}, a multiple of the stages, or 1 chunk per stage"
             raise BadInput(Fault("pipeline, microbatches", expected, f"{self.microbatches} (stages would deadlock)", remedy))
+
+    def _limits(self) -> list[Fault]:
+        chunks = self.stages * self.chunks
+        limits = (("stages x chunks", chunks, CHUNK_LIMIT), ("microbatches", self.microbatches, MICROBATCH_LIMIT))
+        return [Fault(f"pipeline, {name}", f"at most {limit}", str(got)) for name, got, limit in limits if got > limit]
 
     @property
     def last(self) -> int:
@@ -92,8 +105,8 @@ def order(pipeline: Pipeline) -> Order:
 
 
 def rounds(pipeline: Pipeline) -> tuple[tuple[Integers, Integers, Integers, Integers], ...]:
-    """What runs if every pass takes one step: per step, arrays over the stages at work of stage, direction (0 forward), chunk
-    in the order of the model, and microbatch. Raises BadInput: stages wait for each other."""
+    """What 1F1B runs if every pass takes one step: per step, arrays over the stages at work of stage, direction (0 forward),
+    chunk in the order of the model, and microbatch. Raises BadInput: stages wait for each other."""
     plan = order(pipeline)
     stages, count = np.arange(pipeline.stages), pipeline.microbatches * pipeline.chunks
     warmup = np.array([pipeline.warmup(stage) for stage in range(pipeline.stages)])
@@ -120,10 +133,17 @@ def rounds(pipeline: Pipeline) -> tuple[tuple[Integers, Integers, Integers, Inte
     return tuple(found)
 
 
+@lru_cache(maxsize=4096)
 def deadlocked(pipeline: Pipeline) -> bool:
-    """Whether stages of a schedule wait for each other for ever."""
+    """Whether stages of a schedule wait for each other for ever. Groups of microbatches between the first and the last are alike:
+    four whole ones tell."""
+    spare = pipeline.microbatches // pipeline.stages - 4
     try:
-        rounds(pipeline)
+        if spare > 0:
+            # checks itself as it is made
+            replace(pipeline, microbatches=pipeline.microbatches - spare * pipeline.stages)
+        else:
+            rounds(pipeline)
     except BadInput:
         return True
     return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -87,7 +88,7 @@ def facts(answer: Answer) -> dict[str, str]:
         found["optimum"] = optimum_words(answer.optimum)
     sent = f"{format_bytes(bytes_sent(cost, team))} leave the busiest rank"
     found["bytes"] = f"{sent}, {format_bytes(cost.byte_hops)} x links in all"
-    found["energy"] = f"{format_energy(cost.energy)} on the links; {energy_sources(fabric)}"
+    found["energy"] = f"{format_energy(cost.energy)} on the links; {energy_sources(fabric, team.ranks)}"
     cost_words = "not stated" if money is None else f"{money:,.0f} {fabric.currency}".strip()
     found["network"] = f"price {cost_words}, {format_power(power(fabric.graph))} with all links busy"
     return found
@@ -99,9 +100,16 @@ def optimum_words(flow: Flow) -> str:
     return f"{format_time(flow.time)} over any routes, without start-ups; at least {format_time(flow.bound)} ({proven})"
 
 
-def energy_sources(fabric: Fabric) -> str:
-    """Where the energies of the links come from."""
-    texts = dict.fromkeys(text for path, text in fabric.sources.items() if path.split(".")[-1].startswith("energy"))
+def energy_sources(fabric: Fabric, ranks: Sequence[int]) -> str:
+    """Where the energies come from, of the links that these ranks use among themselves."""
+    strides = [math.prod(axis.size for axis in fabric.axes[place + 1 :]) for place in range(len(fabric.axes))]
+    pairs = zip(fabric.axes, strides, strict=True)
+    idle = {axis.name for axis, stride in pairs if len({rank // stride % axis.size for rank in ranks}) == 1}
+    texts = {}
+    for path, text in fabric.sources.items():
+        keys = path.split(".")
+        if keys[-1] == "energy" and not (keys[0] == "axes" and keys[1] in idle):
+            texts[text] = path
     return "; ".join(texts) if texts else f"as the file of {fabric.name} states, without a source"
 
 
@@ -166,7 +174,7 @@ def answer_document(answer: Answer) -> dict[str, Any]:
         "chosen": _cost_document(cost, answer) | {"limiting_link": limiting_words(answer), "busiest": busiest_time(cost, team)},
         "bound": {"value": cost.bound.value, "why": cost.bound.why, "parts": parts},
         "candidates": [_cost_document(item, answer) for item in answer.candidates],
-        "energy_sources": energy_sources(fabric),
+        "energy_sources": energy_sources(fabric, team.ranks),
         "network_power": power(fabric.graph),
         "network_price": price(fabric.graph),
         "currency": fabric.currency,

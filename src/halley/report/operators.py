@@ -27,7 +27,7 @@ def operators_plot(title: str, fitted: Sequence[Prediction], held: Sequence[Pred
     marks = decades(min(times), max(times))
     low, high = marks[0], marks[-1] if len(marks) > 1 else 10 * marks[0]
     square = Plane(LEFT, TOP, SIDE, SIDE, low, high, low, high)
-    across = Plane(LEFT + SIDE + GAP, TOP, WIDTH - LEFT - SIDE - GAP - 12, SIDE, low, high, low, high)
+    across = Plane(LEFT + SIDE + GAP, TOP, WIDTH - LEFT - SIDE - GAP - 36, SIDE, low, high, low, high)
     content, _ = legend(shades.items(), LEFT, 8, WIDTH - LEFT)
     content += _square(square, marks) + _band(across, marks)
     for item in every:

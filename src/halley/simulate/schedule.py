@@ -81,7 +81,8 @@ class Table:
         stuck = [f"stage {stage} waits for the input of the {head}" for stage, head in enumerate(heads) if head is not None]
         if stuck:
             where = f"schedule of {self.stages} stages, {self.chunks} chunks each, {self.microbatches} microbatches"
-            raise BadInput(Fault(where, "passes that can all run", "a deadlock: " + "; ".join(stuck)))
+            more = f"; and {len(stuck) - 2} more" if len(stuck) > 2 else ""
+            raise BadInput(Fault(where, "passes that can all run", "a deadlock: " + "; ".join(stuck[:2]) + more))
         return tuple(done)
 
     def _ready(self, each: Pass, done: dict[Pass, None]) -> bool:
@@ -93,7 +94,7 @@ class Table:
         due = {Pass(d, chunk, i) for d in Direction for chunk in chunks for i in range(self.microbatches)}
         order = self.orders[stage]
         if len(order) != len(due) or set(order) != due:
-            odd = [str(each) for each in (*sorted(due - set(order)), *sorted(set(order) - due))] or ["a pass twice"]
+            odd = [str(each) for each in (*sorted(set(order) - due), *sorted(due - set(order)))] or ["a pass twice"]
             yield Fault(f"schedule, stage {stage}", f"each of {len(due)} passes once", f"{len(order)} passes; {odd[0]}")
 
 

@@ -6,7 +6,7 @@ one request at a time, first come, first served. A pass is the work of its block
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from halley.errors import BadInput, Fault
@@ -165,8 +165,3 @@ class _Run:
 
 def _engine(stage: int) -> Server:
     return Server(("engine", f"stage {stage}"))
-
-
-def busy_times(schedule: Schedule) -> Mapping[str, float]:
-    """Busy time [s] by resource, as "engine stage 0"."""
-    return {" ".join(server.resource): time for server, time in schedule.busy.items()}

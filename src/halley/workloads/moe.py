@@ -41,7 +41,7 @@ def moe(
     }
     check(MOE, given)
     slots = -(-top_k * tokens // experts) if capacity is None else capacity
-    gate, logits, tops = _gate(top_k)
+    routed, logits, tops = gate(top_k, "m")
     experts_ops = (
         Op("dispatch", OpKind.GATHER, ("X", "index"), ("D",), ("x", "c", "k"), along="m"),
         contract("gate", "D Wg", "G", "x c k f"),
@@ -62,11 +62,11 @@ def moe(
         )
         | tensors(STATISTIC, dict.fromkeys((*logits, "E", "W"), "m x") | dict.fromkeys((*tops, "z"), "m") | {"Ws": "x c"})
         | tensors("int32", {"index": "x c"}),
-        (contract("router", "X Wr", logits[0], "m k x"), *gate, *experts_ops),
+        (contract("router", "X Wr", logits[0], "m k x"), *routed, *experts_ops),
         ("Y",),
         kernels=(
             ("router",),
-            tuple(op.name for op in gate),
+            tuple(op.name for op in routed),
             *((op.name,) for op in experts_ops[:5]),
             ("slot_weights",),
             ("apply", "combine"),
@@ -75,19 +75,23 @@ def moe(
     )
 
 
-def _gate(top_k: int) -> tuple[tuple[Op, ...], tuple[str, ...], tuple[str, ...]]:
-    """Softmax over the k largest logits of a row: (ops, the logits of each round, the maxima)."""
+def gate(top_k: int, row: str, mark: str = "") -> tuple[tuple[Op, ...], tuple[str, ...], tuple[str, ...]]:
+    """Softmax over the k largest logits [row, x] of a row: (ops, the logits of each round, the maxima).
+
+    ``mark`` ends the names of the exponentials, their sum and the ops that sum and divide, where a graph has other such.
+    """
     ops: list[Op] = []
     logits = tuple(f"L{round}" for round in range(1, top_k + 1))
     tops = tuple(f"t{round}" for round in range(1, top_k + 1))
+    matrix = f"{row} x"
     for number, (left, top) in enumerate(zip(logits, tops, strict=True), 1):
-        ops.append(reduction(f"top{number}", "max", left, top, "m x"))
+        ops.append(reduction(f"top{number}", "max", left, top, matrix))
         if number < top_k:
-            ops.append(elementwise(f"below{number}", "below", f"{left} {top}", logits[number], "m x"))
+            ops.append(elementwise(f"below{number}", "below", f"{left} {top}", logits[number], matrix))
     ops += [
-        elementwise("weigh", "exp_selected", f"{logits[0]} {tops[0]} {tops[-1]}", "E", "m x"),
-        reduction("sum", "sum", "E", "z", "m x"),
-        elementwise("divide", "divide", "E z", "W", "m x"),
+        elementwise("weigh", "exp_selected", f"{logits[0]} {tops[0]} {tops[-1]}", f"E{mark}", matrix),
+        reduction(f"sum{mark}", "sum", f"E{mark}", f"z{mark}", matrix),
+        elementwise(f"divide{mark}", "divide", f"E{mark} z{mark}", "W", matrix),
     ]
     return tuple(ops), logits, tops
 

@@ -1,0 +1,94 @@
+"""Model files: the extents of a transformer as YAML, read into a `Transformer`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from halley.errors import BadInput
+from halley.io.check import check
+from halley.io.entries import Text
+from halley.io.models import Model
+from halley.io.text import read_text_bounded, read_yaml
+from halley.library import model_names, model_text, unknown_model
+from halley.workloads.parameters import SIZE_LIMIT
+from halley.workloads.transformer import Experts, Latent, Transformer
+
+Extent = Annotated[int, Field(ge=1, le=SIZE_LIMIT)]
+Share = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
+
+
+class ExpertsFile(Model):
+    """A mixture of experts in place of the feed-forward block."""
+
+    experts: Extent = Field(description="experts of a layer")
+    top_k: Extent = Field(description="experts per token")
+    hidden: Extent = Field(description="hidden dim of an expert")
+    shared: Annotated[int, Field(ge=0, le=SIZE_LIMIT)] = Field(0, description="joint hidden dim of shared experts; 0: none")
+    dense_layers: Annotated[int, Field(ge=0, le=SIZE_LIMIT)] = Field(0, description="first layers with a plain block")
+
+
+class LatentFile(Model):
+    """Latent attention."""
+
+    queries: Extent = Field(description="dim of the queries' latents")
+    keys: Extent = Field(description="dim of the keys' latents")
+    rope_dim: Extent = Field(description="head dim of the rotary part")
+    value_dim: Extent = Field(description="head dim of values")
+
+
+class TransformerFile(Model):
+    """A transformer."""
+
+    format: Literal["halley.model/1"] = Field(description="version of the format")
+    name: Text = Field(description="name of the model")
+    source: Text = Field(description="the publication that states the numbers")
+    remark: Text | None = Field(None, description="what differs from the publication, and why")
+    layers: Extent = Field(description="layers")
+    model: Extent = Field(description="model dim")
+    heads: Extent = Field(description="query heads")
+    kv_heads: Extent = Field(description="key and value heads; divides heads")
+    head_dim: Extent = Field(description="head dim of queries and keys (of the content part in latent attention)")
+    hidden: Extent = Field(description="hidden dim of the feed-forward block")
+    vocabulary: Extent = Field(description="rows of the embedding table")
+    sequence: Extent = Field(description="tokens of a sequence in training")
+    gated: bool = Field(description="true: a gated feed-forward block (three matrices); false: two around GELU")
+    rms: bool = Field(description="true: RMSNorm; false: LayerNorm")
+    positions: bool = Field(description="true: a learned table of positions")
+    tied: bool = Field(description="true: the head multiplies by the table of the embedding")
+    dropout: Share = Field(description="share dropped from attention weights and branches")
+    experts: ExpertsFile | None = Field(None, description="a mixture of experts")
+    latent: LatentFile | None = Field(None, description="latent attention")
+    published: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(description="parameters as the source states them")
+
+
+def load_model(path_or_name: str | Path) -> Transformer:
+    """The model of that name, if it ships with Halley, else that of the file.
+
+    >>> load_model("llama3-8b").layers
+    32
+
+    Raises BadInput: neither a shipped model nor a file that can be read; every fault of the file.
+    """
+    name = str(path_or_name)
+    if name in model_names():
+        return parse_model(model_text(name), f"{name}.yaml")
+    if not isinstance(path_or_name, Path) and "/" not in name and not name.endswith((".yaml", ".yml")):
+        raise BadInput(unknown_model(name))
+    return parse_model(read_text_bounded(path_or_name), name)
+
+
+def parse_model(text: str, name: str = "model") -> Transformer:
+    """The transformer that the text of a file describes. Raises BadInput: every fault of the text."""
+    document = read_yaml(text, name)
+    file, findings = check(TransformerFile, document.data)
+    if file is None:
+        raise BadInput(document.faults(findings))
+    given = file.model_dump(exclude={"format", "remark", "experts", "latent"})
+    return Transformer(
+        **given,
+        experts=Experts(**file.experts.model_dump()) if file.experts else None,
+        latent=Latent(**file.latent.model_dump()) if file.latent else None,
+    )

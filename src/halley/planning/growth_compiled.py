@@ -1,0 +1,421 @@
+"""The search of `halley.planning.partitioning` for one sequence tile, as one loop that numba compiles once and keeps on disk.
+
+The same steps as `halley.planning.downsets.best_chain` with `halley.planning.growth`, on arrays and with a stack of its own; the
+equations are those of `halley.formulas`, compiled as they are. Nothing imports this module but `halley.planning.partitioning`:
+numba takes a good part of a second to load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+from numpy.typing import NDArray
+
+from halley.cost.accelerator import FLOAT, INT, compiled
+from halley.formulas.numbers import floor_div
+from halley.formulas.spatial import amortised_time, buffer_bytes, ramp_time, resident_samples
+from halley.formulas.timing import busy_time
+from halley.planning.downsets import Costs, Lattice
+from halley.planning.growth import Tables
+from halley.planning.spatial import Array
+
+Indices = NDArray[np.int64]
+
+MOST_KERNELS = 62
+"""As many as a 64-bit number has room for."""
+
+LABELS = 1 << 12
+"""Labels that there is room for at first; doubled where it runs out."""
+
+
+class Steps(NamedTuple):
+    """Downsets (bits); the steps of downset i are places ``starts[i]`` to ``starts[i + 1]`` of ``kernels`` and ``targets``."""
+
+    downsets: Indices
+    starts: Indices
+    kernels: Indices
+    targets: Indices
+
+
+class Kernels(NamedTuple):
+    """By kernel: what it needs (bits), its level, compute tiles by time, least time on all compute tiles, network; and from
+    ``starts``: variants, tensors."""
+
+    needs: Indices
+    levels: Indices
+    needed: Array
+    area: Array
+    network: Array
+    variant_starts: Indices
+    held: Array
+    loaded: Array
+    streamed: Array
+    write_starts: Indices
+    writes: Indices
+    read_starts: Indices
+    reads: Indices
+
+
+class Tensors(NamedTuple):
+    """By tensor: its writer (-1: outside), how many readers, whether it leaves, bytes of a sample and of a sequence tile."""
+
+    writers: Indices
+    readers: Indices
+    leaves: Indices
+    moved: Array
+    slices: Array
+
+
+class Machine(NamedTuple):
+    """Numbers of the problem. ``away``: steps between chip and memory, 0 where kernels run one by one."""
+
+    tiles: float
+    sram: float
+    bandwidth: float
+    dram: float
+    stages: float
+    layers: float
+    weights: float
+    most: float
+    start: float
+    sequence_tiles: float
+    ramps: int
+    kept_twice: int
+    away: int
+
+
+class Search:
+    """The loop's arrays for one sequence tile and its downsets; ``rest`` as `halley.planning.growth.rest` has it."""
+
+    def __init__(self, made: Tables, downsets: Lattice, rest: Sequence[Costs]) -> None:
+        self._arrays = _steps(downsets), _kernels(made), _tensors(made), _machine(made), made.times, np.array(rest)
+
+    def __call__(self, limit: float) -> tuple[tuple[tuple[int, int], ...], float, int]:
+        """The best chain below ``limit`` as pairs of kernels and streamed kernels, its value, and the blocks costed; an empty
+        chain if there is none."""
+        label, value, costed, before, groups = run(*self._arrays, limit)
+        chain = []
+        while label >= 0 and before[label] >= 0:
+            chain.append((int(groups[label, 0]), int(groups[label, 1])))
+            label = before[label]
+        return tuple(reversed(chain)), float(value), int(costed)
+
+
+def _rows(rows: Sequence[Sequence[Any]]) -> tuple[Indices, list[Any]]:
+    """Where each row starts, and all entries one after the other."""
+    starts = np.cumsum([0, *(len(row) for row in rows)], dtype=np.int64)
+    return starts, [entry for row in rows for entry in row]
+
+
+def _whole(values: Sequence[int]) -> Indices:
+    return np.array(values, dtype=np.int64)
+
+
+@lru_cache(maxsize=16)
+def _steps(downsets: Lattice) -> Steps:
+    starts, entries = _rows(downsets.steps)
+    pairs = np.array(entries, dtype=np.int64).reshape(-1, 2)
+    return Steps(_whole(downsets.downsets), starts, pairs[:, 0].copy(), pairs[:, 1].copy())
+
+
+def _kernels(made: Tables) -> Kernels:
+    graph = made.problem.graph
+    variant_starts, variants = _rows(made.variants)
+    sizes = np.array(variants, dtype=np.float64).reshape(-1, 3)
+    write_starts, writes = _rows(made.writes)
+    read_starts, reads = _rows(made.reads)
+    return Kernels(
+        _whole(graph.needs),
+        _whole(graph.levels),
+        made.needed,
+        made.area,
+        made.network,
+        variant_starts,
+        sizes[:, 0].copy(),
+        sizes[:, 1].copy(),
+        sizes[:, 2].copy(),
+        write_starts,
+        _whole(writes),
+        read_starts,
+        _whole(reads),
+    )
+
+
+def _tensors(made: Tables) -> Tensors:
+    tensors = made.problem.tensors
+    return Tensors(
+        _whole([-1 if each.writer is None else each.writer for each in tensors]),
+        _whole([len(each.readers) for each in tensors]),
+        _whole([int(each.leaves) for each in tensors]),
+        np.array([each.bytes for each in tensors], dtype=np.float64),
+        np.array(made.slices, dtype=np.float64),
+    )
+
+
+def _machine(made: Tables) -> Machine:
+    problem, chip, assumed = made.problem, made.problem.chip, made.problem.assumptions
+    return Machine(
+        float(chip.tiles),
+        float(chip.sram),
+        float(chip.bandwidth),
+        float(chip.dram),
+        float(problem.stages),
+        float(problem.layers),
+        float(problem.graph.weights),
+        float(problem.most),
+        chip.start if assumed.latency else 0.0,
+        float(made.count),
+        int(assumed.ramps),
+        int(assumed.kept_twice),
+        int(problem.fused),
+    )
+
+
+# --- compiled ---------------------------------------------------------------------------------------------------------
+
+INTS, PAIRS = types.Array(INT, 1, "C"), types.Array(INT, 2, "C")
+FLOATS, ROWS = types.Array(FLOAT, 1, "C"), types.Array(FLOAT, 2, "C")
+STEPS = types.NamedUniTuple(INTS, 4, Steps)
+KERNELS = types.NamedTuple((INTS, INTS, ROWS, FLOATS, FLOATS, INTS, FLOATS, FLOATS, FLOATS, INTS, INTS, INTS, INTS), Kernels)
+TENSORS = types.NamedTuple((INTS, INTS, INTS, FLOATS, FLOATS), Tensors)
+MACHINE = types.NamedTuple((FLOAT,) * 10 + (INT,) * 3, Machine)
+
+
+@overload(floor_div, strict=False)  # type: ignore[untyped-decorator]
+def _floor_div(a: Any, b: Any) -> Any:
+    return lambda a, b: a // b
+
+
+held_bytes = compiled(FLOAT(FLOAT, INT))(buffer_bytes)
+port_time = compiled(FLOAT(FLOAT, FLOAT))(busy_time)
+fill_time = compiled(FLOAT(FLOAT, FLOAT, INT))(ramp_time)
+shared_time = compiled(FLOAT(FLOAT, FLOAT, FLOAT))(amortised_time)
+samples_held = compiled(FLOAT(*(FLOAT,) * 5))(resident_samples)
+
+
+@compiled(FLOAT(MACHINE, FLOAT, FLOAT, FLOAT))
+def valued(m: Machine, steady: float, once: float, kept: float) -> float:
+    """`Problem.value`."""
+    least = 1.0 if kept == 0 else kept
+    samples = samples_held(m.dram, m.stages, m.layers, m.weights, least)
+    if kept == 0:
+        samples = m.most if samples >= 0 else 0.0
+    samples = min(m.most, samples)
+    return shared_time(steady, once, samples) if samples >= 1 else np.inf
+
+
+@compiled(INT(ROWS, INTS, INT, INT, FLOAT))
+def fastest_within(needed: Array, chosen: Indices, last: int, least: int, tiles: float) -> int:
+    """`halley.planning.growth._fastest` for the kernels at places 0 to ``last`` of ``chosen``."""
+    low, high = least, needed.shape[1]
+    middle = least  # most often the new kernel changes nothing
+    while low < high:
+        total = 0.0
+        for place in range(last + 1):
+            total += needed[chosen[place], middle]
+        if total <= tiles:
+            high = middle
+        else:
+            low = middle + 1
+        middle = (low + high) // 2
+    return low
+
+
+@compiled(types.UniTuple(FLOAT, 4)(KERNELS, TENSORS, MACHINE, INT, INT, FLOATS, PAIRS, PAIRS))
+def passed(k: Kernels, t: Tensors, m: Machine, kernel: int, group: int, sums: Array, passing: Indices, undo: Indices) -> Any:
+    """`halley.planning.growth._passed`: SRAM, traffic, kept bytes; and what of the traffic comes in, which never falls
+    again. ``passing``: readers, low, high by tensor; what it had goes to ``undo``."""
+    sram, traffic, kept, entering = sums[0], sums[2], sums[3], sums[5]
+    level = k.levels[kernel]
+    for at in range(k.write_starts[kernel], k.write_starts[kernel + 1]):
+        number = k.writes[at]
+        passing[number, 0], passing[number, 1], passing[number, 2] = 0, level, level
+        sram += held_bytes(t.slices[number], m.away)
+        traffic += t.moved[number]
+        kept += t.moved[number]
+    for at in range(k.read_starts[kernel], k.read_starts[kernel + 1]):
+        number, row = k.reads[at], at - k.read_starts[kernel]
+        undo[row, 0], undo[row, 1], undo[row, 2] = passing[number, 0], passing[number, 1], passing[number, 2]
+        writer = t.writers[number]
+        inside = writer >= 0 and (group >> max(writer, 0)) & 1 == 1
+        if not inside and passing[number, 0] == 0:
+            passing[number, 0], passing[number, 1], passing[number, 2] = 1, level, level
+            traffic += t.moved[number]
+            entering += t.moved[number]
+            if m.kept_twice:
+                kept += t.moved[number]
+        else:
+            spread = passing[number, 2] - passing[number, 1]
+            sram -= held_bytes(t.slices[number], max(spread, m.away if spread == 0 else 0) if inside else spread + m.away)
+            passing[number, 0] += 1
+            passing[number, 1] = min(passing[number, 1], level)
+            passing[number, 2] = max(passing[number, 2], level)
+        if inside and passing[number, 0] == t.readers[number] and not t.leaves[number]:
+            traffic -= t.moved[number]
+            kept -= t.moved[number]
+        spread = passing[number, 2] - passing[number, 1]
+        sram += held_bytes(t.slices[number], max(spread, m.away if spread == 0 else 0) if inside else spread + m.away)
+    return sram, traffic, kept, entering
+
+
+@compiled(types.void(KERNELS, INT, PAIRS, PAIRS))
+def restore(k: Kernels, kernel: int, passing: Indices, undo: Indices) -> None:
+    """Tensors as they were before a kernel was added."""
+    for at in range(k.read_starts[kernel], k.read_starts[kernel + 1]):
+        for column in range(3):
+            passing[k.reads[at], column] = undo[at - k.read_starts[kernel], column]
+
+
+@compiled(INT(INTS, ROWS, INTS, INT, INT))
+def settled(heads: Indices, costs: Array, following: Indices, target: int, new: int) -> int:
+    """Put label ``new`` into the list of a downset, unless one there matches it in every cost, and drop those that it matches so.
+    1 if it is put there."""
+    label = heads[target]
+    while label >= 0:
+        if costs[label, 0] <= costs[new, 0] and costs[label, 1] <= costs[new, 1] and costs[label, 2] <= costs[new, 2]:
+            return 0
+        label = following[label]
+    previous, label = -1, heads[target]
+    while label >= 0:
+        worse = costs[new, 0] <= costs[label, 0] and costs[new, 1] <= costs[label, 1] and costs[new, 2] <= costs[label, 2]
+        if not worse:
+            previous = label
+        elif previous < 0:
+            heads[target] = following[label]
+        else:
+            following[previous] = following[label]
+        label = following[label]
+    following[new] = heads[target]
+    heads[target] = new
+    return 1
+
+
+@compiled(types.void(KERNELS, INT, ROWS))
+def left_out(k: Kernels, done: int, skipped: Array) -> None:
+    """By kernel: work and network of all kernels up to it that are not done. A block that skips them leaves them to others."""
+    work, network = 0.0, 0.0
+    for kernel in range(len(k.needs)):
+        if not (done >> kernel) & 1:
+            work += k.area[kernel]
+            network += k.network[kernel]
+        skipped[kernel + 1, 0], skipped[kernel + 1, 1] = work, network
+
+
+@compiled(types.Tuple((INT, FLOAT, INT, INTS, PAIRS))(STEPS, KERNELS, TENSORS, MACHINE, FLOATS, ROWS, FLOAT))
+def run(s: Steps, k: Kernels, t: Tensors, m: Machine, times: Array, rest: Array, limit: float) -> Any:
+    """`halley.planning.downsets.best_chain` over the blocks of `halley.planning.growth`; it returns the last label
+    of the best chain (-1: none), its value, the blocks costed, and of each label the one before and its block.
+
+    Blocks grow in ascending order of kernels, so that a block leaves those that it skips to others for good: its own time so far,
+    and theirs, bound all that grows from it."""
+    end, depth = len(s.starts) - 2, len(k.needs) + 1
+    widest = 1
+    for kernel in range(len(k.needs)):
+        widest = max(widest, k.read_starts[kernel + 1] - k.read_starts[kernel])
+    # by level of the stack: downset, next step and variant, kernel; and of the block of the levels before: kernels, streamed,
+    # place of its time, longest path, least time, and sums: SRAM, loaded, traffic, kept, network, entering, work
+    at, step, variant = np.zeros(depth, np.int64), np.zeros(depth, np.int64), np.zeros(depth, np.int64)
+    chosen, group, streamed = np.zeros(depth, np.int64), np.zeros(depth, np.int64), np.zeros(depth, np.int64)
+    fastest, longest, path = np.zeros(depth, np.int64), np.zeros(depth, np.int64), np.zeros(depth, np.int64)
+    least, sums, skipped = np.zeros(depth), np.zeros((depth, 7)), np.zeros((depth, 2))
+    passing, undo = np.zeros((len(t.writers), 3), np.int64), np.zeros((depth, widest, 3), np.int64)
+    heads = np.full(end + 1, -1, np.int64)
+    costs, following, before = np.zeros((LABELS, 3)), np.full(LABELS, -1, np.int64), np.full(LABELS, -1, np.int64)
+    groups, live = np.zeros((LABELS, 2), np.int64), np.zeros(LABELS, np.int64)
+    heads[0], labels, best, costed = 0, 1, -1, 0
+    lowest = np.zeros(3)
+    for place in range(end):
+        lives, label = 0, heads[place]
+        lowest[:] = np.inf
+        while label >= 0:
+            a, b, c = costs[label, 0] + rest[place, 0], costs[label, 1] + rest[place, 1], costs[label, 2] + rest[place, 2]
+            if valued(m, a, b, c) < limit:
+                live[lives] = label
+                lives += 1
+                for column in range(3):
+                    lowest[column] = min(lowest[column], costs[label, column])
+            label = following[label]
+        if lives == 0:
+            continue
+        left_out(k, s.downsets[place], skipped)
+        level = 0
+        at[0], step[0], variant[0] = place, s.starts[place], -1
+        while level >= 0:
+            # the next variant of the step, or the next step
+            if variant[level] >= 0:
+                kernel = s.kernels[step[level]]
+                restore(k, kernel, passing, undo[level])
+                if k.variant_starts[kernel] + variant[level] + 1 == k.variant_starts[kernel + 1]:
+                    step[level] += 1
+                    variant[level] = -1
+            variant[level] += 1
+            last = chosen[level - 1] if level > 0 else -1
+            while step[level] < s.starts[at[level] + 1] and s.kernels[step[level]] <= last:
+                step[level] += 1
+            if step[level] == s.starts[at[level] + 1]:
+                level -= 1
+                continue
+            kernel, target = s.kernels[step[level]], s.targets[step[level]]
+            others = max(skipped[kernel, 0] - sums[level, 6], skipped[kernel, 1] - sums[level, 4])
+            if lowest[0] + least[level] + others >= limit:  # and more so with the steps that follow
+                level -= 1
+                continue
+            chosen[level] = kernel
+            bit = np.int64(1) << kernel
+            soonest = fastest_within(k.needed, chosen, level, fastest[level], m.tiles)
+            sram, traffic, kept, entering = passed(k, t, m, kernel, group[level], sums[level], passing, undo[level])
+            which = k.variant_starts[kernel] + variant[level]
+            sram += k.held[which]
+            if soonest == len(times) or sram > m.sram:
+                continue
+            deeper = level + 1
+            sums[deeper, 0], sums[deeper, 1] = sram, sums[level, 1] + k.loaded[which]
+            sums[deeper, 2], sums[deeper, 3] = traffic + k.streamed[which], kept
+            sums[deeper, 4] = sums[level, 4] + k.network[kernel]
+            sums[deeper, 5] = entering + k.streamed[which]
+            sums[deeper, 6] = sums[level, 6] + k.area[kernel]
+            least[deeper] = max(times[soonest], port_time(sums[deeper, 5], m.bandwidth), sums[deeper, 4])
+            if lowest[0] + least[deeper] + others >= limit:
+                continue
+            path[kernel] = 1
+            for earlier in range(level):
+                if (k.needs[kernel] >> chosen[earlier]) & 1:
+                    path[kernel] = max(path[kernel], path[chosen[earlier]] + 1)
+            longest[deeper] = max(longest[level] if level > 0 else 0, path[kernel])
+            group[deeper] = group[level] | bit
+            streamed[deeper] = streamed[level] | (bit if variant[level] > 0 else np.int64(0))
+            fastest[deeper] = soonest
+            costed += 1
+            steady = max(times[soonest], port_time(sums[deeper, 2], m.bandwidth), sums[deeper, 4])
+            ramp = fill_time(times[soonest], m.sequence_tiles, longest[deeper]) if m.ramps else 0.0
+            once = ramp + m.start + port_time(sums[deeper, 1], m.bandwidth)
+            for number in range(lives):
+                label = live[number]
+                a, b, c = costs[label, 0] + steady, costs[label, 1] + once, costs[label, 2] + kept
+                if a + rest[target, 0] >= limit:  # most often; saves a division
+                    continue
+                bound = valued(m, a + rest[target, 0], b + rest[target, 1], c + rest[target, 2])
+                if bound >= limit:
+                    continue
+                costs[labels, 0], costs[labels, 1], costs[labels, 2] = a, b, c
+                before[labels], groups[labels, 0], groups[labels, 1] = label, group[deeper], streamed[deeper]
+                if target == end:
+                    best, limit = labels, bound
+                elif settled(heads, costs, following, target, labels) == 0:
+                    continue
+                labels += 1
+                if labels == len(before):
+                    costs = np.concatenate((costs, np.zeros((labels, 3))))
+                    following = np.concatenate((following, np.full(labels, -1, np.int64)))
+                    before = np.concatenate((before, np.full(labels, -1, np.int64)))
+                    groups = np.concatenate((groups, np.zeros((labels, 2), np.int64)))
+                    live = np.concatenate((live, np.zeros(labels, np.int64)))
+            if m.away:
+                level = deeper
+                at[level], step[level], variant[level] = target, s.starts[target], -1
+    return best, limit, costed, before, groups

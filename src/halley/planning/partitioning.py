@@ -1,0 +1,261 @@
+"""The best partitions of a spatial chip, proven: sequence tile, partitions, compute tiles and streamed weights together.
+
+For each size of the sequence tile, a dynamic programme over downsets (`halley.planning.downsets`) finds the best chain of
+partitions; what one sequence tile reaches is the limit for the others. The plan that comes out is costed again from scratch
+(`halley.planning.spatial`), and both costs have to agree.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from halley.cost.switch import Switch
+from halley.errors import BadInput, Fault, Infeasible, InternalError
+from halley.formulas.spatial import stage_time, utilisation
+from halley.formulas.timing import longest, total
+from halley.planning.downsets import MOST_DOWNSETS, Lattice, TooManyDownsets, best_chain, in_line, lattice
+from halley.planning.growth import Block, Tables, grow, price, rest, tables
+from halley.planning.spatial import Partition, Problem, held_bytes, on_chip, partition
+from halley.search.partitions import Kernels
+
+Group = tuple[Kernels, Kernels]
+"""The kernels of a partition, and those of them whose weights stream."""
+
+AGREE = 1e-9
+"""Relative difference of two sums of the same terms in another order."""
+
+SWITCH = Switch(module="halley.planning.growth_compiled")
+"""Whether the search runs compiled."""
+
+FIRST_STEP, LAST_STEP = 0.04, 4.0
+"""How far above the lower bound the search begins to look, and from where on it looks without a limit."""
+
+SECONDS_PER_DOWNSET = 2e-3
+"""About what the uncompiled search takes for the blocks that follow a downset."""
+
+
+@dataclass(frozen=True)
+class SpatialPlan:
+    """Partitions in the order in which they run, for sequence tiles of ``tile`` points.
+
+    ``samples`` are worked off in a row by each partition; ``layer`` [s] is the time of a layer per sample, ``bound`` [s] a lower
+    bound of it over all plans: where both are equal the plan is proven best. ``downsets``: of the graph; ``costed``: blocks that
+    the search costed, once per limit that it tried."""
+
+    problem: Problem
+    tile: int
+    groups: tuple[Group, ...]
+    partitions: tuple[Partition, ...]
+    samples: float
+    layer: float
+    bound: float = 0.0
+    downsets: int = 0
+    costed: int = 0
+
+    @property
+    def proven(self) -> bool:
+        return self.bound >= self.layer
+
+    @property
+    def iteration(self) -> float:
+        """Time per sample of a pipeline that is full [s]."""
+        return float(stage_time(self.layer, self.problem.layers, self.problem.stages))
+
+    @property
+    def traffic(self) -> float:
+        """Bytes between DRAM and chip, per layer and sample, without resident weights."""
+        return float(total(part.traffic for part in self.partitions))
+
+    def utilisation(self, work: float, chips: int) -> float:
+        """Share of the peak of all ``chips`` that ``work`` operations of all layers use per sample."""
+        return float(utilisation(work, self.iteration, chips * self.problem.chip.peak))
+
+
+class Search:
+    """The search for one sequence tile through given downsets, compiled where that pays (`SWITCH`).
+
+    ``costed``: blocks that it has costed."""
+
+    def __init__(self, made: Tables, downsets: Lattice) -> None:
+        self.made, self.costed = made, 0
+        self._downsets, self._rest = downsets, rest(made, downsets)
+        self._compiled = None
+        compiled = SWITCH.kernels(len(downsets.downsets) * SECONDS_PER_DOWNSET)
+        if compiled is not None and len(made.problem.graph.kernels) <= compiled.MOST_KERNELS:
+            self._compiled = compiled.Search(made, downsets, self._rest)
+
+    @property
+    def root(self) -> float:
+        """A lower bound of all chains."""
+        return self.made.problem.value(*self._rest[0])
+
+    def __call__(self, limit: float = math.inf) -> tuple[tuple[Group, ...], float]:
+        """The best chain below ``limit`` and its value; an empty one and ``limit`` if there is none."""
+        if self._compiled is not None:
+            groups, value, costed = self._compiled(limit)
+            self.costed += costed
+            return groups, value
+        problem, start = self.made.problem, time.perf_counter()
+        found = best_chain(
+            self._downsets,
+            Block(),
+            partial(grow, self.made),
+            partial(price, self.made),
+            lambda costs: problem.value(*costs),
+            self._rest,
+            limit,
+        )
+        SWITCH.spent += time.perf_counter() - start
+        self.costed += found.costed
+        return tuple((block.group, block.streamed) for block in found.chain), found.value
+
+
+def sequence_choices(sequence: int) -> tuple[int, ...]:
+    """Sequence tiles that are tried: powers of two up to the sequence, and the whole.
+
+    >>> sequence_choices(12)
+    (1, 2, 4, 8, 12)
+    """
+    return (*(1 << power for power in range((sequence - 1).bit_length())), sequence)
+
+
+def plan(problem: Problem, tile: int, groups: Sequence[Group]) -> SpatialPlan:
+    """The cost of given partitions.
+
+    Raises BadInput: partitions that leave a kernel out, have one twice, or run before what they need; Infeasible: one that does
+    not fit the chip, or memory that does not hold what passes between them.
+    """
+    faults = _order_faults(problem, groups)
+    if faults:
+        raise BadInput(faults)
+    found = []
+    for number, (group, streamed) in enumerate(groups, start=1):
+        part = partition(problem, tile, group, streamed)
+        if part is None:
+            raise Infeasible(_misfit(problem, tile, group, streamed, f"partition {number}"))
+        found.append(part)
+    steady, once, kept = (float(total(getattr(part, name) for part in found)) for name in ("steady", "once", "kept"))
+    if problem.samples(kept) < 1:
+        raise Infeasible(_overfull(problem, kept))
+    layer = float(longest((problem.value(steady, once, kept), problem.transfer)))
+    return SpatialPlan(problem, tile, tuple(groups), tuple(found), problem.samples(kept), layer)
+
+
+def best_plan(problem: Problem, tiles: Sequence[int] | None = None, most_downsets: int = MOST_DOWNSETS) -> SpatialPlan:
+    """The fastest partitions over the given sequence tiles (default: `sequence_choices`), proven.
+
+    A graph with more than ``most_downsets`` gets the best runs of consecutive kernels, and a lower bound of all plans.
+    Raises BadInput: no sequence tiles, or sizes below 1; Infeasible: kernels that fit with none of them, or memory that does not
+    hold a sample.
+    """
+    tried = sequence_choices(problem.graph.sequence) if tiles is None else tuple(dict.fromkeys(tiles))
+    if not tried or min(tried) < 1:
+        raise BadInput(Fault("sequence tiles", "sizes of at least 1", str(list(tried)), "leave them out to try powers of two"))
+    usable = [made for made in (tables(problem, tile) for tile in tried) if made is not None]
+    if not usable:
+        raise Infeasible(_widest(problem, min(tried)))
+    line = in_line(len(problem.graph.kernels))
+    lines = [Search(made, line) for made in usable]
+    found = [(*search(), search.made) for search in lines]
+    groups, value, made = min(found, key=lambda each: each[1])
+    count, bound = len(line.downsets), min(search.root for search in lines)
+    costed = sum(search.costed for search in lines)
+    try:
+        downsets = lattice(problem.graph.needs, most_downsets)
+    except TooManyDownsets:
+        pass
+    else:
+        order = sorted(range(len(usable)), key=lambda place: found[place][1])
+        searches = [Search(usable[place], downsets) for place in order]
+        better = climb(searches, value)
+        if better is not None:
+            groups, value, made = better
+        count, bound = len(downsets.downsets), value
+        costed += sum(search.costed for search in searches)
+    if not groups:
+        raise Infeasible(_overfull(problem, 0.0))
+    chosen = plan(problem, made.tile, groups)
+    value = max(value, problem.transfer)
+    if not math.isclose(chosen.layer, value, rel_tol=AGREE):
+        raise InternalError(Fault("spatial plan", f"{chosen.layer!r} s, costed from scratch", f"{value!r} s from the search"))
+    bound = chosen.layer if bound >= value else max(bound, problem.transfer)
+    return replace(chosen, bound=bound, downsets=count, costed=costed)
+
+
+def climb(searches: Sequence[Search], limit: float) -> tuple[tuple[Group, ...], float, Tables] | None:
+    """The best chain of all searches below ``limit``.
+
+    A search below a low limit is quick, as little can come below it, and what it finds is the best. So limits rise from the lower
+    bound in growing steps until there is something.
+    """
+    root = min(search.root for search in searches)
+    step = FIRST_STEP
+    while True:
+        last = step > LAST_STEP or root * (1 + step) >= limit
+        least, best = limit if last else root * (1 + step), None
+        for search in searches:
+            if search.root < least:
+                groups, value = search(least)
+                if groups:
+                    least, best = value, (groups, value, search.made)
+        if best is not None or last:
+            return best
+        step *= 1.5
+
+
+def _order_faults(problem: Problem, groups: Sequence[Group]) -> list[Fault]:
+    kernels, done, found = problem.graph.kernels, 0, []
+    for number, (group, _) in enumerate(groups, start=1):
+        if not group or group & done or group >> len(kernels):
+            found.append(Fault(f"partition {number}", "kernels of the graph that no other has", f"{group:#b} after {done:#b}"))
+        done |= group
+        for place, (kernel, needed) in enumerate(zip(kernels, problem.graph.needs, strict=True)):
+            if group >> place & 1 and needed & ~done:
+                late = ", ".join(other.name for other_place, other in enumerate(kernels) if (needed & ~done) >> other_place & 1)
+                found.append(Fault(f"partition {number}", f"the sources of {kernel.name} in it or before", f"{late} later"))
+    missing = [kernel.name for place, kernel in enumerate(kernels) if not done >> place & 1]
+    if missing:
+        found.append(Fault("partitions", "all kernels", f"none with {', '.join(missing)}"))
+    return found
+
+
+def _sram(problem: Problem, tile: int, group: Kernels, streamed: Kernels) -> float:
+    inside = [place for place in range(len(problem.graph.kernels)) if group >> place & 1]
+    weights = total(held_bytes(problem, place, bool(streamed >> place & 1)) for place in inside)
+    return float(weights + total(on_chip(problem, tensor, group, tile) for tensor in problem.tensors))
+
+
+def _misfit(problem: Problem, tile: int, group: Kernels, streamed: Kernels, where: str) -> Fault:
+    chip = problem.chip
+    used, kernels = _sram(problem, tile, group, streamed), group.bit_count()
+    if used > chip.sram:
+        return Fault(where, f"at most {chip.sram:.4g} B of SRAM", f"{used:.4g} B", "part it, or shard it over more chips")
+    if kernels > chip.tiles:
+        return Fault(where, f"at most {chip.tiles} kernels, one compute tile each", f"{kernels}", "part it")
+    return Fault(where, "one kernel, as kernels are not fused", f"{kernels}", "part it, or allow fusion")
+
+
+def _widest(problem: Problem, tile: int) -> Fault:
+    """The kernel that needs most, at the smallest sequence tile."""
+    streams = problem.assumptions.streaming
+
+    def used(place: int) -> float:
+        return min(_sram(problem, tile, 1 << place, streamed) for streamed in ((0, 1 << place) if streams else (0,)))
+
+    place = max(range(len(problem.graph.kernels)), key=used)
+    chips = math.ceil(used(place) / problem.chip.sram)
+    return replace(
+        _misfit(problem, tile, 1 << place, 1 << place if streams else 0, f"kernel {problem.graph.kernels[place].name}"),
+        remedy=f"shard it over at least {chips} chips, or take smaller sequence tiles",
+    )
+
+
+def _overfull(problem: Problem, kept: float) -> Fault:
+    chip, layers = problem.chip, problem.layers
+    got = f"weights of {problem.graph.weights:.4g} B and {kept:.4g} B per sample in each of {layers} layers"
+    expected = f"one sample in {chip.dram * problem.stages:.4g} B of {problem.stages} chips"
+    return Fault("dram", expected, got, "use more pipeline stages or shard over more chips")

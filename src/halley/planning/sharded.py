@@ -1,0 +1,173 @@
+"""A sharding as a value: how every op is split, the collectives between them, their time and what lies in memory; and the best one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from halley.errors import Fault, InternalError
+from halley.planning.constrained import TOLERANCE, Least, least
+from halley.planning.elimination import cost
+from halley.planning.layouts import Layout, Step
+from halley.planning.sharding import ShardingGraph, ShardingProblem, Strategy, inherent, sharding_graph, work_time
+from halley.units import format_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class OpSharding:
+    """An op with a way per axis and the time of its own work on one rank [s]."""
+
+    op: str
+    ways: Strategy
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A change of layout of a tensor, made before the op with number ``at`` (the number of ops: at the end of the graph).
+
+    ``reader``: the op that calls for it, "" for the end of the graph or the time between the passes. ``copy``: for that reader alone;
+    else the tensor is kept so from here on. ``inside``: a part of the reader that it cannot run without (the rows of a gather, the
+    state of a softmax)."""
+
+    tensor: str
+    at: int
+    reader: str
+    steps: tuple[Step, ...]
+    copy: bool = False
+    inside: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """Of all shardings of the declared space, none takes less than ``bound`` [s]. ``space``: how many there are, without the layouts
+    in which tensors are kept; ``nodes`` and ``entries`` of tables: what was searched."""
+
+    bound: float
+    gap: float
+    space: float
+    nodes: int
+    entries: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sharding:
+    """``time`` [s] of work and collectives; ``weights_memory`` and ``kept_memory`` [B] per rank: of weights, and of what is kept
+    between the passes. ``ends``: the layouts of inputs and outputs; ``kept``: of tensors between the passes."""
+
+    problem: ShardingProblem
+    ops: tuple[OpSharding, ...]
+    moves: tuple[Move, ...]
+    ends: Mapping[str, Layout]
+    kept: Mapping[str, Layout]
+    time: float
+    weights_memory: float
+    kept_memory: float
+    certificate: Certificate
+
+    @property
+    def memory(self) -> float:
+        """All that lies still on a rank [B]."""
+        return self.weights_memory + self.kept_memory
+
+    @property
+    def steps(self) -> tuple[tuple[Move, Step], ...]:
+        """All collectives, in their order, without slices."""
+        return tuple((move, step) for move in self.moves for step in move.steps if step.kind is not None)
+
+    @property
+    def work_time(self) -> float:
+        """Time of the ops alone [s]."""
+        return math.fsum(item.time for item in self.ops)
+
+    @property
+    def collective_time(self) -> float:
+        """Time of the collectives [s]."""
+        return math.fsum(step.time for _, step in self.steps)
+
+    def strategy(self, op: str) -> Strategy:
+        return next(item.ways for item in self.ops if item.op == op)
+
+
+def shard(problem: ShardingProblem, capacity: float = math.inf) -> Sharding:
+    """The sharding of least time; of equals, that of least memory. ``capacity`` [B]: what fits on a rank.
+
+    >>> from halley.planning.layouts import MeshAxis
+    >>> from halley.workloads.user import graph
+    >>> gemm = graph("C[m,n] = A[m,k] * B[k,n]", {"m": 8, "k": 64, "n": 8})
+    >>> work = lambda op, local: math.prod(local.values()) * 1e-9
+    >>> wire = lambda kind, axes, size: 1e-6 + size * 1e-9
+    >>> best = shard(ShardingProblem(gemm, (MeshAxis("x", 4),), work, wire))
+    >>> best.strategy("C")[0].split, best.moves, best.time == 8 * 64 * 8 / 4 * 1e-9
+    ('m', (), True)
+
+    Raises BadInput: as `sharding_graph`; Infeasible: nothing fits.
+    """
+    graph = sharding_graph(problem)
+
+    def describe(size: float, values: Mapping[str, int] | None) -> str:
+        if values is None:
+            return f"{format_bytes(size)} per rank"
+        weights, kept = cost(graph.weights, values), cost(graph.kept, values)
+        return f"{format_bytes(size)} (weights {format_bytes(weights)}, between the passes {format_bytes(kept)})"
+
+    return decoded(graph, least(graph.time, graph.memory, capacity, f"sharding of {problem.workload.name}, memory", describe))
+
+
+def decoded(graph: ShardingGraph, found: Least) -> Sharding:
+    """The sharding that the values of the variables stand for, with its time added up anew.
+
+    Raises InternalError: the sum differs from what the search found.
+    """
+    problem, values = graph.problem, found.values
+    ops: list[OpSharding] = []
+    moves: list[Move] = []
+    for number, op in enumerate(problem.workload.ops):
+        value = values[graph.variables[f"op {op.name}"]]
+        strategy = graph.strategies[op.name][value]
+        moves += (Move(tensor, number, op.name, (step,), inside=True) for tensor, step in inherent(graph, op, strategy))
+        ops.append(OpSharding(op.name, strategy, work_time(problem, op, strategy)))
+    ends = {name: _layout(graph, name, values[graph.variables[f"end {name}"]]) for name in graph.ends()}
+    kept: dict[str, Layout] = {}
+    for tensor in problem.workload.tensors:
+        moves += _moves(graph, tensor, values, kept)
+    moves.sort(key=lambda move: (move.at, move.inside))
+    time = math.fsum((*(item.time for item in ops), *(step.time for move in moves for step in move.steps)))
+    if not math.isclose(time, found.cost, rel_tol=TOLERANCE, abs_tol=1e-30):
+        raise InternalError(Fault(f"sharding of {problem.workload.name}", f"a time of {found.cost!r} s", f"{time!r} s"))
+    space = math.prod({graph.variables[f"op {name}"]: float(len(each)) for name, each in graph.strategies.items()}.values())
+    certificate = Certificate(found.bound, found.gap, space, found.nodes, found.entries)
+    memory = cost(graph.weights, values), cost(graph.kept, values)
+    return Sharding(problem, tuple(ops), tuple(moves), ends, kept, time, *memory, certificate)
+
+
+def _layout(graph: ShardingGraph, tensor: str, number: int) -> Layout:
+    return graph.layouts[tensor].options[graph.layouts[tensor].complete[number]]
+
+
+def _moves(graph: ShardingGraph, tensor: str, values: Mapping[str, int], kept: dict[str, Layout]) -> Iterator[Move]:
+    """The changes of layout between the maker of a tensor and its readers; adds to ``kept`` how it lies between the passes."""
+    known, chain = graph.layouts[tensor], graph.chain(tensor)
+    if not chain:
+        return
+    order = {op.name: number for number, op in enumerate(graph.problem.workload.ops)}
+    between = order.get(graph.problem.backward, len(order))
+    name, made = graph.start(tensor)
+    now = int(made[values[name]])
+    passed = any(use.kept for use, _ in chain)
+    for use, variable in chain:
+        # what leaves the graph before the backward pass does so between the passes
+        at = order[use.op] if use.op else between if use.kept or passed else len(order)
+        passed = passed and not use.kept
+        following = values[variable] if variable else now
+        if following != now:
+            yield Move(tensor, at, use.op, known.path(now, following))
+            now = following
+        if use.kept:
+            kept[tensor] = known.options[now]
+            continue
+        name, wanted = graph.reader(tensor, use)
+        target = int(wanted[values[name]])
+        if target != now:
+            yield Move(tensor, at, use.op, known.path(now, target), copy=bool(variable))

@@ -1,0 +1,174 @@
+"""In which ways an op can be shared out along one axis: which dim is split, what it then reads and leaves.
+
+| way | reads | leaves |
+|---|---|---|
+| repeated | all inputs whole | outputs whole; every member does all of the work |
+| split on a dim | inputs that have the dim split on it, others whole | outputs split on it; partial, if the op sums over it |
+| partial sums | the inputs in which the op is linear as partial sums | partial sums, for work that costs little to repeat |
+| rows of a table split | the table split on its rows, the index whole | partial sums: a member adds zero for rows that it lacks |
+| exchanged | a gather's table split on its rows, the result split on a dim of the index; a scatter the other way round | as said: all-to-all |
+
+Nonlinear work needs complete inputs. A state of two tensors (softmax, Welford) is combined where it is made. Products do not take
+partial sums: each member would repeat the whole product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from halley.execute.arithmetic import index_input
+from halley.ir.mapping import CollectiveKind
+from halley.ir.placement import Partial, Placement, Replicate, Shard
+from halley.ir.workload import FUNCTIONS, Op, OpKind, Workload
+
+LINEAR: dict[str, tuple[tuple[int, ...], ...]] = {
+    "identity": ((0,),),
+    "scale": ((0,),),
+    "add": ((0, 1),),
+    "subtract": ((0, 1),),
+    "mul": ((0,), (1,)),
+    "divide": ((0,),),
+    "multiply_add": ((0, 2), (1, 2)),
+    "affine": ((0, 2), (1, 2)),
+    "normalise": ((0, 1), (2,)),
+    "normalise_gain": ((0,), (1,), (2,)),
+    "product": ((0,), (1,), (2,)),
+    "product_sum": ((0, 2), (0, 3), (1, 2), (1, 3)),
+    "product_difference": ((0, 2), (0, 3), (1, 2), (1, 3)),
+    "decay_mask": ((0,),),
+    "add_decayed": ((0, 1),),
+}
+"""By function, the sets of arguments in which it is linear while the others are held: f(sum x_i) = sum f(x_i)."""
+
+COMBINED = ("softmax", "welford")
+"""Reductions whose state is two tensors: neither can be combined without the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way along one axis. ``split``: the dim whose parts the members work on, "" where all repeat the work; ``name`` tells
+    ways apart; ``collective``: what the op itself needs, of its outputs (all-reduce) or of ``moved`` (all-to-all)."""
+
+    name: str
+    split: str
+    reads: tuple[Placement, ...]
+    writes: tuple[Placement, ...]
+    collective: CollectiveKind | None = None
+    moved: str = ""
+
+
+def ways(workload: Workload, op: Op, partials: Mapping[str, str]) -> tuple[Way, ...]:
+    """All ways of an op along one axis; ``partials``: the monoid by which each input may be partial, "" if it never is.
+
+    >>> from halley.workloads.user import graph
+    >>> gemm = graph("C[m,n] = A[m,k] * B[k,n]", {"m": 4, "k": 4, "n": 4})
+    >>> [(way.name, *map(str, way.reads), *map(str, way.writes)) for way in ways(gemm, gemm.ops[0], {})][1:3]
+    [('m', 'Shard(m)', 'Replicate', 'Shard(m)'), ('k', 'Shard(k)', 'Shard(k)', 'Partial(sum)')]
+    """
+    found = [Way("", "", *_everywhere(op)), *(_split(workload, op, dim) for dim in _dims(workload, op))]
+    if op.kind is OpKind.PERMUTE:
+        found += _renamed(workload, op)
+    if op.kind in (OpKind.GATHER, OpKind.SCATTER):
+        found += _by_rows(workload, op)
+    own = {way.writes[0].monoid for way in found if isinstance(way.writes[0], Partial)}
+    found += (way for way in _through(workload, op, partials) if not own or all(item == Partial(*own) for item in way.writes))
+    return tuple(found)
+
+
+def partial_monoid(found: tuple[Way, ...]) -> str:
+    """By which monoid the outputs of these ways may be partial, "" if by none."""
+    return next((item.monoid for way in found for item in way.writes if isinstance(item, Partial)), "")
+
+
+def _everywhere(op: Op) -> tuple[tuple[Placement, ...], tuple[Placement, ...]]:
+    return (Replicate(),) * len(op.inputs), (Replicate(),) * len(op.outputs)
+
+
+def _dims(workload: Workload, op: Op) -> Iterator[str]:
+    """Dims that can be split without a look at the neighbours."""
+    barred = set(workload.whole(op)) | {dim for item in op.windows for dim in (item.dim, item.base, item.offset)}
+    yield from (dim for dim in op.dims if dim not in barred and workload.dims[dim] > 1)
+
+
+def _split(workload: Workload, op: Op, dim: str) -> Way:
+    reads = tuple(_along(workload, name, dim) for name in op.inputs)
+    if dim not in workload.reduced(op):
+        return Way(dim, dim, reads, tuple(_along(workload, name, dim) for name in op.outputs))
+    if op.monoid in COMBINED:
+        return Way(dim, dim, reads, _everywhere(op)[1], CollectiveKind.ALL_REDUCE)
+    # a mean divides by the whole count on every member, so that its parts add up
+    monoid = op.monoid if op.monoid not in ("", "mean") else "sum"
+    return Way(dim, dim, reads, (Partial(monoid),) * len(op.outputs))
+
+
+def _along(workload: Workload, tensor: str, dim: str) -> Placement:
+    return Shard(dim) if dim in workload.tensors[tensor].dims else Replicate()
+
+
+def _renamed(workload: Workload, op: Op) -> Iterator[Way]:
+    """A copy under another name is split on the old and the new name at once."""
+    source, target = (workload.tensors[name].dims for name in (op.inputs[0], op.outputs[0]))
+    old, new = [dim for dim in source if dim not in target], [dim for dim in target if dim not in source]
+    for before, after in zip(old, new, strict=True):
+        if workload.dims[after] > 1:
+            yield Way(after, after, (Shard(before),), (Shard(after),))
+
+
+def _by_rows(workload: Workload, op: Op) -> Iterator[Way]:
+    """Gathers and scatters whose table lies apart by rows."""
+    if len(op.inputs) != 2 or len(op.sequence) != 1 or workload.dims[op.along] < 2:
+        return
+    at, row = index_input(workload, op), op.along
+    index, other, result = op.inputs[at], op.inputs[1 - at], op.outputs[0]
+    whole, rows = Replicate(), Shard(row)
+
+    def reads(placement: Placement) -> tuple[Placement, ...]:
+        return tuple(whole if place == at else placement for place in range(2))
+
+    gather = op.kind is OpKind.GATHER
+    yield Way(row, row, reads(rows if gather else whole), (Partial("sum") if gather else rows,))
+    for dim in workload.tensors[index].dims:
+        if dim in workload.tensors[result if gather else other].dims and workload.dims[dim] > 1:
+            yield Way(
+                f"{dim} exchanged",
+                dim,
+                reads(rows if gather else Shard(dim)),
+                (Shard(dim) if gather else rows,),
+                CollectiveKind.ALL_TO_ALL,
+                result if gather else other,
+            )
+
+
+def _through(workload: Workload, op: Op, partials: Mapping[str, str]) -> Iterator[Way]:
+    """Partial sums that pass through linear work."""
+    for group in _linear(workload, op):
+        monoids = {partials.get(op.inputs[place], "") for place in group}
+        copies = op.kind is OpKind.PERMUTE or (op.kind is OpKind.REDUCE and op.monoid == "max" and op.function == "identity")
+        fits = monoids == {"sum"} if not copies else monoids == ({op.monoid} if op.monoid else monoids - {""})
+        if fits and len(monoids) == 1 and "" not in monoids:
+            partial = Partial(*monoids)
+            reads = tuple(partial if place in group else Replicate() for place in range(len(op.inputs)))
+            names = " ".join(op.inputs[place] for place in group)
+            yield Way(f"partial {names}", "", reads, (partial,) * len(op.outputs))
+
+
+def _linear(workload: Workload, op: Op) -> tuple[tuple[int, ...], ...]:
+    """Sets of inputs in which an op is linear, or, for a copy or a maximum, which it passes on."""
+    match op.kind:
+        case OpKind.MAP:
+            return LINEAR.get(op.function, ())
+        case OpKind.REDUCE if op.monoid in ("sum", "mean"):
+            return LINEAR.get(op.function, ())
+        case OpKind.REDUCE if op.monoid == "max" and op.function == "identity":
+            return ((0,),)
+        case OpKind.PERMUTE:
+            return ((0,),)
+        case OpKind.GATHER | OpKind.SCATTER:
+            return ((1 - index_input(workload, op) if len(op.inputs) == 2 else 0,),)
+        case OpKind.FFT:
+            return (tuple(range(len(op.inputs))),)
+        case OpKind.SCAN if op.monoid == "sum" and FUNCTIONS[op.function].arity == 1:
+            return LINEAR.get(op.function, ())
+        case _:
+            return ()

@@ -1,0 +1,182 @@
+"""Backward as a rewrite of graphs: forward -> forward and backward.
+
+    S = A B; P = softmax(S)  ->  ... ; dS = P (dP - sum of dP P); dA = dS B^T; dB = A^T dS
+
+Each op is followed, in reverse order, by what its inputs receive (`halley.rewrite.pullbacks`); what a tensor receives from several
+readers is added up. Gradients are ops and tensors like others: they are sharded, fused, scheduled and costed like others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from halley.errors import BadInput, Fault, did_you_mean
+from halley.ir.workload import Op, OpKind, Tensor, Workload
+from halley.rewrite.gradients import GradientGraph
+from halley.rewrite.invariance import independent
+from halley.rewrite.pullbacks import pull_back, pull_back_softmax
+
+
+@dataclass(frozen=True, slots=True)
+class Differentiated:
+    """A graph with its backward.
+
+    ``workload``: forward ops, then backward ops; its outputs are those of the forward graph and the gradients. ``forward``: names
+    of the forward ops. ``seeds``: by output, the input that brings its gradient. ``gradients``: by tensor asked for, its gradient;
+    two tensors may have the same. ``repeated``: forward ops that the backward runs again (`halley.rewrite.recompute`).
+    """
+
+    workload: Workload
+    forward: tuple[str, ...]
+    seeds: Mapping[str, str]
+    gradients: Mapping[str, str]
+    repeated: tuple[str, ...] = ()
+
+    @property
+    def backward(self) -> tuple[Op, ...]:
+        """The ops after the forward ones."""
+        return self.workload.ops[len(self.forward) :]
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """What has to be kept from forward to backward: tensors that the backward reads and that it neither makes nor is given.
+
+        Weights and other inputs of the forward graph are among them, in the order of the workload's tensors.
+        """
+        made = {name for op in self.backward for name in op.outputs}
+        read = {name for op in self.backward for name in op.inputs} - made - set(self.seeds.values())
+        return tuple(name for name in self.workload.tensors if name in read)
+
+
+def backward(
+    workload: Workload, outputs: Sequence[str] | None = None, wrt: Sequence[str] | None = None
+) -> Differentiated:
+    """The graph with the gradients of ``wrt`` when each output receives a gradient (a new input ``d_<output>``).
+
+    ``outputs``: those of the workload unless given. ``wrt``: inputs, or other tensors; all inputs that are not integers unless
+    given. The gradient of T is the tensor ``d_T``, or what is equal to it (the gradient of both terms of a sum is that of the
+    sum). It has the element type of T. Backward ops are named ``<op>_d_<input>``, sums ``sum_d_<tensor>``. Kernels: each
+    contraction alone; of each forward kernel, the other ops together.
+
+    >>> from halley.workloads.gemm import gemm
+    >>> found = backward(gemm(4, 5, 6))
+    >>> [(op.name, op.inputs, op.dims) for op in found.backward]
+    [('gemm_d_A', ('d_C', 'B'), ('m', 'n', 'k')), ('gemm_d_B', ('A', 'd_C'), ('k', 'm', 'n'))]
+    >>> found.kept, found.workload.macs() == 3 * gemm(4, 5, 6).macs()
+    (('A', 'B'), True)
+
+    Raises BadInput: tensors that the workload lacks, an output that is not a float, an op without derivative, a tensor that no
+    output depends on.
+    """
+    ends = tuple(workload.outputs if outputs is None else outputs)
+    asked = tuple(_floating(workload) if wrt is None else wrt)
+    _check(workload, ends, asked)
+    graph = GradientGraph(workload, _active(workload, asked))
+    seeds = {name: graph.seed(name) for name in ends}
+    places = {name: i for i, kernel in enumerate(workload.kernels) for name in kernel}
+    softmaxes = _softmaxes(workload, {*ends, *asked})
+    for number, op in reversed(list(enumerate(workload.ops))):
+        graph.begin(places.get(op.name, len(places) + number))
+        if op.name in softmaxes:
+            pull_back_softmax(graph, op, *softmaxes[op.name])
+        elif any(graph.needs(name) for name in op.inputs):
+            pull_back(graph, op, lambda maximum: independent(workload, maximum, ends))
+    graph.begin(-1)
+    found = {name: graph.gradient(name) for name in asked}
+    if wrt is not None:
+        _check_found(workload, found)
+    given = set(seeds.values())
+    complete = {name: graph.copy(name, item) if item in given else item for name, item in found.items() if item is not None}
+    graph.prune(complete.values())
+    return _finished(workload, graph, seeds, complete)
+
+
+def _finished(
+    workload: Workload, graph: GradientGraph, seeds: Mapping[str, str], gradients: Mapping[str, str]
+) -> Differentiated:
+    named = graph.named()
+
+    def name(tensor: str) -> str:
+        return named.get(tensor, tensor)
+
+    ops = tuple(
+        replace(op, inputs=tuple(map(name, op.inputs)), outputs=tuple(map(name, op.outputs))) for op in graph.ops
+    )
+    tensors: dict[str, Tensor] = {name(key): replace(tensor, name=name(key)) for key, tensor in graph.tensors.items()}
+    results = {key: name(tensor) for key, tensor in gradients.items()}
+    kernels = workload.kernels or tuple((op.name,) for op in workload.ops)
+    whole = replace(
+        workload,
+        tensors=tensors,
+        ops=(*workload.ops, *ops),
+        outputs=tuple(dict.fromkeys((*workload.outputs, *results.values()))),
+        kernels=(*kernels, *graph.kernels()),
+    )
+    return Differentiated(whole, tuple(op.name for op in workload.ops), dict(seeds), results)
+
+
+def _floating(workload: Workload) -> Iterable[str]:
+    return (name for name in workload.inputs if not _integer(workload, name))
+
+
+def _integer(workload: Workload, tensor: str) -> bool:
+    return workload.tensors[tensor].dtype.startswith("int")
+
+
+def _active(workload: Workload, asked: Iterable[str]) -> set[str]:
+    """The tensors asked for and all that depend on them: what else receives a gradient would pass it on to nobody."""
+    found = set(asked)
+    for op in workload.ops:
+        if found.intersection(op.inputs):
+            found.update(op.outputs)
+    return found
+
+
+def _softmaxes(workload: Workload, named: Collection[str]) -> dict[str, tuple[Op, Op]]:
+    """By division of a softmax written out (exponentials, their sum, the division): the exponentials and the sum. Neither is
+    ``named``, so that nobody asks for its gradient or brings one."""
+    found = {}
+    for op in workload.ops:
+        if op.kind is not OpKind.MAP or op.function != "divide":
+            continue
+        exponential, total = (workload.producer(name) for name in op.inputs)
+        if (
+            exponential is not None
+            and total is not None
+            and exponential.kind is OpKind.MAP
+            and exponential.function in ("exp_difference", "exp_selected")
+            and (total.kind, total.function, total.monoid) == (OpKind.REDUCE, "identity", "sum")
+            and total.inputs == exponential.outputs
+            and {each.name for each in workload.consumers(op.inputs[0])} == {op.name, total.name}
+            and {each.name for each in workload.consumers(op.inputs[1])} == {op.name}
+            and not set(op.inputs).intersection(named)
+            # each row takes off a number of its own
+            and set(workload.tensors[exponential.inputs[1]].dims) <= set(workload.tensors[op.inputs[1]].dims)
+        ):
+            found[op.name] = exponential, total
+    return found
+
+
+def _check(workload: Workload, outputs: Sequence[str], wrt: Sequence[str]) -> None:
+    where = f"backward of {workload.name}"
+    faults = [
+        Fault(where, "known tensors", repr(name), did_you_mean(name, workload.tensors))
+        for name in dict.fromkeys((*outputs, *wrt))
+        if name not in workload.tensors
+    ]
+    for name in dict.fromkeys((*outputs, *wrt)):
+        if name in workload.tensors and _integer(workload, name):
+            faults.append(Fault(where, "tensors of real numbers", f"{name} of {workload.tensors[name].dtype}"))
+    if not outputs or not wrt:
+        faults.append(Fault(where, "at least one output and one tensor to differentiate by", "none"))
+    if faults:
+        raise BadInput(faults)
+
+
+def _check_found(workload: Workload, found: Mapping[str, str | None]) -> None:
+    lost = [name for name, gradient in found.items() if gradient is None]
+    if lost:
+        raise BadInput(
+            Fault(f"backward of {workload.name}", "tensors that an output depends on", ", ".join(lost), "leave them out of wrt")
+        )

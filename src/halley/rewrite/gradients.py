@@ -1,0 +1,167 @@
+"""The backward part of a graph while it grows: names, tensors, what each tensor receives, and the sums of these."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from halley.ir.workload import Op, OpKind, Tensor, Window, Workload
+
+
+class GradientGraph:
+    """Ops are added in order; a forward tensor receives *contributions*, which `gradient` adds up.
+
+    A contribution may lack dims of its tensor: it is then the same along them (the backward of a sum), and is broadcast where it
+    is used, if it can be.
+    """
+
+    def __init__(self, workload: Workload, active: Collection[str]) -> None:
+        self.workload = workload
+        self.tensors: dict[str, Tensor] = dict(workload.tensors)
+        self.ops: list[Op] = []
+        self._active = frozenset(active)
+        self._contributions: dict[str, list[str]] = {}
+        self._gradients: dict[str, str | None] = {}
+        self._owners: dict[str, str] = {}
+        self._op_names = {op.name for op in workload.ops}
+        self._kernel = 0
+        self._kernels: dict[str, int] = {}
+
+    def needs(self, tensor: str) -> bool:
+        """Whether a gradient of the tensor is asked for, on the way to one at least."""
+        return tensor in self._active
+
+    def dims(self, tensor: str) -> tuple[str, ...]:
+        return self.tensors[tensor].dims
+
+    def begin(self, kernel: int) -> None:
+        """Ops from here on belong to the backward of that forward kernel."""
+        self._kernel = kernel
+
+    def seed(self, output: str) -> str:
+        """An input that brings the gradient of an output."""
+        name = self._tensor(f"d_{output}", replace(self.workload.tensors[output], name=""))
+        self.give(output, name)
+        return name
+
+    def give(self, target: str, tensor: str) -> None:
+        """The target receives a tensor that is there."""
+        self._contributions.setdefault(target, []).append(tensor)
+
+    def make(
+        self,
+        source: Op,
+        target: str,
+        kind: OpKind,
+        inputs: Sequence[str],
+        dims: Sequence[str],
+        over: Iterable[str],
+        function: str = "identity",
+        monoid: str = "",
+        along: str = "",
+        constants: Mapping[str, float] | None = None,
+        windows: tuple[Window, ...] = (),
+        outputs: Sequence[str] = (),
+    ) -> tuple[str, ...]:
+        """An op that makes, over its iteration space ``over``, a tensor of ``dims`` for the backward of ``source``; what it makes
+        has the element type of ``target``. ``outputs``: the targets of an op that makes several. Returns the new tensors."""
+        targets = tuple(outputs) or (target,)
+        made = tuple(
+            self._tensor(f"d_{name}_by_{source.name}", Tensor("", tuple(dims), self.tensors[name].dtype)) for name in targets
+        )
+        self._owners |= dict(zip(made, targets, strict=True))
+        name = self._op_name(f"{source.name}_d_{target}")
+        numbers = tuple((constants or {}).items())
+        self._add(Op(name, kind, tuple(inputs), made, tuple(over), function, monoid, along=along, constants=numbers, windows=windows))
+        return made
+
+    def gradient(self, target: str) -> str | None:
+        """The sum of all that a tensor has received, with its dims; None if it received nothing."""
+        if target not in self._gradients:
+            self._gradients[target] = self._total(target)
+        return self._gradients[target]
+
+    def copy(self, target: str, tensor: str) -> str:
+        """The tensor under a name of its own, with the dims and the element type of the target."""
+        return self._sum(target, "identity", (tensor,), self.dims(target))
+
+    def prune(self, results: Collection[str]) -> None:
+        """Leave out ops that work for none of the results: what a maximum receives, where it turns out to take no part."""
+        needed, left = set(results), []
+        for op in reversed(self.ops):
+            if needed.intersection(op.outputs):
+                needed.update(op.inputs)
+                left.append(op)
+        self.ops = left[::-1]
+        made = {name for op in self.ops for name in op.outputs}
+        self.tensors = {name: item for name, item in self.tensors.items() if name not in self._owners or name in made}
+
+    def kernels(self) -> tuple[tuple[str, ...], ...]:
+        """Ops of the backward of one forward kernel side by side; a contraction is a kernel of its own."""
+        groups: list[list[str]] = []
+        open_for: int | None = None
+        for op in self.ops:
+            kernel = self._kernels[op.name]
+            alone = op.kind is OpKind.CONTRACT
+            if alone or kernel != open_for:
+                groups.append([])
+            groups[-1].append(op.name)
+            open_for = None if alone else kernel
+        return tuple(map(tuple, groups))
+
+    def named(self) -> dict[str, str]:
+        """New names: what is all that a tensor receives is its gradient."""
+        taken = set(self.tensors)
+        found = {}
+        for target, tensor in self._gradients.items():
+            wanted = f"d_{target}"
+            if tensor is not None and tensor != wanted and self._owners.get(tensor) == target and wanted not in taken:
+                found[tensor] = wanted
+        return found
+
+    def _total(self, target: str) -> str | None:
+        parts = self._contributions.get(target, [])
+        if not parts:
+            return None
+        own = self.dims(target)
+        # those that lack dims last: they are added where the others have them
+        parts = sorted(parts, key=lambda name: -len(self.dims(name)))
+        total = parts[0]
+        for part in parts[1:]:
+            covered = {*self.dims(total), *self.dims(part)}
+            total = self._sum(target, "add", (total, part), tuple(dim for dim in own if dim in covered))
+        return total if self.dims(total) == own else self.copy(target, total)
+
+    def _sum(self, target: str, function: str, inputs: tuple[str, ...], dims: tuple[str, ...]) -> str:
+        made = self._tensor(f"d_{target}_sum", Tensor("", dims, self.tensors[target].dtype))
+        self._owners[made] = target
+        word = "sum" if function == "add" else "copy"
+        self._add(Op(self._op_name(f"{word}_d_{target}"), OpKind.MAP, inputs, (made,), dims, function))
+        return made
+
+    def _add(self, op: Op) -> None:
+        self.ops.append(op)
+        self._kernels[op.name] = self._kernel
+
+    def _tensor(self, wanted: str, tensor: Tensor) -> str:
+        name = unused(wanted, self.tensors)
+        self.tensors[name] = replace(tensor, name=name)
+        return name
+
+    def _op_name(self, wanted: str) -> str:
+        name = unused(wanted, self._op_names)
+        self._op_names.add(name)
+        return name
+
+
+def unused(wanted: str, taken: Collection[str]) -> str:
+    """The name, or with a number behind it.
+
+    >>> unused("dX", {"dX", "dX_2"})
+    'dX_3'
+    """
+    name, number = wanted, 1
+    while name in taken:
+        number += 1
+        name = f"{wanted}_{number}"
+    return name

@@ -1,0 +1,73 @@
+"""Models as they are trained: an embedding, layers that repeat, a head with the loss, each a workload.
+
+The parts are joined at one tensor: a part reads it as X [b, m, k] and writes the next as Y. Other inputs are weights if they hold
+real numbers, and data if they hold integers (tokens, targets, routes, dropout masks).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from halley.ir.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A workload that occurs ``count`` times in a row."""
+
+    workload: Workload
+    count: int = 1
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """Inputs that are trained."""
+        work = self.workload
+        return tuple(name for name in work.inputs if name != "X" and not work.tensors[name].dtype.startswith("int"))
+
+    @property
+    def data(self) -> tuple[str, ...]:
+        """Inputs that come with the batch, X among them."""
+        return tuple(name for name in self.workload.inputs if name not in self.weights)
+
+    @property
+    def parameters(self) -> int:
+        """Numbers that are trained in one of them."""
+        return sum(self.elements(name) for name in self.weights)
+
+    def elements(self, tensor: str) -> int:
+        """Numbers in a tensor of the workload."""
+        return math.prod(self.workload.dims[dim] for dim in self.workload.tensors[tensor].dims)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """``embedding``: tokens -> Y. ``blocks``: kinds of layers in their order, X -> Y. ``head``: X -> L, the loss of each token.
+
+    ``tied``: the head multiplies by the table of the embedding, which is one tensor for both. ``source``: the publication.
+    """
+
+    name: str
+    embedding: Part
+    blocks: tuple[Part, ...]
+    head: Part
+    tied: bool = False
+    source: str = ""
+
+    @property
+    def layers(self) -> int:
+        return sum(block.count for block in self.blocks)
+
+    @property
+    def parts(self) -> Iterator[Part]:
+        """In the order of the forward pass."""
+        yield self.embedding
+        yield from self.blocks
+        yield self.head
+
+    @property
+    def parameters(self) -> int:
+        """Numbers that are trained; a tied table counts once."""
+        shared = self.embedding.elements("table") if self.tied else 0
+        return sum(part.count * part.parameters for part in self.parts) - shared

@@ -1,0 +1,339 @@
+"""Transformers for training: embedding, layer, head and loss as graphs over a batch.
+
+Dims: sequences b, tokens m (as keys n), model k, KV heads h, query heads in a group g, head dims d and e, hidden f, vocabulary v;
+of experts x with slots c; of latent attention: latents q of queries and l of keys, rotary part r.
+
+Each of these dims can be split: b by sequences, m by tokens (keys and values are then gathered where they take the name n), h or g
+by heads, f by the hidden dim, x by experts, v by the vocabulary. A dim of one element is left out (g where each head has its keys).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from halley.ir.workload import Op, OpKind, Workload
+from halley.workloads.graph import STATISTIC, contract, elementwise, reduction, tensors
+from halley.workloads.model import Model, Part
+from halley.workloads.moe import gate
+from halley.workloads.transformer import Experts, Latent, Transformer, check_training
+from halley.workloads.steps import layernorm, rmsnorm, scale_scores, softmax_and_values
+
+ROW = "b m"
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A part of a layer: ops, kernels, dims of its weights and of what it makes, statistics (fp32) and integers."""
+
+    ops: tuple[Op, ...]
+    kernels: tuple[tuple[str, ...], ...]
+    weights: dict[str, str]
+    made: dict[str, str]
+    statistics: dict[str, str]
+    integers: dict[str, str]
+
+
+def training_model(shape: Transformer, batch: int, sequence: int | None = None, dtype: str = "bf16") -> Model:
+    """The model on ``batch`` sequences of ``sequence`` tokens (those that it was trained on, unless given).
+
+    >>> from halley.workloads.transformer import Transformer
+    >>> small = Transformer("small", layers=2, model=8, heads=2, kv_heads=1, head_dim=4, hidden=16, vocabulary=32, sequence=6)
+    >>> model = training_model(small, batch=3)
+    >>> model.layers, model.blocks[0].parameters, model.parameters
+    (2, 592, 1704)
+
+    Raises BadInput with every fault of the arguments.
+    """
+    tokens = shape.sequence if sequence is None else sequence
+    check_training(shape, batch, tokens, dtype)
+    experts = shape.experts
+    dense = shape.layers if experts is None else experts.dense_layers
+    blocks = []
+    if dense:
+        blocks.append(Part(_layer(shape, batch, tokens, dtype, None), dense))
+    if experts is not None:
+        blocks.append(Part(_layer(shape, batch, tokens, dtype, experts), shape.layers - dense))
+    return Model(
+        shape.name,
+        Part(_embedding(shape, batch, tokens, dtype)),
+        tuple(blocks),
+        Part(_head(shape, batch, tokens, dtype)),
+        shape.tied,
+        shape.source,
+    )
+
+
+def _embedding(shape: Transformer, batch: int, tokens: int, dtype: str) -> Workload:
+    """``Y = table[token]``, with learned positions ``+ positions[m]``."""
+    made = "Y0" if shape.positions else "Y"
+    ops = [Op("look_up", OpKind.GATHER, ("table", "token"), (made,), ("b", "m", "k"), along="v")]
+    dims = {"table": "v k", "Y": "b m k"}
+    if shape.positions:
+        ops.append(elementwise("place", "add", "Y0 positions", "Y", "b m k"))
+        dims |= {"positions": "m k", "Y0": "b m k"}
+    return Workload(
+        f"{shape.name} embedding",
+        {"b": batch, "m": tokens, "k": shape.model, "v": shape.vocabulary},
+        tensors(dtype, dims) | tensors("int32", {"token": ROW}),
+        tuple(ops),
+        ("Y",),
+        kernels=(tuple(op.name for op in ops),),
+    )
+
+
+def _head(shape: Transformer, batch: int, tokens: int, dtype: str) -> Workload:
+    """``S = norm(X) W``; ``L = log sum exp(S) - S[target]``, the cross entropy of each token. The exponentials are fp32."""
+    norm = _norm(shape, "X", "A", "f")
+    weight = ("table", "v k") if shape.tied else ("Wv", "k v")
+    ops = (
+        contract("logits", f"A {weight[0]}", "S", "b m k v"),
+        reduction("max", "max", "S", "mx", "b m v"),
+        elementwise("exp", "exp_difference", "S mx", "E", "b m v"),
+        reduction("sum", "sum", "E", "z", "b m v"),
+        elementwise("log", "log", "z", "lz", ROW),
+        elementwise("total", "add", "mx lz", "all", ROW),
+        Op("pick", OpKind.GATHER, ("S", "target"), ("picked",), ("b", "m"), along="v"),
+        elementwise("loss", "subtract", "all picked", "L", ROW),
+    )
+    made = {"X": "b m k", "S": "b m v", weight[0]: weight[1]} | norm.weights | norm.made
+    statistics = dict.fromkeys(("mx", "z", "lz", "all", "picked", "L"), ROW) | {"E": "b m v"} | norm.statistics
+    return Workload(
+        f"{shape.name} head",
+        {"b": batch, "m": tokens, "k": shape.model, "v": shape.vocabulary},
+        tensors(dtype, made) | tensors(STATISTIC, statistics) | tensors("int32", {"target": ROW}),
+        (*norm.ops, *ops),
+        ("L",),
+        kernels=(*norm.kernels, ("logits",), tuple(op.name for op in ops[1:])),
+    )
+
+
+def _layer(shape: Transformer, batch: int, tokens: int, dtype: str, experts: Experts | None) -> Workload:
+    """``X2 = X + attention(norm(X))``, ``Y = X2 + mlp(norm(X2))``."""
+    latent = shape.latent
+    blocks = (
+        _norm(shape, "X", "A", "1"),
+        _multi_head(shape, tokens) if latent is None else _latent(shape, latent, tokens),
+        _residual(shape, "attention", "X", "Z", "X2"),
+        _norm(shape, "X2", "B", "2"),
+        _feed_forward(shape.gated) if experts is None else _experts(experts),
+        _residual(shape, "mlp", "X2", "D", "Y"),
+    )
+    extents = _extents(shape, batch, tokens, experts)
+    merged = {name: dims for block in blocks for part in (block.weights, block.made) for name, dims in part.items()}
+    statistics = {name: dims for block in blocks for name, dims in block.statistics.items()}
+    integers = {name: dims for block in blocks for name, dims in block.integers.items()}
+    masks = {name: dims for name, dims in integers.items() if name != "index"}
+    indices = {name: dims for name, dims in integers.items() if name == "index"}
+    # a residual sum and the norm after it are one kernel
+    kernels = (
+        *blocks[0].kernels,
+        *blocks[1].kernels,
+        (*blocks[2].kernels[0], *blocks[3].kernels[0]),
+        *blocks[4].kernels,
+        *blocks[5].kernels,
+    )
+    return Workload(
+        f"{shape.name} layer" if experts is None else f"{shape.name} layer of experts",
+        extents,
+        tensors(dtype, {"X": "b m k"} | merged)
+        | tensors(STATISTIC, statistics)
+        | tensors("int8", masks)
+        | tensors("int32", indices),
+        tuple(op for block in blocks for op in block.ops),
+        ("Y",),
+        kernels=kernels,
+    )
+
+
+def _extents(shape: Transformer, batch: int, tokens: int, experts: Experts | None) -> dict[str, int]:
+    group = shape.heads // shape.kv_heads
+    extents = {"b": batch, "m": tokens, "n": tokens, "k": shape.model, "h": shape.kv_heads}
+    if group > 1:
+        extents["g"] = group
+    extents |= {"d": shape.head_dim, "e": shape.head_dim}
+    if shape.latent is not None:
+        latent = shape.latent
+        extents |= {"e": latent.value_dim, "q": latent.queries, "l": latent.keys, "r": latent.rope_dim}
+    if experts is None:
+        return extents | {"f": shape.hidden}
+    slots = math.ceil(experts.top_k * tokens / experts.experts)
+    extents |= {"x": experts.experts, "c": slots, "f": experts.hidden}
+    if experts.shared:
+        extents["s"] = experts.shared
+    return extents
+
+
+def _norm(shape: Transformer, source: str, result: str, mark: str) -> _Block:
+    return _normed(shape.rms, source, result, "k", shape.model, mark)
+
+
+def _normed(rms: bool, source: str, result: str, along: str, count: int, mark: str) -> _Block:
+    gain, bias = f"gain{mark}", f"bias{mark}"
+    if rms:
+        steps, weights = rmsnorm(source, result, ROW, along, count, mark, gain), {gain: along}
+    else:
+        steps = layernorm(source, result, ROW, along, count, "two-pass", mark, f"{gain} {bias}")
+        weights = {gain: along, bias: along}
+    return _Block(steps.ops, steps.kernels, weights, steps.made, steps.statistics, {})
+
+
+def _residual(shape: Transformer, name: str, source: str, branch: str, result: str) -> _Block:
+    """``result = source + branch``, the branch thinned out by dropout."""
+    ops, made, integers = [], dict.fromkeys((branch, result), "b m k"), {}
+    last = branch
+    if shape.dropout:
+        ops.append(_dropout(f"drop_{name}", branch, f"{branch}d", "b m k", shape.dropout))
+        made[last := f"{branch}d"] = "b m k"
+        integers[f"keep_{branch}"] = "b m k"
+    ops.append(elementwise(f"add_{name}", "add", f"{source} {last}", result, "b m k"))
+    return _Block(tuple(ops), (tuple(op.name for op in ops),), {}, made, {}, integers)
+
+
+def _dropout(name: str, source: str, result: str, dims: str, share: float) -> Op:
+    """``result = source x keep / (1 - share)``; the mask holds 0 or 1 in a byte each."""
+    return elementwise(name, "scaled_product", f"{source} keep_{source}", result, dims, constants={"scale": 1.0 / (1.0 - share)})
+
+
+def _rename(name: str, source: str, result: str, dims: str) -> Op:
+    """A copy under other names of dims: tokens as keys."""
+    return Op(name, OpKind.PERMUTE, (source,), (result,), tuple(dims.split()))
+
+
+def _multi_head(shape: Transformer, tokens: int) -> _Block:
+    """Multi-head, grouped-query and multi-query attention, from A to Z."""
+    g = "g " if shape.heads > shape.kv_heads else ""
+    rows = f"b h {g}m"
+    before = (
+        contract("queries", "A Wq", "Q", f"b m k h {g}d"),
+        contract("keys", "A Wk", "Km", "b m k h d"),
+        contract("make_values", "A Wv", "Vm", "b m k h e"),
+        _rename("name_keys", "Km", "K", "b h n d"),
+        _rename("name_values", "Vm", "V", "b h n e"),
+        contract("scores", "Q K", "S", f"{rows} d n"),
+    )
+    weights = {"Wq": f"k h {g}d", "Wk": "k h d", "Wv": "k h e", "Wo": f"h {g}e k"}
+    made = {"Q": f"{rows} d", "Km": "b h m d", "Vm": "b h m e", "K": "b h n d", "V": "b h n e", "S": f"{rows} n"}
+    core = _core(shape, "S", rows, tokens, shape.head_dim)
+    output = contract("output", "O Wo", "Z", f"b m h {g}e k")
+    kernels = (*((op.name,) for op in before), *core.kernels, ("output",))
+    return _Block((*before, *core.ops, output), kernels, weights, made | core.made, core.statistics, core.integers)
+
+
+def _core(shape: Transformer, scores: str, rows: str, tokens: int, width: int) -> _Block:
+    """From the scores to O: scale and mask, softmax, dropout, weighted sum."""
+    scale = scale_scores(scores, f"{rows} n", 1.0 / math.sqrt(width), True, tokens, tokens)
+    steps = softmax_and_values("plain", scale, rows, "n", "e", values="V")
+    if not shape.dropout:
+        return _Block(steps.ops, steps.kernels, {}, steps.made, steps.statistics, {})
+    drop = _dropout("drop_weights", "P", "Pd", f"{rows} n", shape.dropout)
+    values = contract("values", "Pd V", "O", f"{rows} n e")
+    ops = (*steps.ops[:-1], drop, values)
+    kernels = ((*steps.kernels[0], drop.name), ("values",))
+    return _Block(ops, kernels, {}, steps.made | {"Pd": f"{rows} n"}, steps.statistics, {"keep_P": f"{rows} n"})
+
+
+def _latent(shape: Transformer, latent: Latent, tokens: int) -> _Block:
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1), from A to Z; the latents are normed."""
+    queries = _normed(True, "Qa", "Qn", "q", latent.queries, "q")
+    keys = _normed(True, "Ca", "Cm", "l", latent.keys, "l")
+    before = (
+        contract("compress_queries", "A Wa", "Qa", "b m k q"),
+        *queries.ops,
+        contract("queries", "Qn Wq", "Qc", "b m q h d"),
+        contract("rotary_queries", "Qn Wrq", "Qr", "b m q h r"),
+        contract("compress", "A Wc", "Ca", "b m k l"),
+        *keys.ops,
+        contract("rotary_keys", "A Wrk", "Rm", "b m k r"),
+        _rename("name_latents", "Cm", "C", "b n l"),
+        _rename("name_rotary", "Rm", "R", "b n r"),
+        contract("make_keys", "C Wk", "Kc", "b n l h d"),
+        contract("make_values", "C Wv", "V", "b n l h e"),
+        contract("scores", "Qc Kc", "S", "b h m d n"),
+        contract("rotary", "Qr R", "Sr", "b h m r n"),
+        elementwise("add", "add", "S Sr", "U", "b h m n"),
+    )
+    weights = {"Wa": "k q", "Wq": "q h d", "Wrq": "q h r", "Wc": "k l", "Wrk": "k r", "Wk": "l h d", "Wv": "l h e", "Wo": "h e k"}
+    made = {"Qa": "b m q", "Qc": "b h m d", "Qr": "b h m r", "Ca": "b m l", "Rm": "b m r", "C": "b n l", "R": "b n r"}
+    made |= {"Kc": "b h n d", "V": "b h n e"} | dict.fromkeys(("S", "Sr", "U"), "b h m n") | queries.made | keys.made
+    core = _core(shape, "U", "b h m", tokens, shape.head_dim + latent.rope_dim)
+    output = contract("output", "O Wo", "Z", "b m h e k")
+    norms = (*queries.kernels, *keys.kernels)
+    normed = {name for kernel in norms for name in kernel}
+    kernels = _kernels(before[:-1], norms, normed)
+    return _Block(
+        (*before, *core.ops, output),
+        (*kernels, ("add", *core.kernels[0]), *core.kernels[1:], ("output",)),
+        weights | queries.weights | keys.weights,
+        made | core.made,
+        core.statistics | queries.statistics | keys.statistics,
+        core.integers,
+    )
+
+
+def _kernels(ops: Iterable[Op], groups: Iterable[tuple[str, ...]], grouped: set[str]) -> tuple[tuple[str, ...], ...]:
+    """Each op alone, but those of a group together."""
+    first = {group[0]: group for group in groups}
+    return tuple(first.get(op.name, (op.name,)) for op in ops if op.name in first or op.name not in grouped)
+
+
+def _feed_forward(gated: bool) -> _Block:
+    """From B to D."""
+    down = contract("down", "H Wd", "D", "b m f k")
+    if not gated:
+        ops: tuple[Op, ...] = (
+            contract("up", "B Wu", "F", "b m k f"),
+            elementwise("activate", "gelu", "F", "H", "b m f"),
+            down,
+        )
+        weights, made = {"Wu": "k f", "Wd": "f k"}, dict.fromkeys("FH", "b m f")
+    else:
+        ops = (
+            contract("gate", "B Wg", "G", "b m k f"),
+            contract("up", "B Wu", "F", "b m k f"),
+            elementwise("activate", "silu_mul", "G F", "H", "b m f"),
+            down,
+        )
+        weights, made = {"Wg": "k f", "Wu": "k f", "Wd": "f k"}, dict.fromkeys("GFH", "b m f")
+    return _Block(ops, tuple((op.name,) for op in ops), weights, made, {}, {})
+
+
+def _experts(experts: Experts) -> _Block:
+    """A mixture of experts from B to D, as in `moe`; each sequence fills slots of its own. Shared experts, which every token
+    visits, are one of their joint hidden dim s."""
+    result = "M" if experts.shared else "D"
+    routed, logits, tops = gate(experts.top_k, ROW, "g")
+    ops = (
+        contract("router", "B Wr", logits[0], "b m k x"),
+        *routed,
+        Op("dispatch", OpKind.GATHER, ("B", "index"), ("T",), ("b", "x", "c", "k"), along="m"),
+        contract("gate", "T Wg", "G", "b x c k f"),
+        contract("up", "T Wu", "F", "b x c k f"),
+        elementwise("activate", "silu_mul", "G F", "H", "b x c f"),
+        contract("down", "H Wd", "N", "b x c f k"),
+        Op("slot_weights", OpKind.GATHER, ("W", "index"), ("Ws",), ("b", "x", "c"), along="m"),
+        elementwise("apply", "mul", "N Ws", "P2", "b x c k"),
+        Op("combine", OpKind.SCATTER, ("P2", "index"), (result,), ("b", "x", "c", "k"), along="m"),
+    )
+    weights = {"Wr": "k x", "Wg": "x k f", "Wu": "x k f", "Wd": "x f k"}
+    made = {"T": "b x c k"} | dict.fromkeys("GFH", "b x c f") | dict.fromkeys(("N", "P2"), "b x c k")
+    statistics = dict.fromkeys((*logits, "Eg", "W"), "b m x") | dict.fromkeys((*tops, "zg"), ROW) | {"Ws": "b x c"}
+    kernels = (
+        ("router",),
+        tuple(op.name for op in routed),
+        *((op.name,) for op in ops[len(routed) + 1 : -2]),
+        ("apply", "combine"),
+    )
+    if experts.shared:
+        shared = (
+            contract("shared_gate", "B Vg", "Gs", "b m k s"),
+            contract("shared_up", "B Vu", "Fs", "b m k s"),
+            elementwise("shared_activate", "silu_mul", "Gs Fs", "Hs", "b m s"),
+            contract("shared_down", "Hs Vd", "Ds", "b m s k"),
+            elementwise("add_shared", "add", "M Ds", "D", "b m k"),
+        )
+        ops, kernels = (*ops, *shared), (*kernels, *((op.name,) for op in shared))
+        weights |= {"Vg": "k s", "Vu": "k s", "Vd": "s k"}
+        made |= dict.fromkeys(("Gs", "Fs", "Hs"), "b m s") | dict.fromkeys(("M", "Ds", "D"), "b m k")
+    return _Block(ops, kernels, weights, made, statistics, {"index": "b x c"})

@@ -1,0 +1,285 @@
+"""Shardings against the enumeration of all assignments: ways of every op, layouts of ends, and layouts that are kept for each reader.
+
+The enumeration shares the ways of an op and nothing else: it has its own prices, its own changes of layout (Bellman-Ford over single
+collectives), its own readers, and no tables.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from functools import cache
+from random import Random
+
+import numpy as np
+import pytest
+from tests.reference.drawn_graphs import Costs, drawn_graph, drawn_mesh, power_set
+
+from halley.errors import BadInput, Infeasible
+from halley.ir.mapping import CollectiveKind
+from halley.ir.placement import Partial, Replicate, Shard
+from halley.ir.workload import Op, Workload
+from halley.planning.constrained import least
+from halley.planning.elimination import Table, cost, eliminate
+from halley.planning.layouts import Layout
+from halley.planning.sharded import shard
+from halley.planning.sharding import ShardingProblem
+from halley.planning.ways import Way, partial_monoid, ways
+
+Front = list[tuple[float, float]]
+"""(time, bytes) of choices of which none is better in both."""
+
+
+class Enumeration:
+    """All assignments of a small problem."""
+
+    def __init__(self, problem: ShardingProblem) -> None:
+        self.problem, self.work, self.mesh = problem, problem.workload, problem.mesh
+        self.partials = dict.fromkeys(self.work.tensors, "")
+        self.ways: dict[str, list[tuple[Way, ...]]] = {}
+        for op in self.work.ops:
+            found = ways(self.work, op, self.partials)
+            self.partials |= dict.fromkeys(op.outputs, partial_monoid(found))
+            self.ways[op.name] = list(itertools.product(found, repeat=len(self.mesh)))
+        self.change = cache(self._change)
+
+    def parts(self, dim: str, layout: Layout) -> int:
+        ranks = math.prod(axis.ranks for axis, place in zip(self.mesh, layout, strict=True) if place == Shard(dim))
+        return -(-self.work.dims[dim] // ranks)
+
+    def size(self, tensor: str, layout: Layout) -> int:
+        item = self.work.tensors[tensor]
+        return math.prod(self.parts(dim, layout) for dim in item.dims) * item.word
+
+    def layouts(self, tensor: str, complete: bool) -> list[Layout]:
+        each: list = [Replicate(), *(Shard(dim) for dim in self.work.tensors[tensor].dims if self.work.dims[dim] > 1)]
+        if self.partials[tensor] and not complete:
+            each.append(Partial(self.partials[tensor]))
+        return list(itertools.product(each, repeat=len(self.mesh)))
+
+    def single(self, tensor: str, source: Layout) -> Iterator[tuple[Layout, float]]:
+        """Where one collective, or a slice, leads."""
+        names = tuple(axis.name for axis in self.mesh)
+        shards = [Shard(dim) for dim in self.work.tensors[tensor].dims if self.work.dims[dim] > 1]
+        for axes in power_set(names):
+            at = [names.index(name) for name in axes]
+            here = {type(source[place]) for place in at}
+            if here == {Partial}:
+                yield self.put(source, at, [Replicate()] * len(at)), self.price(CollectiveKind.ALL_REDUCE, axes, self.size(tensor, source))
+                kind, targets = CollectiveKind.REDUCE_SCATTER, shards
+            elif here == {Shard}:
+                whole = self.put(source, at, [Replicate()] * len(at))
+                yield whole, self.price(CollectiveKind.ALL_GATHER, axes, self.size(tensor, whole))
+                kind, targets = CollectiveKind.ALL_TO_ALL, shards
+            elif here == {Replicate}:
+                kind, targets = None, shards
+            else:
+                continue
+            for chosen in itertools.product(targets, repeat=len(at)):
+                if any(source[place] == target for place, target in zip(at, chosen, strict=True)):
+                    continue
+                yield self.put(source, at, chosen), self.price(kind, axes, self.size(tensor, source)) if kind else 0.0
+
+    def put(self, layout: Layout, at: list[int], chosen) -> Layout:
+        found = list(layout)
+        for place, target in zip(at, chosen, strict=True):
+            found[place] = target
+        return tuple(found)
+
+    def price(self, kind: CollectiveKind, axes: tuple[str, ...], size: int) -> float:
+        return self.problem.collective_time(kind, axes, size)
+
+    def _change(self, tensor: str, source: Layout) -> dict[Layout, float]:
+        best = {source: 0.0}
+        while True:
+            found = dict(best)
+            for layout, spent in best.items():
+                for target, price in self.single(tensor, layout):
+                    if spent + price < found.get(target, math.inf):
+                        found[target] = spent + price
+            if found == best:
+                return best
+            best = found
+
+    def op_time(self, op: Op, strategy: tuple[Way, ...]) -> float:
+        local = {}
+        for dim in (*op.dims, *op.sequence):
+            ranks = math.prod(axis.ranks for axis, way in zip(self.mesh, strategy, strict=True) if way.split == dim)
+            local[dim] = -(-self.work.dims[dim] // ranks)
+        time = self.problem.kernel_time(op, local)
+        for kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL):
+            axes = tuple(axis.name for axis, way in zip(self.mesh, strategy, strict=True) if way.collective is kind)
+            if axes:
+                carried = op.outputs if kind is CollectiveKind.ALL_REDUCE else (next(w.moved for w in strategy if w.moved),)
+                size = 0
+                for name in carried:
+                    places = [w.writes[op.outputs.index(name)] if name in op.outputs else w.reads[op.inputs.index(name)] for w in strategy]
+                    size += self.size(name, tuple(places))
+                time += self.price(kind, axes, size)
+        return time
+
+    def readers(self, tensor: str) -> list[tuple[str, int]]:
+        """(op, place), ("end", 0), ("kept", 0), as the reader of the module's first lines would write them down."""
+        names = [op.name for op in self.work.ops]
+        border = names.index(self.problem.backward) if self.problem.backward else len(names)
+        made = next((n for n, op in enumerate(self.work.ops) if tensor in op.outputs), -1)
+        read = [(n, op.name, place) for n, op in enumerate(self.work.ops) for place, name in enumerate(op.inputs) if name == tensor]
+        early, late = [r[1:] for r in read if r[0] < border], [r[1:] for r in read if r[0] >= border]
+        if tensor in self.work.outputs:
+            (early if made < border else late).append(("end", 0))
+        if late and made < border and (early or made >= 0):
+            early.append(("kept", 0))
+        return early + late
+
+    def tensor_front(self, tensor: str, made: Layout, wants: list[Layout | None]) -> Front:
+        """All sequences of kept layouts; None in ``wants`` is the time between the passes."""
+        known = self.layouts(tensor, complete=False)
+        weight = self.problem.weights.get(tensor)
+        base = 0.0 if weight is None else self.size(tensor, made) / self.work.tensors[tensor].word * weight
+        states = {made: [(0.0, base)]}
+        for number, wanted in enumerate(wants):
+            following: dict[Layout, Front] = {}
+            for before, front in states.items():
+                for layout in known:
+                    moved = self.change(tensor, before).get(layout, math.inf)
+                    if wanted is None:
+                        own, used = 0.0, float(self.size(tensor, layout)) * self.problem.in_flight
+                        if weight is not None:
+                            used = 0.0 if layout == made else float(self.size(tensor, layout))
+                    else:
+                        own, used = self.change(tensor, layout).get(wanted, math.inf), 0.0
+                    if math.isfinite(moved + own):
+                        following.setdefault(layout, []).extend((t + moved + own, b + used) for t, b in front)
+            states = {layout: pareto(front) for layout, front in following.items()}
+            assert number < len(wants)
+        return pareto([point for front in states.values() for point in front])
+
+    def front(self) -> Front:
+        """The whole problem's."""
+        ops = [op.name for op in self.work.ops]
+        every: Front = []
+        for chosen in itertools.product(*(self.ways[name] for name in ops)):
+            strategy = dict(zip(ops, chosen, strict=True))
+            whole: Front = [(math.fsum(self.op_time(self.work.op(name), strategy[name]) for name in ops), 0.0)]
+            for tensor in self.work.tensors:
+                whole = pareto([(a + c, b + d) for a, b in whole for c, d in self.tensor_choices(tensor, strategy)])
+            every = pareto(every + whole)
+        return every
+
+    def tensor_choices(self, tensor: str, strategy: dict[str, tuple[Way, ...]]) -> Front:
+        made = self.work.producer(tensor)
+        readers = self.readers(tensor)
+        if not readers:
+            return [(0.0, 0.0)]
+        starts = self.layouts(tensor, complete=True)
+        if made is not None:
+            starts = [tuple(way.writes[made.outputs.index(tensor)] for way in strategy[made.name])]
+        ends = self.layouts(tensor, complete=True) if ("end", 0) in readers else [()]
+        wants = [[None if op == "kept" else end if op == "end" else tuple(way.reads[place] for way in strategy[op])
+                  for op, place in readers] for end in ends]
+        key = (tensor, tuple(starts), tuple(map(tuple, wants)))
+        if key not in self.known:
+            self.known[key] = pareto([p for start in starts for each in wants for p in self.tensor_front(tensor, start, each)])
+        return self.known[key]
+
+    known: dict = {}
+
+
+def pareto(points: Front) -> Front:
+    found: Front = []
+    for time, used in sorted(points):
+        if not found or used < found[-1][1]:
+            found.append((time, used))
+    return found
+
+
+def problem(random: Random, axes: int, ops: int) -> ShardingProblem:
+    mesh = drawn_mesh(random, axes)
+    work: Workload = drawn_graph(random, ops, (1, 2, 3, 5, 8))
+    costs = Costs(random, mesh)
+    backward = random.choice(("", random.choice(work.ops).name))
+    weights = {name: 16.0 for name in work.inputs if work.consumers(name) and random.random() < 0.6}
+    return ShardingProblem(work, mesh, costs.kernel, costs.wire, backward=backward, weights=weights, in_flight=random.choice((1.0, 3.0)))
+
+
+def compare(given: ShardingProblem) -> None:
+    exhaustive = Enumeration(given)
+    exhaustive.known = {}
+    front = exhaustive.front()
+    found = shard(given)
+    assert found.time == pytest.approx(front[0][0], rel=1e-8)
+    assert found.memory == pytest.approx(front[0][1], rel=1e-8), "of equal times, the least memory"
+    for time, used in front[1:]:
+        tight = shard(given, capacity=used * (1 + 1e-12))
+        assert tight.time == pytest.approx(time, rel=1e-8)
+        assert tight.memory <= used * (1 + 1e-9)
+        assert tight.certificate.gap == 0.0
+        assert tight.certificate.bound <= tight.time
+    if front[-1][1] > 0:
+        with pytest.raises(Infeasible, match="per rank; got at least"):
+            shard(given, capacity=front[-1][1] * 0.99)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_one_axis(seed: int) -> None:
+    random = Random(seed)
+    compare(problem(random, 1, random.randint(1, 3)))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_two_axes(seed: int) -> None:
+    random = Random(5000 + seed)
+    compare(problem(random, 2, random.randint(1, 2)))
+
+
+def drawn_tables(random: Random) -> list[Table]:
+    """Tables over few variables; some combinations are not allowed."""
+    sizes = {name: random.randint(1, 4) for name in "uvwxyz"[: random.randint(1, 6)]}
+    numbers = np.random.default_rng(random.randrange(1 << 30))
+    found = [Table((name,), numbers.integers(0, 9, size).astype(float)) for name, size in sizes.items()]
+    for _ in range(random.randint(0, 7)):
+        names = tuple(random.sample(list(sizes), min(len(sizes), random.randint(1, 3))))
+        values = numbers.integers(0, 9, [sizes[name] for name in names]).astype(float)
+        found.append(Table(names, np.where(numbers.random(values.shape) < 0.1, np.inf, values)))
+    return found
+
+
+def assignments(tables: list[Table]) -> Iterator[dict[str, int]]:
+    sizes = {name: size for item in tables for name, size in zip(item.variables, item.values.shape, strict=True)}
+    for values in itertools.product(*(range(size) for size in sizes.values())):
+        yield dict(zip(sizes, values, strict=True))
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_elimination_finds_the_least_sum(seed: int) -> None:
+    random = Random(seed)
+    tables = drawn_tables(random)
+    keep = tuple(random.sample(sorted({name for item in tables for name in item.variables}), random.randint(0, 1)))
+    done = eliminate(tables, keep)
+    for values in itertools.product(*(range(size) for size in done.rest.values.shape)):
+        kept = dict(zip(keep, values, strict=True))
+        wanted = min(cost(tables, each) for each in assignments(tables) if kept.items() <= each.items())
+        assert done.rest.values[values] == wanted
+        if math.isfinite(wanted):
+            assert cost(tables, done.complete(kept)) == wanted
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_the_least_cost_within_a_capacity(seed: int) -> None:
+    random = Random(9000 + seed)
+    costs, uses = drawn_tables(random), drawn_tables(random)
+    uses = [Table(item.variables, np.where(np.isinf(item.values), 20.0, item.values)) for item in uses]
+    sizes = {n: s for item in costs for n, s in zip(item.variables, item.values.shape, strict=True)}
+    uses = [item for item in uses if all(sizes.get(n) == s for n, s in zip(item.variables, item.values.shape, strict=True))]
+    points = [(cost(costs, each), cost(uses, each)) for each in assignments(costs)]
+    points = [point for point in points if math.isfinite(point[0])]
+    if not points:
+        with pytest.raises(BadInput, match="allowed"):
+            least(costs, uses, 1.0)
+        return
+    for capacity in sorted({used for _, used in points})[:4]:
+        found = least(costs, uses, capacity)
+        assert found.cost == pytest.approx(min(time for time, used in points if used <= capacity))
+        assert found.gap <= 1e-8
+        assert found.use <= capacity
