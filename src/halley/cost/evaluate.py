@@ -255,12 +255,18 @@ class _Fold:
         moved = [event for transfer in (*fills, *drains) for event in transfer.events]
         busy = _added(inner.busy, self._record(moved))
         up, down = (total(t.one_tile for t in transfers) for transfers in (fills, drains))
-        if node.buffers > 1:
-            if self.memories[node.memory].lockstep:
-                return self._lockstep(inner, busy, scope, fills, drains)
+        if self.memories[node.memory].lockstep and node.buffers > 1:
+            return self._lockstep(inner, busy, scope, fills, drains)
+        ahead, single = node.buffers - 1, 2 - node.buffers
+        if type(single) is int and not single:
             return _Cost(inner.work, busy, inner.up + up, inner.down + down, inner.steps)
         serial = total(self._serial(scope, transfers) for transfers in (fills, drains))
-        return _Cost(self.phase(inner, scope) + serial, busy)
+        entries, stalled = self.counter.entries(scope), single * longest(inner.busy.values())
+        if inner.steps is None:
+            work = phase_time(single * entries, inner.up, inner.down, inner.work, (stalled,))
+        else:
+            work = self.phase(inner, scope)  # in lockstep, of which a search knows nothing
+        return _Cost(work + single * serial, busy, ahead * (inner.up + up), ahead * (inner.down + down))
 
     def _lockstep(self, inner: _Cost, busy: Busy, scope: Scope, fills: list[Transfer], drains: list[Transfer]) -> _Cost:
         """A double-buffered Hold whose buffers swap at a barrier: each transfer runs beside one step, which it may hold up. The

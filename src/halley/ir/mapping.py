@@ -72,7 +72,7 @@ class Hold:
     memory: str
     tensors: tuple[tuple[str, ...], ...]
     body: Node
-    buffers: int = 1
+    buffers: Any = 1
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -59,6 +59,11 @@ class ChainTree:
         """Least (or greatest) value of a factor over each node's chains."""
         return self._tables[factor.term.index, factor.upper]
 
+    def singles(self, node: int) -> Indices:
+        """The nodes of the single chains below a node."""
+        first = self._offsets[-2] + self.start[node]
+        return np.arange(first, first + self.size[node])
+
     def sizes(self, node: int) -> dict[str, int]:
         """Tile sizes of the first chain of a node, by slot."""
         return {name: int(column[self.start[node]]) for name, column in self.columns.items()}

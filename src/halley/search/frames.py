@@ -30,6 +30,7 @@ from halley.search.stages import (
     Stage,
     Tiles,
     always,
+    buffers,
     collective_names,
     gemm_skeletons,
     in_place,
@@ -341,7 +342,9 @@ class _Maker:
     ) -> Frame:  # fmt: skip
         template, workload = self.template, self.workload
         key_slot = Slot("keys", key, self._sizes(key), lambda t: inside[key])
-        shared = (self._row_slot(inside), key_slot)
+        staged = tuple(name for name in (scores.inputs[1], values.inputs[1]))
+        queries, keys = buffers(f"{scores.inputs[0]} in {template.shared}"), buffers(f"{' '.join(staged)} in {template.shared}")
+        shared = (self._row_slot(inside), key_slot, queries, keys)
         sizes = self._sizes
 
         def ranges(tiles: Tiles) -> Ranges:
@@ -363,13 +366,12 @@ class _Maker:
             Stage("close", tuple(op.name for op in closing), tuple(self._joined(last, (statistics, values.outputs), axes))),
         )
         chain = in_place(workload, [scores, *running], scores.outputs[0])
-        staged = tuple(name for name in (scores.inputs[1], values.inputs[1]))
 
         def wrap(tiles: Tiles, nodes: Sequence[Node]) -> Node:
             inner: Node = Hold(template.output, (chain,), Steps(tuple(nodes[:3])), 1)
-            inner = Temporal(key, tiles["keys"], Hold(template.shared, tuple((name,) for name in staged), inner, 2))
+            inner = Temporal(key, tiles["keys"], Hold(template.shared, tuple((t,) for t in staged), inner, tiles[keys.name]))
             node: Node = Hold(template.output, state, Steps((inner, nodes[3])), 1)
-            node = Hold(template.shared, ((scores.inputs[0],),), node, 1)
+            node = Hold(template.shared, ((scores.inputs[0],),), node, tiles[queries.name])
             node = Temporal(self.row, tiles["rows"], node)
             for dim in reversed(self.batch):
                 node = Temporal(dim, 1, node)

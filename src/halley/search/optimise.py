@@ -17,6 +17,7 @@ from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Op, Workload
 from halley.rewrite.legality import faults as legality_faults
 from halley.rewrite.tidy import tidy
+from halley.search.buffers import hasten
 from halley.search.baselines import BEST, Restriction, Shapes, wanted
 from halley.search.count import count_frames
 from halley.search.floors import floor
@@ -395,6 +396,10 @@ class _Optimiser:
         self, restriction: Restriction, value: float, row: Row, choices: tuple[Choice, ...], size: int, bound: float
     ) -> Solution:
         workload, partition = row.workload, row.partition
+        choices = tuple(
+            hasten(workload, self.problem.chip, choice, group.search.around)
+            for choice, group in zip(choices, row.groups, strict=True)
+        )
         plan = self._plan(workload, choices, partition)
         estimate = evaluate(workload, self.problem.chip, plan)
         reached = objective_value(self.problem.objective, float(estimate.time), float(estimate.energy))

@@ -27,7 +27,7 @@ from halley.ir.workload import Workload
 from halley.search.chains import ChainTree
 from halley.search.frames import Frame
 from halley.search.frontier import Flags, Frontier, Values, minimal
-from halley.search.stages import Skeleton, Slot, Stage
+from halley.search.stages import BUFFERS, Skeleton, Slot, Stage
 
 CHUNK = 1 << 9
 """Sets of mappings to refine at once."""
@@ -191,6 +191,18 @@ class GroupSearch:
                     made._shapes[place, index] = [shape for shape in ready if shape.skeleton in stage.skeletons]
         return made
 
+    def _lean(self, slots: Sequence[Slot]) -> dict[str, int]:
+        """One buffer for every Hold where only energy counts and nothing leaks: energy is then that of the bytes that move,
+        which are the same with two buffers, and the footprint is least."""
+        if "time" in self.objectives or self.chip.static_power > 0:
+            return {}
+        return {slot.name: 1 for slot in slots if slot.dim == BUFFERS}
+
+    def _open(self, slots: Sequence[Slot]) -> tuple[Slot, ...]:
+        """The slots whose sizes are searched."""
+        given = self._lean(slots)
+        return tuple(slot for slot in slots if slot.name not in given)
+
     # --- shared tile sizes open ---------------------------------------------------------------------------------------
 
     def _candidates(self) -> tuple[Values, list[tuple[int, int]]]:
@@ -215,7 +227,8 @@ class GroupSearch:
         alone are hopeless for every combination."""
         if frame not in self._floors:
             made = self.frames[frame]
-            grid = _grid(made.shared, self.trees)
+            shared = self._open(made.shared)
+            grid = _grid(shared, self.trees)
             rows = int(np.prod([len(nodes) for nodes in grid.values()], dtype=np.int64))
             stages: list[Values] = []
             total = np.zeros((rows, len(self.objectives)))
@@ -224,7 +237,7 @@ class GroupSearch:
                 shapes = self._compiled(frame, index)
                 floors = np.full((max(1, len(shapes)), rows, len(self.objectives)), np.inf)
                 for position, shape in enumerate(shapes):
-                    floors[position] = shape.bounds(_start(shape, made.shared, rows), rows)
+                    floors[position] = shape.bounds(_start(shape, shared, rows), rows)
                 self.tally.bounds += len(shapes) * rows
                 stages.append(floors)
                 total = total + floors.min(axis=0)
@@ -243,12 +256,12 @@ class GroupSearch:
         return self._shapes[key]
 
     def _compile(self, frame: Frame, index: int, skeleton: Skeleton) -> _Shape:
-        slots = (*frame.shared, *skeleton.slots)
-        estimate = self._estimate(frame, index, skeleton, self.trees.symbols(slots))
+        tiles = self.trees.symbols((*frame.shared, *skeleton.slots)) | self._lean(skeleton.slots) | self._lean(frame.shared)
+        estimate = self._estimate(frame, index, skeleton, tiles)
         memories = [name for name in estimate.footprint if np.isfinite(self.chip.memory(name).capacity)]
         costs = {"time": estimate.time, "energy": estimate.energy}
         outputs = [*(costs[name] for name in self.objectives), *(estimate.footprint[name] for name in memories)]
-        trees = self.trees.of(frame.shared, skeleton.slots)
+        trees = self.trees.of(self._open(frame.shared), self._open(skeleton.slots))
         for normal in (self.trees.normal, self.trees.cautious):
             program = Program(normal, outputs)
             for dim, tree in trees.items():
@@ -272,7 +285,7 @@ class GroupSearch:
         times = "time" in self.objectives or self.chip.static_power > 0
         # several stages follow each other, each a phase of its own; a single one is the whole, loops around it included
         if len(stubs) == 1:
-            return evaluate(self.workload, self.chip, tree, totals=totals, times=times, sums=sums)
+            return evaluate(self.workload, self.chip, tree, only=(), totals=totals, times=times, sums=sums)
         # the other stages' shapes are open, but their ops use the frame's buffers whatever shape they take
         users: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops)) for stage in frame.stages]
         users[index] = node
@@ -302,7 +315,9 @@ class GroupSearch:
             if self.found.hopeless(sums[position][None, :])[0]:
                 continue
             picked = combos[int(position)]
-            tiles = {name: size for _, sizes in picked for name, size in sizes.items()}
+            tiles: dict[str, int] = self._lean(made.shared)
+            for skeleton, sizes in picked:
+                tiles |= self._lean(skeleton.slots) | sizes
             choice = Choice(made, tuple(skeleton for skeleton, _ in picked), tiles)
             estimate = evaluate(self.workload, self.chip, self.around(choice.tree()))
             if not fits(self.chip, estimate):
@@ -327,7 +342,7 @@ class GroupSearch:
         return front
 
     def _starts(self, frame: int, shape: _Shape) -> dict[str, Indices]:
-        shared = self.frames[frame].shared
+        shared = self._open(self.frames[frame].shared)
         return _start(shape, shared, self._floors[frame][0].shape[1])
 
     def _hopeless(self, front: Frontier, bounds: Values, others: Values) -> Flags:
@@ -338,7 +353,14 @@ class GroupSearch:
     ) -> None:
         """Split sets of tile chains until what is left are single mappings, the most promising sets first."""
         dims, trees = tuple(shape.trees), tuple(shape.trees.values())
-        stack = [(bound, np.stack([start[dim] for dim in dims], axis=1) if dims else np.empty((1, 0), dtype=np.int64))]
+        nodes = np.stack([start[dim] for dim in dims], axis=1) if dims else np.empty((1, 0), dtype=np.int64)
+        if BUFFERS in dims:  # first of all: what is bounded without them is bounded badly
+            place = dims.index(BUFFERS)
+            leaves = trees[place].singles(int(nodes[0, place]))
+            nodes = np.repeat(nodes, len(leaves), axis=0)
+            nodes[:, place] = leaves
+            bound = shape.bounds({dim: nodes[:, at] for at, dim in enumerate(dims)}, len(nodes))
+        stack = [(bound, nodes)]
         while stack:
             self.tally.tick()
             bounds, nodes = _taken(stack, CHUNK)

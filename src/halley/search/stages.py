@@ -40,6 +40,19 @@ class Slot:
     limit: Callable[[Tiles], Number]
 
 
+BUFFERS = "(buffers)"
+"""In place of a dim: of slots that say how many buffers a Hold has."""
+
+
+def buffers(hold: str) -> Slot:
+    """One buffer or two for a Hold."""
+    return Slot(f"buffers of {hold}", BUFFERS, _one_or_two, lambda tiles: 2)
+
+
+def _one_or_two(most: int) -> tuple[int, ...]:
+    return tuple(range(1, most + 1))
+
+
 @dataclass(frozen=True, slots=True)
 class Skeleton:
     """One tree shape of a stage."""
@@ -76,7 +89,7 @@ class Placed:
 
     tensor: str
     memory: str
-    buffers: int = 2
+    buffers: Number
     after: tuple[Node, ...] = ()
     early: bool = False
 
@@ -184,6 +197,12 @@ def gemm_skeletons(
         reduces_last = order[-1] in role.reduced
         if early and (resident or reduces_last):
             continue  # it stays anyway, or is complete before the next is begun
+        local = {op.inputs[0]: template.input, op.inputs[1]: weight, **({} if resident else {output: template.output})}
+        shared = (*staged, output) if via_shared else tuple(staged)
+        flags = {
+            (memory, tensor): buffers(f"{prefix}{tensor} in {memory}")
+            for memory, tensor in (*((m, t) for t, m in local.items()), *((template.shared, t) for t in shared))
+        }
         for kind, algorithm in collectives if split_reduced else [(CollectiveKind.ALL_REDUCE, "")]:
             if split_reduced and not resident and not early and not reduces_last:
                 continue  # a partial result would leave the cluster on every visit
@@ -199,12 +218,15 @@ def gemm_skeletons(
                 order: tuple[str, ...] = order,
                 after: tuple[Node, ...] = after,
                 early: bool = early,
-                weight: str = weight,
+                local: Mapping[str, str] = local,
+                flags: Mapping[tuple[str, str], Slot] = flags,
             ) -> Node:
+                def placed(tensor: str, memory: str) -> Placed:
+                    own = tensor == output and memory == template.output
+                    return Placed(tensor, memory, tiles[flags[memory, tensor].name], after if own else (), early and own)
+
                 inner = [(dim, tiles[f"{prefix}{dim}2"]) for dim in order]
-                holds = [Placed(op.inputs[0], template.input), Placed(op.inputs[1], weight)]
-                if not resident:
-                    holds.append(Placed(output, template.output, 2, after, early))
+                holds = [placed(tensor, memory) for tensor, memory in local.items()]
                 node = nest(workload, inner, holds, Compute(op.name))
                 for dim in reversed(role.batch):
                     node = Temporal(dim, 1, node)
@@ -213,10 +235,7 @@ def gemm_skeletons(
                     here = dict(ranges(tiles))
                     here.update({dim: minimum(here[dim], tile) for dim, tile in outer})
                     node = spread(template, inner_split, here, node)
-                holds = [Placed(tensor, template.shared) for tensor in staged]
-                if via_shared:
-                    holds.append(Placed(output, template.shared))
-                node = nest(workload, outer, holds, node)
+                node = nest(workload, outer, [placed(tensor, template.shared) for tensor in shared], node)
                 return Steps((node, *after)) if resident and after else node
 
             slots = [Slot(f"{prefix}{dim}1", dim, sizes(dim), of_dim(ranges, dim)) for dim in outer_loops]
@@ -226,6 +245,7 @@ def gemm_skeletons(
                 return member_ranges(template, inner_split, here) if inner_split is not None else here
 
             slots += [Slot(f"{prefix}{dim}2", dim, sizes(dim), of_dim(inner, dim)) for dim in order]
+            slots += flags.values()
             name = f"{op.name}: {last} innermost" + (f", {output} around" if early else "")
             name += f", {op.inputs[1]} in {weight}" if len(template.weights) > 1 else ""
             name += f", {kind} {algorithm}" if after else ""

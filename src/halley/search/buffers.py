@@ -1,0 +1,41 @@
+"""One buffer or two: which numbers of buffers a search has to try, and the fastest of a plan's where only energy was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from halley.cost.evaluate import evaluate
+from halley.ir.hardware import Chip
+from halley.ir.mapping import Node
+from halley.ir.workload import Workload
+from halley.search.solve import Choice
+from halley.search.stages import BUFFERS, Slot
+
+
+def hasten(workload: Workload, chip: Chip, choice: Choice, around: Callable[[Node], Node]) -> Choice:
+    """The mapping with a second buffer wherever that makes it faster and fits; ``around`` as in `GroupSearch`.
+
+    Stages follow each other, so that each is settled for itself; traffic stays what it is."""
+    frame = choice.frame
+    for slots in (frame.shared, *(skeleton.slots for skeleton in choice.skeletons)):
+        choice = _fastest(workload, chip, choice, around, [slot for slot in slots if slot.dim == BUFFERS])
+    return choice
+
+
+def _fastest(
+    workload: Workload, chip: Chip, choice: Choice, around: Callable[[Node], Node], slots: Sequence[Slot]
+) -> Choice:
+    """The fastest choice of some Holds' buffers that fits, the others given: all of them at once, as arrays."""
+    if not slots:
+        return choice
+    grid = np.meshgrid(*([1.0, 2.0] for _ in slots), indexing="ij")
+    columns = {slot.name: axis.ravel() for slot, axis in zip(slots, grid, strict=True)}
+    estimate = evaluate(workload, chip, around(replace(choice, tiles={**choice.tiles, **columns}).tree()))
+    times = np.broadcast_to(np.asarray(estimate.time, dtype=np.float64), (1 << len(slots),)).copy()
+    for memory, used in estimate.footprint.items():
+        times[np.broadcast_to(used > chip.memory(memory).capacity, times.shape)] = np.inf
+    best = int(np.argmin(times))
+    return replace(choice, tiles={**choice.tiles, **{name: int(column[best]) for name, column in columns.items()}})
