@@ -38,14 +38,15 @@ class Terms:
     def __init__(self) -> None:
         self._known: dict[tuple[Operation, int, int], Term] = {}
         self._constants: dict[float, Term] = {}
-        self._opened: dict[tuple[str, str], Term] = {}
+        self._opened: dict[tuple[str, str, int], Term] = {}
         self.count = 0
 
-    def open(self, name: str, kind: str) -> Term:
-        """An open number."""
-        if (name, kind) not in self._opened:
-            self._opened[name, kind] = self._new(_OPEN, name, None, frozenset((kind,)))
-        return self._opened[name, kind]
+    def open(self, name: str, kind: str, least: int = 1) -> Term:
+        """An open number, at least ``least``."""
+        key = (name, kind, least)
+        if key not in self._opened:
+            self._opened[key] = self._new(_OPEN, name, least, frozenset((kind,)))
+        return self._opened[key]
 
     def constant(self, value: float) -> Term:
         """A number."""
@@ -76,6 +77,8 @@ class Terms:
                     return 0
             elif b == 0 and (operation is _ADD or operation is _SUBTRACT):
                 return a
+            elif operation is _MINIMUM and a.operation is _OPEN and b <= a.b:
+                return b
             b = self.constant(b)
         elif a is b:
             if operation is _MINIMUM or operation is _MAXIMUM:
@@ -104,7 +107,8 @@ _NONE: frozenset[str] = frozenset()
 
 
 class Term:
-    """One node: its operation, its arguments (a name or a value for leaves), the kinds of open numbers below it."""
+    """One node: its operation, its arguments (a value for a constant, a name and the least value for an open number), the kinds of
+    open numbers below it."""
 
     __slots__ = ("a", "b", "index", "kinds", "operation", "terms")
 

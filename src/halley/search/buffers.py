@@ -21,7 +21,7 @@ def hasten(workload: Workload, chip: Chip, choice: Choice, around: Callable[[Nod
     Stages follow each other, so that each is settled for itself; traffic stays what it is."""
     frame = choice.frame
     for slots in (frame.shared, *(skeleton.slots for skeleton in choice.skeletons)):
-        choice = _fastest(workload, chip, choice, around, [slot for slot in slots if slot.dim == BUFFERS])
+        choice = _fastest(workload, chip, choice, around, [slot for slot in slots if slot.dim == BUFFERS and choice.tiles[slot.name]])
     return choice
 
 

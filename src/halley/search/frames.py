@@ -150,15 +150,11 @@ class _Maker:
             collectives = [(CollectiveKind.REDUCE_SCATTER, name) for name in names]
             skeletons: list[Skeleton] = []
             for outer, last in loop_orders(role):
-                for via_shared in (True, False):
-                    made = gemm_skeletons(
-                        self.workload, self.template, op, "", always(inside), self._sizes, outer, op.inputs,
-                        False, axes, None, via_shared, collectives,
-                    )  # fmt: skip
-                    kind = "" if via_shared else ", output past the shared buffer"
-                    skeletons += [
-                        Skeleton(f"{last} innermost outside, {s.name}{kind}", s.slots, s.build, s.splits_reduction) for s in made
-                    ]
+                made = gemm_skeletons(
+                    self.workload, self.template, op, "", always(inside), self._sizes, outer, op.inputs,
+                    False, axes, None, True, collectives,
+                )  # fmt: skip
+                skeletons += [Skeleton(f"{last} innermost outside, {s.name}", s.slots, s.build, s.splits_reduction) for s in made]
             stage = Stage(op.name, (op.name,), tuple(skeletons))
             yield self._frame("single", split, (), (stage,), (), any(axes.values()))
 

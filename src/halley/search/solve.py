@@ -8,7 +8,7 @@ better than a value already reached.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 import numpy as np
@@ -79,7 +79,8 @@ class Trees:
         return self._sums.setdefault(tuple(workload.dims.items()), {})
 
     def symbols(self, slots: Sequence[Slot]) -> dict[str, Number]:
-        return {slot.name: self.terms.open(slot.name, slot.dim) for slot in slots}
+        """Open numbers for sizes; of tiles, the least is 1."""
+        return {slot.name: self.terms.open(slot.name, slot.dim, slot.sizes(1)[0]) for slot in slots}
 
     def of(self, shared: Sequence[Slot], own: Sequence[Slot]) -> dict[str, ChainTree]:
         """The chains of each dim: shared slots outermost."""
@@ -191,17 +192,21 @@ class GroupSearch:
                     made._shapes[place, index] = [shape for shape in ready if shape.skeleton in stage.skeletons]
         return made
 
-    def _lean(self, slots: Sequence[Slot]) -> dict[str, int]:
-        """One buffer for every Hold where only energy counts and nothing leaks: energy is then that of the bytes that move,
-        which are the same with two buffers, and the footprint is least."""
-        if "time" in self.objectives or self.chip.static_power > 0:
-            return {}
-        return {slot.name: 1 for slot in slots if slot.dim == BUFFERS}
+    @property
+    def _lean(self) -> bool:
+        """Whether one buffer is as good as two: where only energy counts and nothing leaks, energy is that of the bytes that
+        move, which are the same, and the footprint is smaller."""
+        return "time" not in self.objectives and self.chip.static_power == 0
+
+    def _settled(self, slots: Sequence[Slot]) -> dict[str, int]:
+        """Sizes that need no search."""
+        return {slot.name: 1 for slot in slots if self._lean and slot.dim == BUFFERS and slot.sizes(1) == (1,)}
 
     def _open(self, slots: Sequence[Slot]) -> tuple[Slot, ...]:
-        """The slots whose sizes are searched."""
-        given = self._lean(slots)
-        return tuple(slot for slot in slots if slot.name not in given)
+        """The slots whose sizes are searched, with what is to be tried of them."""
+        settled = self._settled(slots)
+        kept = (slot for slot in slots if slot.name not in settled)
+        return tuple(replace(slot, limit=_one) if self._lean and slot.dim == BUFFERS else slot for slot in kept)
 
     # --- shared tile sizes open ---------------------------------------------------------------------------------------
 
@@ -256,7 +261,8 @@ class GroupSearch:
         return self._shapes[key]
 
     def _compile(self, frame: Frame, index: int, skeleton: Skeleton) -> _Shape:
-        tiles = self.trees.symbols((*frame.shared, *skeleton.slots)) | self._lean(skeleton.slots) | self._lean(frame.shared)
+        slots = (*frame.shared, *skeleton.slots)
+        tiles = self.trees.symbols(self._open(slots)) | self._settled(slots)
         estimate = self._estimate(frame, index, skeleton, tiles)
         memories = [name for name in estimate.footprint if np.isfinite(self.chip.memory(name).capacity)]
         costs = {"time": estimate.time, "energy": estimate.energy}
@@ -315,9 +321,9 @@ class GroupSearch:
             if self.found.hopeless(sums[position][None, :])[0]:
                 continue
             picked = combos[int(position)]
-            tiles: dict[str, int] = self._lean(made.shared)
+            tiles = self._settled(made.shared)
             for skeleton, sizes in picked:
-                tiles |= self._lean(skeleton.slots) | sizes
+                tiles |= self._settled(skeleton.slots) | sizes
             choice = Choice(made, tuple(skeleton for skeleton, _ in picked), tiles)
             estimate = evaluate(self.workload, self.chip, self.around(choice.tree()))
             if not fits(self.chip, estimate):
@@ -435,6 +441,10 @@ def _start(shape: _Shape, shared: Sequence[Slot], rows: int) -> dict[str, Indice
     grids = np.meshgrid(*(shape.trees[dim].given for dim in order), indexing="ij") if order else []
     found = {dim: grid.ravel() for dim, grid in zip(order, grids, strict=True)}
     return {dim: found.get(dim, np.zeros(rows, dtype=np.int64)) for dim in shape.trees}
+
+
+def _one(tiles: object) -> int:
+    return 1
 
 
 def fits(chip: Chip, estimate: Estimate) -> bool:

@@ -44,12 +44,16 @@ BUFFERS = "(buffers)"
 """In place of a dim: of slots that say how many buffers a Hold has."""
 
 
-def buffers(hold: str) -> Slot:
-    """One buffer or two for a Hold."""
-    return Slot(f"buffers of {hold}", BUFFERS, _one_or_two, lambda tiles: 2)
+def buffers(hold: str, optional: bool = False) -> Slot:
+    """One buffer or two for a Hold; none where it is ``optional`` and left out."""
+    return Slot(f"buffers of {hold}", BUFFERS, _at_most if optional else _one_or_more, lambda tiles: 2)
 
 
-def _one_or_two(most: int) -> tuple[int, ...]:
+def _at_most(most: int) -> tuple[int, ...]:
+    return tuple(range(most + 1))
+
+
+def _one_or_more(most: int) -> tuple[int, ...]:
     return tuple(range(1, most + 1))
 
 
@@ -95,9 +99,12 @@ class Placed:
 
 
 def nest(workload: Workload, loops: Sequence[tuple[str, Number]], holds: Iterable[Placed], body: Node) -> Node:
-    """Loops outermost first around a body; each tensor is held just inside the last loop that indexes it."""
+    """Loops outermost first around a body; each tensor is held just inside the last loop that indexes it, unless with no
+    buffer."""
     at: dict[int, list[Placed]] = {}
     for placed in holds:
+        if type(placed.buffers) is int and not placed.buffers:
+            continue
         dims = workload.tensors[placed.tensor].dims
         last = max((index for index, (dim, _) in enumerate(loops) if dim in dims), default=-1)
         at.setdefault(-1 if placed.early else last, []).append(placed)
@@ -185,7 +192,7 @@ def gemm_skeletons(
 
     ``outer_loops`` are tiled at the shared buffer, ``staged`` tensors are held there; ``resident``: the output already lies in
     the clusters; ``inner_split``: a spread of this stage's own between the two loop levels; ``split_axes``: reduced dim ->
-    axes that split it further out, which calls for a collective; ``via_shared``: the output passes through the shared buffer.
+    axes that split it further out, which calls for a collective; ``via_shared``: the output may pass through the shared buffer.
     """
     role = roles(workload, op)
     output = op.outputs[0]
@@ -199,10 +206,9 @@ def gemm_skeletons(
             continue  # it stays anyway, or is complete before the next is begun
         local = {op.inputs[0]: template.input, op.inputs[1]: weight, **({} if resident else {output: template.output})}
         shared = (*staged, output) if via_shared else tuple(staged)
-        flags = {
-            (memory, tensor): buffers(f"{prefix}{tensor} in {memory}")
-            for memory, tensor in (*((m, t) for t, m in local.items()), *((template.shared, t) for t in shared))
-        }
+        flags = {(memory, tensor): buffers(f"{prefix}{tensor} in {memory}") for tensor, memory in local.items()}
+        for tensor in shared:
+            flags[template.shared, tensor] = buffers(f"{prefix}{tensor} in {template.shared}", optional=True)
         for kind, algorithm in collectives if split_reduced else [(CollectiveKind.ALL_REDUCE, "")]:
             if split_reduced and not resident and not early and not reduces_last:
                 continue  # a partial result would leave the cluster on every visit
