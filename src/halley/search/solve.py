@@ -39,6 +39,10 @@ DIVES = 4
 """Shapes of a stage that are tried for a first mapping: the most promising ones."""
 
 
+FLOOR_ROWS = 1 << 14
+"""Sets that are bounded at once for a first bound of a shape."""
+
+
 class Interrupted(Exception):
     """The time limit or the user stopped the search."""
 
@@ -79,8 +83,7 @@ class Trees:
         return self._sums.setdefault(tuple(workload.dims.items()), {})
 
     def symbols(self, slots: Sequence[Slot]) -> dict[str, Number]:
-        """Open numbers for sizes; of tiles, the least is 1."""
-        return {slot.name: self.terms.open(slot.name, slot.dim, slot.sizes(1)[0]) for slot in slots}
+        return {slot.name: self.terms.open(slot.name, slot.dim, slot.among) for slot in slots}
 
     def of(self, shared: Sequence[Slot], own: Sequence[Slot]) -> dict[str, ChainTree]:
         """The chains of each dim: shared slots outermost."""
@@ -119,6 +122,18 @@ class _Shape:
         for used, capacity in zip(result[self.width :], self.capacities, strict=True):
             values[used > capacity] = np.inf
         return values
+
+
+    def floor(self, nodes: Mapping[str, Indices], rows: int) -> Values:
+        """As `bounds`, the least over the numbers of buffers, one by one: sets that leave them open have poor bounds."""
+        if BUFFERS not in nodes:
+            return self.bounds(nodes, rows)
+        settled, number = self.trees[BUFFERS].singles(nodes[BUFFERS])
+        if len(settled) > FLOOR_ROWS:
+            return self.bounds(nodes, rows)
+        wide = {dim: settled if dim == BUFFERS else np.repeat(own, number) for dim, own in nodes.items()}
+        least: Values = np.minimum.reduceat(self.bounds(wide, len(settled)), np.cumsum(number) - number, axis=0)
+        return least
 
 
 @dataclass(slots=True)
@@ -242,7 +257,7 @@ class GroupSearch:
                 shapes = self._compiled(frame, index)
                 floors = np.full((max(1, len(shapes)), rows, len(self.objectives)), np.inf)
                 for position, shape in enumerate(shapes):
-                    floors[position] = shape.bounds(_start(shape, shared, rows), rows)
+                    floors[position] = shape.floor(_start(shape, shared, rows), rows)
                 self.tally.bounds += len(shapes) * rows
                 stages.append(floors)
                 total = total + floors.min(axis=0)
@@ -360,11 +375,11 @@ class GroupSearch:
         """Split sets of tile chains until what is left are single mappings, the most promising sets first."""
         dims, trees = tuple(shape.trees), tuple(shape.trees.values())
         nodes = np.stack([start[dim] for dim in dims], axis=1) if dims else np.empty((1, 0), dtype=np.int64)
-        if BUFFERS in dims:  # first of all: what is bounded without them is bounded badly
+        if BUFFERS in dims:
             place = dims.index(BUFFERS)
-            leaves = trees[place].singles(int(nodes[0, place]))
-            nodes = np.repeat(nodes, len(leaves), axis=0)
-            nodes[:, place] = leaves
+            settled, number = trees[place].singles(nodes[:, place])
+            nodes = np.repeat(nodes, number, axis=0)
+            nodes[:, place] = settled
             bound = shape.bounds({dim: nodes[:, at] for at, dim in enumerate(dims)}, len(nodes))
         stack = [(bound, nodes)]
         while stack:

@@ -12,6 +12,7 @@ from functools import cache
 from itertools import product
 
 from halley.formulas.numbers import Number, ceil_div, minimum
+from halley.formulas.terms import Range
 from halley.ir.mapping import Collective, CollectiveKind, Compute, Hold, Node, Spatial, Temporal
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.network import algorithms, steps
@@ -32,12 +33,13 @@ Split = tuple[str, ...]
 @dataclass(frozen=True, slots=True)
 class Slot:
     """An open tile size: its name, dim, the sizes to try for a range, and the range that it cuts (a function of the outer tiles
-    of the same dim)."""
+    of the same dim); ``among``: from where to where the sizes go, if that is known."""
 
     name: str
     dim: str
     sizes: Sizes
     limit: Callable[[Tiles], Number]
+    among: Range = (1, None)
 
 
 BUFFERS = "(buffers)"
@@ -46,7 +48,7 @@ BUFFERS = "(buffers)"
 
 def buffers(hold: str, optional: bool = False) -> Slot:
     """One buffer or two for a Hold; none where it is ``optional`` and left out."""
-    return Slot(f"buffers of {hold}", BUFFERS, _at_most if optional else _one_or_more, lambda tiles: 2)
+    return Slot(f"buffers of {hold}", BUFFERS, _at_most if optional else _one_or_more, lambda tiles: 2, (1 - optional, 2))
 
 
 def _at_most(most: int) -> tuple[int, ...]:
