@@ -263,8 +263,8 @@ class _Fold:
         serial = total(self._serial(scope, transfers) for transfers in (fills, drains))
         if inner.steps is not None:
             return _Cost(self.phase(inner, scope) + serial, busy)
-        ramps, busiest = inner.up + inner.down, longest(inner.busy.values())
-        work = buffered_time(single, self.counter.entries(scope), ramps, inner.work, busiest, serial)
+        ramps = self.counter.entries(scope) * (inner.up + inner.down)
+        work = buffered_time(single, ramps, inner.work, longest(inner.busy.values()), serial)
         return _Cost(work, busy, (1 - single) * inner.up + double * up, (1 - single) * inner.down + double * down)
 
     def _lockstep(self, inner: _Cost, busy: Busy, scope: Scope, fills: list[Transfer], drains: list[Transfer]) -> _Cost:

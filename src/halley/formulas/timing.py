@@ -48,21 +48,19 @@ def phase_time(entries: Number, ramp_up: Number, ramp_down: Number, work: Number
     return entries * (ramp_up + ramp_down) + maximum(work, longest(tuple(busy)))
 
 
-def buffered_time(
-    single: Number, entries: Number, ramps: Number, work: Number, busy: Number, transfers: Number
-) -> Number:
+def buffered_time(single: Number, ramps: Number, work: Number, busy: Number, transfers: Number) -> Number:
     """Total time of the work in a Hold: transfers run beside it, or before and after it where there is a single buffer.
 
-    .. math:: T = s (n R + X) + \\max(W, s b)
+    .. math:: T = s R + \\max(W, s b) + s X
 
-    Symbols: s [1] 1 for a single buffer, else 0; n [1] entries, R [s] ramps of one entry inside, W [s] time of the work inside,
-    b [s] time that the busiest resource inside works, X [s] all fills and drains of the Hold. With a single buffer, what is
-    inside is a phase of its own. Source: docs/model.md.
+    Symbols: s [1] 1 for a single buffer, else 0; R [s] ramps inside, of all entries, W [s] time of the work inside, b [s] time
+    that the busiest resource inside works, X [s] all fills and drains of the Hold. With a single buffer, what is inside is a
+    phase of its own. Source: docs/model.md.
 
-    >>> buffered_time(1, 2, 3, 50, 60, 7), buffered_time(0, 2, 3, 50, 60, 7)
+    >>> buffered_time(1, 6, 50, 60, 7), buffered_time(0, 6, 50, 60, 7)
     (73, 50)
     """
-    return phase_time(single * entries, ramps, 0, work, (single * busy,)) + single * transfers
+    return single * ramps + maximum(work, single * busy) + single * transfers
 
 
 def stall_time(transfer: Number, work: Number, steps: Number) -> Number:

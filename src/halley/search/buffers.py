@@ -1,4 +1,4 @@
-"""One buffer or two: which numbers of buffers a search has to try, and the fastest of a plan's where only energy was asked for."""
+"""Second buffers for a plan that was chosen for its energy alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def hasten(workload: Workload, chip: Chip, choice: Choice, around: Callable[[Nod
     Stages follow each other, so that each is settled for itself; traffic stays what it is."""
     frame = choice.frame
     for slots in (frame.shared, *(skeleton.slots for skeleton in choice.skeletons)):
-        choice = _fastest(workload, chip, choice, around, [slot for slot in slots if slot.dim == BUFFERS and choice.tiles[slot.name]])
+        choice = _fastest(workload, chip, choice, around, [s for s in slots if s.dim == BUFFERS and choice.tiles[s.name]])
     return choice
 
 

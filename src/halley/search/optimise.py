@@ -17,8 +17,8 @@ from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Op, Workload
 from halley.rewrite.legality import faults as legality_faults
 from halley.rewrite.tidy import tidy
-from halley.search.buffers import hasten
 from halley.search.baselines import BEST, Restriction, Shapes, wanted
+from halley.search.buffers import hasten
 from halley.search.count import count_frames
 from halley.search.floors import floor
 from halley.search.frames import frames
@@ -44,13 +44,16 @@ ROUNDING = 1e-9
 SPACE = (
     "every cut of the kernels, in their order, into fused groups; every algorithmic variant; intermediates in the clusters, in "
     "the shared buffer or in outer memory; clusters split over any dims; loop orders that differ in reuse, two levels of them; "
-    "results held for one tile or for all inner loops; tile sizes: the range cut into every number of equal parts, rounded up, "
+    "what a contraction reads or writes staged in the shared buffer or past it, each for itself; one buffer or two for each Hold "
+    "of a stage (what a vector stage brings in at once alike); results held for one tile or for all inner loops; tile sizes: the "
+    "range cut into every number of equal parts, rounded up, "
     "and from there up to a multiple of the array's width; every fitting collective algorithm (equal ones once)"
 )
 LEFT_OUT = (
     "Pipeline, Parallel and Overlap nodes (stages run one after the other)",
     "tile sizes that leave a smaller last tile than they must, but for multiples of the array's width",
-    "inputs that bypass the shared buffer (but in vector stages); single-buffered tiles; operands held for several inner tiles",
+    "operands held for several inner tiles; under running softmax: inputs past the shared buffer, keys and values with unlike "
+    "numbers of buffers, accumulators with two",
     "fused groups of kernels that do not follow each other in the workload's order",
     "clusters left idle on purpose, or repeating each other's work",
     "different collective algorithms on the two cluster axes; re-sharding an intermediate between stages of the resident frame",

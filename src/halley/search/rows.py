@@ -97,8 +97,9 @@ def resident_skeletons(
             node = Hold(stage.template.output, tuple((name,) for name in stage.arriving), node, tiles[coming.name])
         return node
 
-    slots = (Slot(f"{prefix}{rows}2", rows, sizes(rows), lambda t: ranges(t)[rows]), leaving) if last is not None else ()
-    slots += (coming,) if stage.arriving else ()
+    slots: tuple[Slot, ...] = (coming,) if stage.arriving else ()
+    if last is not None:
+        slots += (Slot(f"{prefix}{rows}2", rows, sizes(rows), lambda t: ranges(t)[rows]), leaving)
     reduces = bool(stage.split_axes) and any(stage.long in stage.workload.reduced(op) for op in stage.ops)
     name = "rows in place" + (f", all-reduce {stage.algorithm}" if reduces else "")
     return [Skeleton(name, slots, build, reduces)]

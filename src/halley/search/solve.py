@@ -27,7 +27,7 @@ from halley.ir.workload import Workload
 from halley.search.chains import ChainTree
 from halley.search.frames import Frame
 from halley.search.frontier import Flags, Frontier, Values, minimal
-from halley.search.stages import BUFFERS, Skeleton, Slot, Stage
+from halley.search.stages import BUFFERS, Skeleton, Slot, Stage, Tiles
 
 CHUNK = 1 << 9
 """Sets of mappings to refine at once."""
@@ -58,11 +58,11 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A complete mapping of a group: frame, one skeleton per stage, a size per slot."""
+    """A complete mapping of a group: frame, one skeleton per stage, a size per slot (arrays for several at once)."""
 
     frame: Frame
     skeletons: tuple[Skeleton, ...]
-    tiles: Mapping[str, int]
+    tiles: Tiles
 
     def tree(self) -> Node:
         return self.frame.wrap(self.tiles, [skeleton.build(self.tiles) for skeleton in self.skeletons])

@@ -227,6 +227,7 @@ def gemm_skeletons(
                 after: tuple[Node, ...] = after,
                 early: bool = early,
                 local: Mapping[str, str] = local,
+                shared: tuple[str, ...] = shared,
                 flags: Mapping[tuple[str, str], Slot] = flags,
             ) -> Node:
                 def placed(tensor: str, memory: str) -> Placed:
