@@ -77,13 +77,18 @@ def _group(workload: Workload, chip: Chip, start: int, stop: int, limit: int) ->
             if walked > limit:
                 raise TooLarge
             tree: Node = tidy(Hold(machine.outer, tuple((name,) for name in kept), choice.tree(), 1), workload.dims)
-            estimate = evaluate(workload, chip, tree)
-            fits = np.ones(several, dtype=bool)
-            for name, used in estimate.footprint.items():
-                fits &= used <= chip.memory(name).capacity
-            time, energy = (np.broadcast_to(value, several)[fits] for value in (estimate.time, estimate.energy))
-            points = pareto([*points, *zip(time.tolist(), energy.tolist(), strict=True)])
+            points = pareto([*points, *fitting(workload, chip, tree, several)])
     return points, count
+
+
+def fitting(workload: Workload, chip: Chip, tree: Node, several: int) -> Front:
+    """Time and energy of those of the ``several`` mappings of a tree that fit."""
+    estimate = evaluate(workload, chip, tree)
+    fits = np.ones(several, dtype=bool)
+    for name, used in estimate.footprint.items():
+        fits &= used <= chip.memory(name).capacity
+    time, energy = (np.broadcast_to(value, several)[fits] for value in (estimate.time, estimate.energy))
+    return list(zip(time.tolist(), energy.tolist(), strict=True))
 
 
 def buffered(frame: Frame) -> Iterator[tuple[Choice, int]]:

@@ -400,7 +400,7 @@ class _Optimiser:
     ) -> Solution:
         workload, partition = row.workload, row.partition
         choices = tuple(
-            hasten(workload, self.problem.chip, choice, group.search.around)
+            hasten(workload, self.problem.chip, choice, group.search.around) if group.search.lean else choice
             for choice, group in zip(choices, row.groups, strict=True)
         )
         plan = self._plan(workload, choices, partition)

@@ -7,7 +7,7 @@ better than a value already reached.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
@@ -208,20 +208,20 @@ class GroupSearch:
         return made
 
     @property
-    def _lean(self) -> bool:
+    def lean(self) -> bool:
         """Whether one buffer is as good as two: where only energy counts and nothing leaks, energy is that of the bytes that
         move, which are the same, and the footprint is smaller."""
         return "time" not in self.objectives and self.chip.static_power == 0
 
     def _settled(self, slots: Sequence[Slot]) -> dict[str, int]:
         """Sizes that need no search."""
-        return {slot.name: 1 for slot in slots if self._lean and slot.dim == BUFFERS and slot.sizes(1) == (1,)}
+        return {slot.name: 1 for slot in slots if self.lean and slot.dim == BUFFERS and slot.sizes(1) == (1,)}
 
     def _open(self, slots: Sequence[Slot]) -> tuple[Slot, ...]:
         """The slots whose sizes are searched, with what is to be tried of them."""
         settled = self._settled(slots)
         kept = (slot for slot in slots if slot.name not in settled)
-        return tuple(replace(slot, limit=_one) if self._lean and slot.dim == BUFFERS else slot for slot in kept)
+        return tuple(replace(slot, limit=_one) if self.lean and slot.dim == BUFFERS else slot for slot in kept)
 
     # --- shared tile sizes open ---------------------------------------------------------------------------------------
 
@@ -465,19 +465,3 @@ def _one(tiles: object) -> int:
 def fits(chip: Chip, estimate: Estimate) -> bool:
     """Whether every memory holds its footprint."""
     return all(used <= chip.memory(name).capacity for name, used in estimate.footprint.items())
-
-
-def iterate(frame: Frame) -> Iterator[Choice]:
-    """Every mapping of a frame, one by one: for exhaustive checks of small spaces."""
-    for skeletons in product(*(stage.skeletons for stage in frame.stages)):
-        slots = (*frame.shared, *(slot for skeleton in skeletons for slot in skeleton.slots))
-        for tiles in _assignments(slots, {}):
-            yield Choice(frame, skeletons, tiles)
-
-
-def _assignments(slots: Sequence[Slot], tiles: Mapping[str, int]) -> Iterator[Mapping[str, int]]:
-    if not slots:
-        yield tiles
-        return
-    for size in slots[0].sizes(int(slots[0].limit(tiles))):
-        yield from _assignments(slots[1:], {**tiles, slots[0].name: size})
