@@ -30,7 +30,7 @@ from halley.search.chains import ChainTree
 from halley.search.frames import Frame, frames
 from halley.search.optimise import optimise
 from halley.search.problem import Problem
-from halley.search.solve import Trees
+from halley.search.shapes import Trees
 from halley.search.template import template
 from halley.workloads import gemm_softmax
 

@@ -19,7 +19,7 @@ from halley.cost.window import counter_of
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.formulas.energy import action_energy, static_energy
 from halley.formulas.numbers import Number, ceil_div, maximum
-from halley.formulas.timing import busy_time, longest, phase_time, pipeline_time, stall_time, total
+from halley.formulas.timing import buffered_time, busy_time, longest, phase_time, pipeline_time, stall_time, total
 from halley.ir.hardware import Chip, Link, Memory
 from halley.ir.mapping import (
     Collective,
@@ -255,12 +255,17 @@ class _Fold:
         moved = [event for transfer in (*fills, *drains) for event in transfer.events]
         busy = _added(inner.busy, self._record(moved))
         up, down = (total(t.one_tile for t in transfers) for transfers in (fills, drains))
-        if node.buffers > 1:
-            if self.memories[node.memory].lockstep:
-                return self._lockstep(inner, busy, scope, fills, drains)
+        if self.memories[node.memory].lockstep and node.buffers > 1:
+            return self._lockstep(inner, busy, scope, fills, drains)
+        single, double = node.buffers * (2 - node.buffers), node.buffers * (node.buffers - 1) / 2
+        if type(node.buffers) is int and not single:
             return _Cost(inner.work, busy, inner.up + up, inner.down + down, inner.steps)
         serial = total(self._serial(scope, transfers) for transfers in (fills, drains))
-        return _Cost(self.phase(inner, scope) + serial, busy)
+        if inner.steps is not None:
+            return _Cost(self.phase(inner, scope) + serial, busy)
+        ramps = self.counter.entries(scope) * (inner.up + inner.down)
+        work = buffered_time(single, ramps, inner.work, longest(inner.busy.values()), serial)
+        return _Cost(work, busy, (1 - single) * inner.up + double * up, (1 - single) * inner.down + double * down)
 
     def _lockstep(self, inner: _Cost, busy: Busy, scope: Scope, fills: list[Transfer], drains: list[Transfer]) -> _Cost:
         """A double-buffered Hold whose buffers swap at a barrier: each transfer runs beside one step, which it may hold up. The

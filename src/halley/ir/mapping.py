@@ -72,7 +72,7 @@ class Hold:
     memory: str
     tensors: tuple[tuple[str, ...], ...]
     body: Node
-    buffers: int = 1
+    buffers: Any = 1  # a whole number; for costs also an array or a term, then 0 leaves the Hold out
 
     @property
     def names(self) -> tuple[str, ...]:

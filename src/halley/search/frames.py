@@ -30,6 +30,7 @@ from halley.search.stages import (
     Stage,
     Tiles,
     always,
+    buffers,
     collective_names,
     gemm_skeletons,
     in_place,
@@ -156,15 +157,11 @@ class _Maker:
             collectives = [(CollectiveKind.REDUCE_SCATTER, name) for name in names]
             skeletons: list[Skeleton] = []
             for outer, last in loop_orders(role):
-                for via_shared in (True, False):
-                    made = gemm_skeletons(
-                        self.workload, self.template, op, "", always(inside), self._sizes, outer, op.inputs,
-                        False, axes, None, via_shared, collectives,
-                    )  # fmt: skip
-                    kind = "" if via_shared else ", output past the shared buffer"
-                    skeletons += [
-                        Skeleton(f"{last} innermost outside, {s.name}{kind}", s.slots, s.build, s.splits_reduction) for s in made
-                    ]
+                made = gemm_skeletons(
+                    self.workload, self.template, op, "", always(inside), self._sizes, outer, op.inputs,
+                    False, axes, None, True, collectives,
+                )  # fmt: skip
+                skeletons += [Skeleton(f"{last} innermost outside, {s.name}", s.slots, s.build, s.splits_reduction) for s in made]
             stage = Stage(op.name, (op.name,), tuple(skeletons))
             yield self._frame("single", split, (), (stage,), (), any(axes.values()))
 
@@ -348,7 +345,9 @@ class _Maker:
     ) -> Frame:  # fmt: skip
         template, workload = self.template, self.workload
         key_slot = Slot("keys", key, self._sizes(key), lambda t: inside[key])
-        shared = (self._row_slot(inside), key_slot)
+        staged = tuple(name for name in (scores.inputs[1], values.inputs[1]))
+        queries, keys = buffers(f"{scores.inputs[0]} in {template.shared}"), buffers(f"{' '.join(staged)} in {template.shared}")
+        shared = (self._row_slot(inside), key_slot, queries, keys)
         sizes = self._sizes
 
         def ranges(tiles: Tiles) -> Ranges:
@@ -370,13 +369,12 @@ class _Maker:
             Stage("close", tuple(op.name for op in closing), tuple(self._joined(last, (statistics, values.outputs), axes))),
         )
         chain = in_place(workload, [scores, *running], scores.outputs[0])
-        staged = tuple(name for name in (scores.inputs[1], values.inputs[1]))
 
         def wrap(tiles: Tiles, nodes: Sequence[Node]) -> Node:
             inner: Node = Hold(template.output, (chain,), Steps(tuple(nodes[:3])), 1)
-            inner = Temporal(key, tiles["keys"], Hold(template.shared, tuple((name,) for name in staged), inner, 2))
+            inner = Temporal(key, tiles["keys"], Hold(template.shared, tuple((t,) for t in staged), inner, tiles[keys.name]))
             node: Node = Hold(template.output, state, Steps((inner, nodes[3])), 1)
-            node = Hold(template.shared, ((scores.inputs[0],),), node, 1)
+            node = Hold(template.shared, ((scores.inputs[0],),), node, tiles[queries.name])
             node = Temporal(self.row, tiles["rows"], node)
             for dim in reversed(self.batch):
                 node = Temporal(dim, 1, node)
