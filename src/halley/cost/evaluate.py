@@ -19,7 +19,7 @@ from halley.cost.window import counter_of
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.formulas.energy import action_energy, static_energy
 from halley.formulas.numbers import Number, ceil_div, maximum
-from halley.formulas.timing import busy_time, longest, phase_time, pipeline_time, stall_time, total
+from halley.formulas.timing import busy_time, longest, phase_time, pipeline_time, stall_time, total, waiting_time
 from halley.ir.hardware import Chip, Link, Memory
 from halley.ir.mapping import (
     Collective,
@@ -36,6 +36,7 @@ from halley.ir.mapping import (
     walk,
 )
 from halley.ir.workload import OpKind, Workload
+from halley.rewrite.rounds import hands_over
 
 Busy = dict[Resource, Number]
 
@@ -197,15 +198,21 @@ class _Fold:
                 return _Cost(total(times), busy)
             case Overlap():
                 times, busy = self._phases(node.children, scope, {})
-                return _Cost(longest(times), busy)
+                return _Cost(longest(times), busy, self._first_round(node, times, scope))
             case Parallel():
                 times, busy = self._phases(node.children, scope, self._shares(node))
-                return _Cost(longest(times), busy)
+                return _Cost(longest(times), busy, self._first_round(node, times, scope))
             case Pipeline():
                 inside = scope.with_loop(Loop(node.dim, node.tile, None, path=scope.path))
                 times, busy = self._phases(node.children, inside, self._shares(node))
                 tiles = self.counter.entries(inside) / self.counter.entries(scope)
                 return _Cost(pipeline_time(times, tiles), busy)
+
+    def _first_round(self, node: Overlap | Parallel, times: list[Number], scope: Scope) -> Number:
+        """A ramp of the phase around: children that hand over wait for their first round, or have done their last."""
+        if not hands_over(node, self.workload):
+            return 0
+        return waiting_time(times, self.counter.entries(scope))
 
     def _shares(self, node: Parallel | Pipeline) -> Shares:
         name = (node.level, node.axis)

@@ -72,8 +72,20 @@ def pipeline_time(stages: Sequence[Number], tiles: Number) -> Number:
     >>> pipeline_time([40, 20, 30], 10)   # 2 + 3 fill and drain + 40
     45.0
     """
-    slowest = longest(stages)
-    return slowest + (total(stages) - slowest) / tiles
+    return longest(stages) + waiting_time(stages, tiles)
+
+
+def waiting_time(stages: Sequence[Number], tiles: Number) -> Number:
+    """Time at both ends of a pipeline in which its slowest stage has no tile: the others' first and last ones.
+
+    .. math:: T = \\frac{\\sum_i T_i - \\max_i T_i}{N}
+
+    Symbols: T_i [s] total of stage i over N [1] tiles. Source: fill + drain around N x slowest, for equal tiles.
+
+    >>> waiting_time([40, 20, 30], 10)
+    5.0
+    """
+    return (total(stages) - longest(stages)) / tiles
 
 
 def longest(times: Iterable[Number]) -> Number:
