@@ -8,7 +8,7 @@ better than a value already reached.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 import numpy as np
@@ -27,17 +27,9 @@ from halley.ir.workload import Workload
 from halley.search.chains import ChainTree
 from halley.search.frames import Frame
 from halley.search.frontier import Flags, Frontier, Values, minimal
+from halley.search.overlap import Rounds, Vector, fits
+from halley.search.sets import BEAM, CHUNK, DIVES, split_in, starts, taken
 from halley.search.stages import Skeleton, Slot, Stage
-
-CHUNK = 1 << 9
-"""Sets of mappings to refine at once."""
-
-BEAM = 8
-"""Sets that a dive for a first mapping follows."""
-
-DIVES = 4
-"""Shapes of a stage that are tried for a first mapping: the most promising ones."""
-
 
 class Interrupted(Exception):
     """The time limit or the user stopped the search."""
@@ -61,7 +53,7 @@ class Choice:
     tiles: Mapping[str, int]
 
     def tree(self) -> Node:
-        return self.frame.wrap(self.tiles, [skeleton.build(self.tiles) for skeleton in self.skeletons])
+        return self.frame.tree(self.tiles, [skeleton.build(self.tiles) for skeleton in self.skeletons])
 
 
 class Trees:
@@ -137,6 +129,9 @@ class GroupSearch:
     _maxima: set[str] = field(init=False)
     _shapes: dict[tuple[int, int], list[_Shape]] = field(default_factory=dict)
     _floors: dict[int, list[Values]] = field(default_factory=dict)
+    _rounds: dict[int, Rounds] = field(default_factory=dict)
+    _drafts: dict[int, Estimate] = field(default_factory=dict)
+    vectors: dict[int, Vector] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.found = Frontier(len(self.objectives), self.gap)
@@ -184,7 +179,10 @@ class GroupSearch:
         of the work."""
         frames = [part for _, part in parts]
         made = GroupSearch(self.workload, self.chip, frames, self.around, objectives, self.tally, self.gap, self.trees)
-        for place, (number, part) in enumerate(parts) if objectives == self.objectives else ():
+        if objectives != self.objectives:
+            return made
+        made._drafts, made.vectors = self._drafts, self.vectors
+        for place, (number, part) in enumerate(parts):
             for index, stage in enumerate(part.stages):
                 if (number, index) in self._shapes:
                     ready = self._shapes[number, index]
@@ -205,18 +203,33 @@ class GroupSearch:
 
     def _total(self, frame: int) -> Values:
         """Lower bounds of a frame for each combination of its shared tile sizes; no rows where all are hopeless."""
+        if self.frames[frame].cut:
+            return self._overlapped(frame).total() if self._hides() else np.empty((0, len(self.objectives)))
         floors = self._floor(frame)
         if not floors:
             return np.empty((0, len(self.objectives)))
         return np.asarray(np.sum([floor.min(axis=0) for floor in floors], axis=0))
+
+    def _hides(self) -> bool:
+        """Whether work that is hidden can pay: overlapped stages move and compute the same, and keep no less."""
+        return "time" in self.objectives or self.chip.static_power > 0
+
+    def _overlapped(self, frame: int) -> Rounds:
+        """The search of a frame whose stages overlap."""
+        if frame not in self._rounds:
+            self._rounds[frame] = Rounds(self, self.frames[frame])
+        return self._rounds[frame]
+
+    def combinations(self, frame: Frame) -> int:
+        """In how many ways the shared tile sizes of a frame can be chosen."""
+        return int(np.prod([len(tree.given) for tree in self.trees.of(frame.shared, ()).values()], dtype=np.int64))
 
     def _floor(self, frame: int) -> list[Values]:
         """Per stage, lower bounds (skeletons x combinations of shared sizes x objectives); none where the bounds of some stages
         alone are hopeless for every combination."""
         if frame not in self._floors:
             made = self.frames[frame]
-            grid = _grid(made.shared, self.trees)
-            rows = int(np.prod([len(nodes) for nodes in grid.values()], dtype=np.int64))
+            rows = self.combinations(made)
             stages: list[Values] = []
             total = np.zeros((rows, len(self.objectives)))
             for index in range(len(made.stages)):
@@ -224,7 +237,7 @@ class GroupSearch:
                 shapes = self._compiled(frame, index)
                 floors = np.full((max(1, len(shapes)), rows, len(self.objectives)), np.inf)
                 for position, shape in enumerate(shapes):
-                    floors[position] = shape.bounds(_start(shape, made.shared, rows), rows)
+                    floors[position] = shape.bounds(starts(shape.trees, made.shared, rows), rows)
                 self.tally.bounds += len(shapes) * rows
                 stages.append(floors)
                 total = total + floors.min(axis=0)
@@ -243,31 +256,41 @@ class GroupSearch:
         return self._shapes[key]
 
     def _compile(self, frame: Frame, index: int, skeleton: Skeleton) -> _Shape:
-        slots = (*frame.shared, *skeleton.slots)
-        estimate = self._estimate(frame, index, skeleton, self.trees.symbols(slots))
+        estimate = self.draft(frame, index, skeleton)
         memories = [name for name in estimate.footprint if np.isfinite(self.chip.memory(name).capacity)]
         costs = {"time": estimate.time, "energy": estimate.energy}
         outputs = [*(costs[name] for name in self.objectives), *(estimate.footprint[name] for name in memories)]
         trees = self.trees.of(frame.shared, skeleton.slots)
+        program, tables = self.program(outputs, trees, f"{skeleton.name}, {frame.name}")
+        capacities = [self.chip.memory(name).capacity for name in memories]
+        return _Shape(skeleton, program, trees, tables, capacities, len(self.objectives))
+
+    def program(self, outputs: Sequence[Number], trees: Mapping[str, ChainTree], where: str) -> tuple[Program, list[Array]]:
+        """Lower bounds of terms over sets of chains, with the tables of their factors."""
         for normal in (self.trees.normal, self.trees.cautious):
             program = Program(normal, outputs)
             for dim, tree in trees.items():
                 tree.tabulate([factor for factor in program.factors if factor.kind == dim])
             tables = [trees[factor.kind].table(factor) for factor in program.factors]
             if Program.sound(tables):
-                break
-        else:
-            got = f"a negative factor in {skeleton.name}, {frame.name}"
-            raise InternalError(Fault("search", "sizes and counts of at least 0", got, "please report"))
-        capacities = [self.chip.memory(name).capacity for name in memories]
-        return _Shape(skeleton, program, trees, tables, capacities, len(self.objectives))
+                return program, tables
+        raise InternalError(
+            Fault("search", "sizes and counts of at least 0", f"a negative factor in {where}", "please report")
+        )
+
+    def draft(self, frame: Frame, index: int, skeleton: Skeleton) -> Estimate:
+        """A stage's cost on open tile sizes, stages in turn."""
+        if id(skeleton) not in self._drafts:
+            symbols = self.trees.symbols((*frame.shared, *skeleton.slots))
+            self._drafts[id(skeleton)] = replace(self._estimate(frame, index, skeleton, symbols), events=(), nodes={})
+        return self._drafts[id(skeleton)]
 
     def _estimate(self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number]) -> Estimate:
         """Cost of one stage in its frame; the footprint is that of the whole."""
         node = skeleton.build(tiles)
         stubs: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops if op in self._maxima)) for stage in frame.stages]
         stubs[index] = node
-        tree = self.around(frame.wrap(tiles, stubs))
+        tree = self.around(frame.wrap(tiles, stubs, ()))
         totals, sums = "energy" in self.objectives, self.trees.sums(self.workload)
         times = "time" in self.objectives or self.chip.static_power > 0
         # several stages follow each other, each a phase of its own; a single one is the whole, loops around it included
@@ -276,7 +299,7 @@ class GroupSearch:
         # the other stages' shapes are open, but their ops use the frame's buffers whatever shape they take
         users: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops)) for stage in frame.stages]
         users[index] = node
-        held = self.around(frame.wrap(tiles, users))
+        held = self.around(frame.wrap(tiles, users, ()))
         path = next(path for path, found in walk(tree) if found is node)
         return evaluate(self.workload, self.chip, tree, only=path, totals=totals, times=times, held=held, sums=sums)
 
@@ -284,6 +307,9 @@ class GroupSearch:
 
     def _solve(self, frame: int, combination: int, quick: bool = False) -> None:
         """Best of every stage, then their combinations. ``quick`` takes the first mapping of each stage."""
+        if self.frames[frame].cut:
+            self._overlapped(frame).solve(combination, quick)
+            return
         made, floors = self.frames[frame], self._floor(frame)
         rest: list[Values] = [floor[:, combination].min(axis=0) for floor in floors]
         fronts: list[Frontier] = []
@@ -303,12 +329,7 @@ class GroupSearch:
                 continue
             picked = combos[int(position)]
             tiles = {name: size for _, sizes in picked for name, size in sizes.items()}
-            choice = Choice(made, tuple(skeleton for skeleton, _ in picked), tiles)
-            estimate = evaluate(self.workload, self.chip, self.around(choice.tree()))
-            if not fits(self.chip, estimate):
-                got = f"{ {name: float(used) for name, used in estimate.footprint.items()} } B together"
-                raise InternalError(Fault("search", "stages that fit one by one to fit together", got, "please report"))
-            self.found.add(self._objective(estimate.time, estimate.energy), choice)
+            self.reach(made, tuple(skeleton for skeleton, _ in picked), tiles)
 
     def _solve_stage(
         self, frame: int, index: int, stage: Stage, combination: int, others: Values, quick: bool
@@ -328,7 +349,7 @@ class GroupSearch:
 
     def _starts(self, frame: int, shape: _Shape) -> dict[str, Indices]:
         shared = self.frames[frame].shared
-        return _start(shape, shared, self._floors[frame][0].shape[1])
+        return starts(shape.trees, shared, self._floors[frame][0].shape[1])
 
     def _hopeless(self, front: Frontier, bounds: Values, others: Values) -> Flags:
         return front.hopeless(bounds) | self.found.hopeless(bounds + others)
@@ -341,7 +362,7 @@ class GroupSearch:
         stack = [(bound, np.stack([start[dim] for dim in dims], axis=1) if dims else np.empty((1, 0), dtype=np.int64))]
         while stack:
             self.tally.tick()
-            bounds, nodes = _taken(stack, CHUNK)
+            bounds, nodes = taken(stack, CHUNK)
             alive = np.flatnonzero(~self._hopeless(front, bounds, others))
             if not len(alive):
                 continue
@@ -357,7 +378,7 @@ class GroupSearch:
                 nodes, sizes = nodes[~single], sizes[~single]
             if not len(nodes):
                 continue
-            children = _children(trees, nodes, sizes.argmax(axis=1))
+            children = split_in(trees, nodes, sizes.argmax(axis=1))
             values = shape.bounds({dim: children[:, place] for place, dim in enumerate(dims)}, len(children))
             self.tally.bounds += len(children)
             kept = ~self._hopeless(front, values, others)
@@ -375,49 +396,19 @@ class GroupSearch:
                 sizes |= tree.sizes(int(nodes[position, at]))
             front.add(costs[position], (shape.skeleton, sizes))
 
+    def reach(self, frame: Frame, skeletons: tuple[Skeleton, ...], tiles: Mapping[str, int]) -> Values:
+        """Add a mapping with what it costs, exactly."""
+        choice = Choice(frame, skeletons, tiles)
+        estimate = evaluate(self.workload, self.chip, self.around(choice.tree()))
+        if not fits(self.chip, estimate):
+            got = f"{ {name: float(used) for name, used in estimate.footprint.items()} } B together"
+            raise InternalError(Fault("search", "stages that fit one by one to fit together", got, "please report"))
+        values = self._objective(estimate.time, estimate.energy)
+        self.found.add(values, choice)
+        return values
+
     def _objective(self, time: Number, energy: Number) -> Values:
         return np.array([{"time": time, "energy": energy}[name] for name in self.objectives], dtype=np.float64)
-
-
-def _taken(stack: list[tuple[Values, Indices]], enough: int) -> tuple[Values, Indices]:
-    """Take from the end of the stack until that is enough."""
-    taken = [stack.pop()]
-    count = len(taken[0][0])
-    while stack and count < enough:
-        taken.append(stack.pop())
-        count += len(taken[-1][0])
-    return np.vstack([bounds for bounds, _ in taken]), np.vstack([nodes for _, nodes in taken])
-
-
-def _children(trees: Sequence[ChainTree], parents: Indices, split: Indices) -> Indices:
-    """The sets that parents fall into where each is split in one dim."""
-    made: list[Indices] = []
-    for at, tree in enumerate(trees):
-        own = parents[split == at]
-        number = tree.children[own[:, at]]
-        children = np.repeat(own, number, axis=0)
-        before = np.repeat(np.cumsum(number) - number, number)
-        children[:, at] = np.repeat(tree.first_child[own[:, at]], number) + np.arange(len(children)) - before
-        made.append(children)
-    return np.vstack(made)
-
-
-def _grid(shared: Sequence[Slot], trees: Trees) -> dict[str, Indices]:
-    """Nodes of the shared slots' sizes, by dim."""
-    return {dim: tree.given for dim, tree in trees.of(shared, ()).items()}
-
-
-def _start(shape: _Shape, shared: Sequence[Slot], rows: int) -> dict[str, Indices]:
-    """For each combination of shared sizes, the node of each dim that stands for it."""
-    order = tuple(dict.fromkeys(slot.dim for slot in shared))
-    grids = np.meshgrid(*(shape.trees[dim].given for dim in order), indexing="ij") if order else []
-    found = {dim: grid.ravel() for dim, grid in zip(order, grids, strict=True)}
-    return {dim: found.get(dim, np.zeros(rows, dtype=np.int64)) for dim in shape.trees}
-
-
-def fits(chip: Chip, estimate: Estimate) -> bool:
-    """Whether every memory holds its footprint."""
-    return all(used <= chip.memory(name).capacity for name, used in estimate.footprint.items())
 
 
 def iterate(frame: Frame) -> Iterator[Choice]:

@@ -1,0 +1,324 @@
+"""Exact search of stages that overlap: rounds of tiles, each stage at work on another one (docs/model.md, "Rounds").
+
+Stages that follow each other add up their times, so that each is searched for itself. Stages that overlap do not: the busiest of
+children and shared resources sets the time, and all keep their tiles at once. A *state* holds what that takes of some stages: the
+energy, the time of each child, the work of each shared resource, the room in each memory by child. States of disjoint stages
+join (sums; of the room in one child the largest), and no part of a state makes a plan better by growing. So a state of lower
+bounds bounds its plans, and a partial plan whose state is no less than another's in every part can go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from halley.cost.estimate import Estimate, Resource
+from halley.cost.evaluate import evaluate, event_busy, ports_of
+from halley.cost.program import Array, Indices, Program
+from halley.errors import Fault, InternalError
+from halley.formulas.numbers import Number
+from halley.formulas.timing import total
+from halley.ir.hardware import Chip
+from halley.ir.mapping import Compute, Node, Overlap, walk
+from halley.ir.mapping import Sequence as Steps
+from halley.search.chains import ChainTree
+from halley.search.frames import Frame
+from halley.search.frontier import Flags, Values, minimal
+from halley.search.sets import BEAM, CHUNK, DIVES, split_in, starts, taken
+from halley.search.stages import Skeleton
+
+if TYPE_CHECKING:
+    from halley.search.solve import GroupSearch
+
+Pick = tuple[tuple["Vector", tuple[int, ...]], ...]
+"""A shape and a node per dim of each stage that is settled."""
+
+
+def fits(chip: Chip, estimate: Estimate) -> bool:
+    """Whether every memory holds its footprint."""
+    return all(used <= chip.memory(name).capacity for name, used in estimate.footprint.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """A shape of a stage, compiled: lower bounds of its time, its energy without leakage, the busy time of each resource and the
+    footprint of each memory with a limit (rows in this order)."""
+
+    skeleton: Skeleton
+    program: Program
+    tables: Sequence[Array]
+    trees: Mapping[str, ChainTree]
+    resources: tuple[Resource, ...]
+
+    def bounds(self, nodes: Mapping[str, Indices], rows: int) -> Array:
+        return self.program(self.tables, nodes, rows)
+
+
+class Rounds:
+    """The search of one frame with overlapped stages, for ``search``, whose frontier it works on."""
+
+    def __init__(self, search: GroupSearch, frame: Frame) -> None:
+        self.search, self.frame = search, frame
+        self.chip = search.chip
+        self.memories = tuple(m.name for m in self.chip.memories if np.isfinite(m.capacity))
+        self.capacities = np.array([self.chip.memory(name).capacity for name in self.memories])
+        self.child_of = {stage: at for at, child in enumerate(frame.cut) for stage in child}
+        self.parts = [self._compiled(index) for index in range(len(frame.stages))]
+        self.rows = search.combinations(frame)
+        self._around()
+        used = [{resource for part in parts for resource in part.resources} for parts in self.parts]
+        self.resources = tuple(
+            resource
+            for resource in dict.fromkeys(r for parts in self.parts for part in parts for r in part.resources)
+            if resource in self.own_busy or len({self.child_of[at] for at, names in enumerate(used) if resource in names}) > 1
+        )
+        children, memories = len(frame.cut), len(self.memories)
+        self.adding = 1 + children + len(self.resources)  # what of a state adds up
+        self.width = self.adding + children * memories
+        self.floors = [[self._floor(at, part) for part in parts] for at, parts in enumerate(self.parts)]
+
+    # --- what is compiled ---------------------------------------------------------------------------------------------
+
+    def _compiled(self, index: int) -> list[Vector]:
+        """Every shape of a stage. Frames that differ in what overlaps have them in common."""
+        known, found = self.search.vectors, []
+        for skeleton in self.frame.stages[index].skeletons:
+            if id(skeleton) not in known:
+                known[id(skeleton)] = self._compile(index, skeleton)
+            found.append(known[id(skeleton)])
+        return found
+
+    def _compile(self, index: int, skeleton: Skeleton) -> Vector:
+        self.search.tally.tick()
+        estimate = self.search.draft(self.frame, index, skeleton)
+        trees = self.search.trees.of(self.frame.shared, skeleton.slots)
+        energy = total(part for name, part in estimate.energy_by.items() if name != "static")
+        room = [estimate.footprint.get(name, 0) for name in self.memories]
+        outputs = [estimate.time, energy, *estimate.busy.values(), *room]
+        program, tables = self.search.program(outputs, trees, f"{skeleton.name}, {self.frame.name}")
+        return Vector(skeleton, program, tables, trees, tuple(estimate.busy))
+
+    def _around(self) -> None:
+        """What the frame takes by itself, for each combination of shared tile sizes: rounds, ramps, traffic, room."""
+        search, frame = self.search, self.frame
+        shapes = [parts[0].skeleton for parts in self.parts]  # whichever: what they take themselves is left out
+        symbols = search.trees.symbols((*frame.shared, *(slot for shape in shapes for slot in shape.slots)))
+        users: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops)) for stage in frame.stages]
+        tree = search.around(frame.tree(symbols, [shape.build(symbols) for shape in shapes]))
+        sums = search.trees.sums(search.workload)
+        held = search.around(frame.tree(symbols, users))
+        estimate = evaluate(search.workload, self.chip, tree, held=held, sums=sums)
+        path = next(path for path, node in walk(tree) if isinstance(node, Overlap))
+        outside = [event for event in estimate.events if len(event.path) < len(path)]
+        memories, ports = {memory.name: memory for memory in self.chip.memories}, ports_of(self.chip)
+        busy: dict[Resource, Number] = {}
+        for event in outside:
+            resource, time = event_busy(event, memories, ports)
+            busy[resource] = busy.get(resource, 0) + time
+        top, bottom = estimate.nodes[path[:1]], estimate.nodes[path]
+        bare = search.around(frame.wrap(symbols, [Steps(()) for _ in users], ()))
+        turn = evaluate(search.workload, self.chip, bare, held=search.around(frame.wrap(symbols, users, ())), sums=sums)
+        outputs = [
+            bottom.entries,
+            top.ramp_up - bottom.ramp_up,
+            top.ramp_down,
+            *busy.values(),
+            *(estimate.footprint.get(name, 0) for name in self.memories),
+            *(turn.footprint.get(name, 0) for name in self.memories),
+        ]
+        trees = search.trees.of(frame.shared, ())
+        program, tables = search.program(outputs, trees, frame.name)
+        values = program(tables, starts(trees, frame.shared, self.rows), self.rows)
+        self.rounds, self.ramps = values[0], values[1] + values[2]
+        self.own_busy = dict(zip(busy, values[3:], strict=False))
+        room = values[3 + len(busy) :].reshape(2, len(self.memories), self.rows)
+        self.room, self.counted = room[0].T, room[1].T
+
+    # --- states -------------------------------------------------------------------------------------------------------
+
+    def state(self, stage: int, part: Vector, values: Array, at: Indices) -> Values:
+        """States of a stage's shape from its bounds; ``at``: the combination of shared sizes of each."""
+        states: Values = np.zeros((values.shape[1], self.width))
+        child, resources = self.child_of[stage], len(part.resources)
+        states[:, 0] = values[1]
+        states[:, 1 + child] = values[0]
+        for place, resource in enumerate(self.resources):
+            if resource in part.resources:
+                states[:, 1 + len(self.frame.cut) + place] = values[2 + part.resources.index(resource)]
+        own = self.adding + child * len(self.memories)
+        states[:, own : own + len(self.memories)] = np.maximum(values[2 + resources :].T - self.counted[at], 0.0)
+        return states
+
+    def join(self, first: Values, second: Values) -> Values:
+        """The states of both together; rows broadcast."""
+        sums, largest = first[..., : self.adding] + second[..., : self.adding], np.maximum(first, second)[..., self.adding :]
+        return np.concatenate([sums, largest], axis=-1)
+
+    def objectives(self, states: Values, at: Indices) -> Values:
+        """What plans of these states cost; infinite where they do not fit."""
+        children = len(self.frame.cut)
+        phases = states[:, 1 : 1 + children]
+        longest = phases.max(axis=1)
+        waiting = (phases.sum(axis=1) - longest) / self.rounds[at]
+        busiest = longest
+        for place, resource in enumerate(self.resources):
+            own = self.own_busy.get(resource)
+            busy = states[:, 1 + children + place]
+            busiest = np.maximum(busiest, busy if own is None else busy + own[at])
+        time = waiting + self.ramps[at] + busiest
+        costs = {"time": time, "energy": states[:, 0] + self.chip.static_power * time}
+        result: Values = np.stack([costs[name] for name in self.search.objectives], axis=1)
+        room = states[:, self.adding :].reshape(len(states), children, len(self.memories)).sum(axis=1) + self.room[at]
+        result[(room > self.capacities).any(axis=1)] = np.inf
+        return result
+
+    def _floor(self, stage: int, part: Vector) -> Values:
+        """Lower bounds of the states of a shape, for each combination of shared sizes."""
+        nodes = starts(part.trees, self.frame.shared, self.rows)
+        self.search.tally.bounds += self.rows
+        return self.state(stage, part, part.bounds(nodes, self.rows), np.arange(self.rows))
+
+    def total(self) -> Values:
+        """Lower bounds of the objectives for each combination of shared tile sizes."""
+        states: Values = np.zeros((self.rows, self.width))
+        for floors in self.floors:
+            states = self.join(states, np.min(floors, axis=0))
+        return self.objectives(states, np.arange(self.rows))
+
+    # --- shared tile sizes fixed --------------------------------------------------------------------------------------
+
+    def solve(self, combination: int, quick: bool = False) -> None:
+        """Settle stage by stage, those of fewest mappings first; the last one only for what beats the frontier."""
+        at = np.array([combination])
+        least = [np.min([floor[combination] for floor in floors], axis=0)[None, :] for floors in self.floors]
+        order = sorted(range(len(self.parts)), key=lambda stage: sum(_mappings(part) for part in self.parts[stage]))
+        states: Values = np.zeros((1, self.width))
+        picks: list[Pick] = [()]
+        for place, stage in enumerate(order):
+            rest: Values = np.zeros((1, self.width))
+            for other in order[place + 1 :]:
+                rest = self.join(rest, least[other])
+            step = _Step(self, stage, states, picks, rest, at, quick, last=place + 1 == len(order), order=order)
+            states, picks = step.run()
+            if not picks:
+                return
+
+
+def _mappings(part: Vector) -> float:
+    """How many mappings a shape has, about."""
+    return float(np.prod([float(tree.count) for tree in part.trees.values()]))
+
+
+@dataclass(slots=True)
+class _Step:
+    """One more stage on top of partial plans (``states``, ``picks``). ``rest``: the least that the stages to come take; ``at``: the
+    combination of shared sizes; ``order``: of the stages; ``last``: plans are complete with this one."""
+
+    rounds: Rounds
+    stage: int
+    states: Values
+    picks: list[Pick]
+    rest: Values
+    at: Indices
+    quick: bool
+    last: bool
+    order: Sequence[int]
+    kept: list[Values] = field(default_factory=list)
+    made: list[Pick] = field(default_factory=list)
+
+    def run(self) -> tuple[Values, list[Pick]]:
+        """The partial plans with this stage that can matter. Of complete plans the frontier has the best."""
+        before = self.rounds.join(self.states, self.rest)
+        floors = [
+            self.rounds.objectives(self.rounds.join(before, floor[self.at]), self.at) for floor in self.rounds.floors[self.stage]
+        ]
+        order = sorted(range(len(floors)), key=lambda place: tuple(floors[place].min(axis=0)))
+        for place in order[:DIVES] if self.quick else order:
+            self._refine(self.rounds.parts[self.stage][place], floors[place])
+        if not self.made:
+            return np.empty((0, self.rounds.width)), []
+        states = np.vstack(self.kept)
+        best = self._undominated(states)
+        return states[best], [self.made[int(place)] for place in best]
+
+    def _hopeless(self, bounds: Values) -> Flags:
+        return self.rounds.search.found.hopeless(bounds)
+
+    def _refine(self, part: Vector, floors: Values) -> None:
+        """Split sets of tile chains on top of each partial plan, until what is left are single mappings."""
+        dims, trees = tuple(part.trees), tuple(part.trees.values())
+        start = starts(part.trees, self.rounds.frame.shared, self.rounds.rows)
+        rows = np.empty((len(self.states), 1 + len(dims)), dtype=np.int64)
+        rows[:, 0] = np.arange(len(self.states))
+        for place, dim in enumerate(dims):
+            rows[:, 1 + place] = start[dim][self.at]
+        stack = [(floors, rows)]
+        while stack:
+            self.rounds.search.tally.tick()
+            bounds, rows = taken(stack, CHUNK)
+            alive = np.flatnonzero(~self._hopeless(bounds))
+            if not len(alive):
+                continue
+            alive = alive[np.lexsort(bounds[alive].T[::-1])]
+            room = BEAM if self.quick else CHUNK
+            if len(alive) > room and not self.quick:
+                stack.append((bounds[alive[room:]], rows[alive[room:]]))
+            bounds, rows = bounds[alive[:room]], rows[alive[:room]]
+            sizes = np.stack([tree.size[rows[:, 1 + at]] for at, tree in enumerate(trees)], axis=1) if dims else rows[:, 1:]
+            single = sizes.max(axis=1, initial=1) == 1
+            if single.any():
+                self._keep(part, bounds[single], rows[single])
+                rows, sizes = rows[~single], sizes[~single]
+            if not len(rows):
+                continue
+            rows = split_in((None, *trees), rows, 1 + sizes.argmax(axis=1))
+            values = self._bounds(part, rows)[1]
+            kept = ~self._hopeless(values)
+            stack.append((values[kept], rows[kept]))
+
+    def _bounds(self, part: Vector, rows: Indices) -> tuple[Values, Values]:
+        """States of partial plans with a shape's sets, and the objectives that plans from there cannot beat."""
+        nodes = {dim: np.ascontiguousarray(rows[:, 1 + place]) for place, dim in enumerate(part.trees)}
+        self.rounds.search.tally.bounds += len(rows)
+        at = np.repeat(self.at, len(rows))
+        own = self.rounds.state(self.stage, part, part.bounds(nodes, len(rows)), at)
+        states = self.rounds.join(self.states[rows[:, 0]], own)
+        return states, self.rounds.objectives(self.rounds.join(states, self.rest), at)
+
+    def _keep(self, part: Vector, bounds: Values, rows: Indices) -> None:
+        """Single mappings: of complete plans, to the frontier; else one more partial plan each."""
+        self.rounds.search.tally.costed += len(rows)
+        if self.last:
+            for place in minimal(bounds):
+                if not self._hopeless(bounds[place][None, :])[0]:
+                    self._reach((*self.picks[rows[place, 0]], (part, tuple(rows[place, 1:]))), bounds[place])
+            return
+        self.kept.append(self._bounds(part, rows)[0])
+        self.made += [(*self.picks[row[0]], (part, tuple(row[1:]))) for row in rows]
+
+    def _reach(self, pick: Pick, expected: Values) -> None:
+        """Add a complete plan with its exact cost to the frontier."""
+        by_stage = dict(zip(self.order, pick, strict=True))
+        tiles: dict[str, int] = {}
+        for part, nodes in pick:
+            for tree, node in zip(part.trees.values(), nodes, strict=True):
+                tiles |= tree.sizes(int(node))
+        skeletons = tuple(by_stage[stage][0].skeleton for stage in range(len(self.order)))
+        values = self.rounds.search.reach(self.rounds.frame, skeletons, tiles)
+        if not np.allclose(values, expected, rtol=1e-9, atol=0):
+            got = f"{values} for {self.rounds.frame.name}"
+            raise InternalError(Fault("search", f"overlapped stages to cost {expected} together", got, "please report"))
+
+    def _undominated(self, states: Values) -> Indices:
+        """Of partial plans those that no other is as good as in every part."""
+        order = np.lexsort(states.T[::-1])
+        kept: list[int] = []
+        front: Values = np.empty((0, states.shape[1]))
+        for place in order:
+            if not (front <= states[place]).all(axis=1).any():
+                front = np.vstack([front, states[place]])
+                kept.append(int(place))
+        return np.array(kept, dtype=np.int64)
