@@ -4,7 +4,8 @@ Stages that follow each other add up their times, so that each is searched for i
 children and shared resources sets the time, and all keep their tiles at once. A *state* holds what that takes of some stages: the
 energy, the time of each child, the work of each shared resource, the room in each memory by child. States of disjoint stages
 join (sums; of the room in one child the largest), and no part of a state makes a plan better by growing. So a state of lower
-bounds bounds its plans, and a partial plan whose state is no less than another's in every part can go.
+bounds bounds its plans, and a partial plan whose state is no less than another's in every part can go. An array of states has a
+column for each.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ from halley.search.stages import Skeleton
 
 if TYPE_CHECKING:
     from halley.search.solve import GroupSearch
+
+BLOCK = 1 << 8
+"""States compared with each other at once."""
 
 Pick = tuple[tuple["Vector", tuple[int, ...]], ...]
 """A shape and a node per dim of each stage that is settled."""
@@ -135,44 +139,46 @@ class Rounds:
         self.rounds, self.ramps = values[0], values[1] + values[2]
         self.own_busy = dict(zip(busy, values[3:], strict=False))
         room = values[3 + len(busy) :].reshape(2, len(self.memories), self.rows)
-        self.room, self.counted = room[0].T, room[1].T
+        self.room, self.counted = room
 
     # --- states -------------------------------------------------------------------------------------------------------
 
     def state(self, stage: int, part: Vector, values: Array, at: Indices) -> Values:
         """States of a stage's shape from its bounds; ``at``: the combination of shared sizes of each."""
-        states: Values = np.zeros((values.shape[1], self.width))
+        states: Values = np.zeros((self.width, values.shape[1]))
         child, resources = self.child_of[stage], len(part.resources)
-        states[:, 0] = values[1]
-        states[:, 1 + child] = values[0]
+        states[0] = values[1]
+        states[1 + child] = values[0]
         for place, resource in enumerate(self.resources):
             if resource in part.resources:
-                states[:, 1 + len(self.frame.cut) + place] = values[2 + part.resources.index(resource)]
+                states[1 + len(self.frame.cut) + place] = values[2 + part.resources.index(resource)]
         own = self.adding + child * len(self.memories)
-        states[:, own : own + len(self.memories)] = np.maximum(values[2 + resources :].T - self.counted[at], 0.0)
+        states[own : own + len(self.memories)] = np.maximum(values[2 + resources :] - self.counted[:, at], 0.0)
         return states
 
     def join(self, first: Values, second: Values) -> Values:
-        """The states of both together; rows broadcast."""
-        sums, largest = first[..., : self.adding] + second[..., : self.adding], np.maximum(first, second)[..., self.adding :]
-        return np.concatenate([sums, largest], axis=-1)
+        """The states of both together; one column broadcasts."""
+        result: Values = first + second
+        np.maximum(first[self.adding :], second[self.adding :], out=result[self.adding :])
+        return result
 
     def objectives(self, states: Values, at: Indices) -> Values:
-        """What plans of these states cost; infinite where they do not fit."""
-        children = len(self.frame.cut)
-        phases = states[:, 1 : 1 + children]
-        longest = phases.max(axis=1)
-        waiting = (phases.sum(axis=1) - longest) / self.rounds[at]
+        """What plans of these states cost, a row each; infinite where they do not fit. ``at``: the combination of shared sizes."""
+        children, room = len(self.frame.cut), self.adding
+        phases = states[1 : 1 + children]
+        longest = phases.max(axis=0)
+        waiting = (phases.sum(axis=0) - longest) / self.rounds[at]
         busiest = longest
         for place, resource in enumerate(self.resources):
             own = self.own_busy.get(resource)
-            busy = states[:, 1 + children + place]
+            busy = states[1 + children + place]
             busiest = np.maximum(busiest, busy if own is None else busy + own[at])
         time = waiting + self.ramps[at] + busiest
-        costs = {"time": time, "energy": states[:, 0] + self.chip.static_power * time}
+        costs = {"time": time, "energy": states[0] + self.chip.static_power * time}
         result: Values = np.stack([costs[name] for name in self.search.objectives], axis=1)
-        room = states[:, self.adding :].reshape(len(states), children, len(self.memories)).sum(axis=1) + self.room[at]
-        result[(room > self.capacities).any(axis=1)] = np.inf
+        for place, capacity in enumerate(self.capacities):
+            used = states[room + place :: len(self.memories)].sum(axis=0) + self.room[place, at]
+            result[used > capacity] = np.inf
         return result
 
     def _floor(self, stage: int, part: Vector) -> Values:
@@ -183,7 +189,7 @@ class Rounds:
 
     def total(self) -> Values:
         """Lower bounds of the objectives for each combination of shared tile sizes."""
-        states: Values = np.zeros((self.rows, self.width))
+        states: Values = np.zeros((self.width, self.rows))
         for floors in self.floors:
             states = self.join(states, np.min(floors, axis=0))
         return self.objectives(states, np.arange(self.rows))
@@ -191,20 +197,51 @@ class Rounds:
     # --- shared tile sizes fixed --------------------------------------------------------------------------------------
 
     def solve(self, combination: int, quick: bool = False) -> None:
-        """Settle stage by stage, those of fewest mappings first; the last one only for what beats the frontier."""
+        """Settle stage by stage, those of fewest mappings first; the last one only for what beats the frontier. ``quick`` follows
+        a few partial plans alone."""
         at = np.array([combination])
-        least = [np.min([floor[combination] for floor in floors], axis=0)[None, :] for floors in self.floors]
-        order = sorted(range(len(self.parts)), key=lambda stage: sum(_mappings(part) for part in self.parts[stage]))
-        states: Values = np.zeros((1, self.width))
+        least = [np.min([floor[:, at] for floor in floors], axis=0) for floors in self.floors]
+        order = sorted(range(len(self.parts)), key=lambda stage: sum(map(_mappings, self.parts[stage])))
+        states: Values = np.zeros((self.width, 1))
         picks: list[Pick] = [()]
-        for place, stage in enumerate(order):
-            rest: Values = np.zeros((1, self.width))
-            for other in order[place + 1 :]:
-                rest = self.join(rest, least[other])
-            step = _Step(self, stage, states, picks, rest, at, quick, last=place + 1 == len(order), order=order)
-            states, picks = step.run()
+        for place, stage in enumerate(order[:-1]):
+            rest = self._together([least[other] for other in order[place + 1 :]])
+            if quick:
+                states, picks = _Step(self, stage, states, picks, rest, at, quick).run()
+            else:
+                others = self.join(rest, np.min(states, axis=1, keepdims=True))
+                own, mine = _Step(self, stage, np.zeros((self.width, 1)), [()], others, at, quick).run()
+                states, picks = self._combined(states, picks, own, mine, rest, at)
             if not picks:
                 return
+        for start in range(0, len(picks), CHUNK):  # the most promising ones first: what they reach spares most of the rest
+            part = slice(start, start + CHUNK)
+            _Step(self, order[-1], states[:, part], picks[part], np.zeros((self.width, 1)), at, quick, order).run()
+            if quick:
+                return
+
+    def _together(self, states: Sequence[Values]) -> Values:
+        """The join of some states."""
+        result: Values = np.zeros((self.width, 1))
+        for state in states:
+            result = self.join(result, state)
+        return result
+
+    def _combined(
+        self, states: Values, picks: list[Pick], own: Values, mine: list[Pick], rest: Values, at: Indices
+    ) -> tuple[Values, list[Pick]]:
+        """Partial plans with what a further stage can be, those that can matter. ``rest``: the least of the stages to come."""
+        kept, values = [np.empty((self.width, 0))], [np.empty((0, len(self.search.objectives)))]
+        made: list[Pick] = []
+        for state, pick in zip(states.T, picks, strict=True) if mine else ():
+            joined = self.join(state[:, None], own)
+            bounds = self.objectives(self.join(joined, rest), at)
+            places = np.flatnonzero(~self.search.found.hopeless(bounds))
+            kept.append(joined[:, places])
+            values.append(bounds[places])
+            made += [(*pick, *mine[place]) for place in places]
+        order = np.lexsort(np.vstack(values).T[::-1])
+        return np.hstack(kept)[:, order], [made[place] for place in order]
 
 
 def _mappings(part: Vector) -> float:
@@ -214,8 +251,8 @@ def _mappings(part: Vector) -> float:
 
 @dataclass(slots=True)
 class _Step:
-    """One more stage on top of partial plans (``states``, ``picks``). ``rest``: the least that the stages to come take; ``at``: the
-    combination of shared sizes; ``order``: of the stages; ``last``: plans are complete with this one."""
+    """One more stage on top of partial plans (``states``, ``picks``). ``rest``: the least that other stages take; ``at``: the
+    combination of shared sizes; ``order``: of the stages, if plans are complete with this one."""
 
     rounds: Rounds
     stage: int
@@ -224,25 +261,23 @@ class _Step:
     rest: Values
     at: Indices
     quick: bool
-    last: bool
-    order: Sequence[int]
-    kept: list[Values] = field(default_factory=list)
+    order: Sequence[int] = ()
+    front: Values = field(init=False)
     made: list[Pick] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.front = np.empty((self.rounds.width, 0))
 
     def run(self) -> tuple[Values, list[Pick]]:
         """The partial plans with this stage that can matter. Of complete plans the frontier has the best."""
         before = self.rounds.join(self.states, self.rest)
         floors = [
-            self.rounds.objectives(self.rounds.join(before, floor[self.at]), self.at) for floor in self.rounds.floors[self.stage]
+            self.rounds.objectives(self.rounds.join(before, floor[:, self.at]), self.at) for floor in self.rounds.floors[self.stage]
         ]
         order = sorted(range(len(floors)), key=lambda place: tuple(floors[place].min(axis=0)))
         for place in order[:DIVES] if self.quick else order:
             self._refine(self.rounds.parts[self.stage][place], floors[place])
-        if not self.made:
-            return np.empty((0, self.rounds.width)), []
-        states = np.vstack(self.kept)
-        best = self._undominated(states)
-        return states[best], [self.made[int(place)] for place in best]
+        return self.front, self.made
 
     def _hopeless(self, bounds: Values) -> Flags:
         return self.rounds.search.found.hopeless(bounds)
@@ -251,8 +286,8 @@ class _Step:
         """Split sets of tile chains on top of each partial plan, until what is left are single mappings."""
         dims, trees = tuple(part.trees), tuple(part.trees.values())
         start = starts(part.trees, self.rounds.frame.shared, self.rounds.rows)
-        rows = np.empty((len(self.states), 1 + len(dims)), dtype=np.int64)
-        rows[:, 0] = np.arange(len(self.states))
+        rows = np.empty((len(self.picks), 1 + len(dims)), dtype=np.int64)
+        rows[:, 0] = np.arange(len(self.picks))
         for place, dim in enumerate(dims):
             rows[:, 1 + place] = start[dim][self.at]
         stack = [(floors, rows)]
@@ -275,29 +310,31 @@ class _Step:
             if not len(rows):
                 continue
             rows = split_in((None, *trees), rows, 1 + sizes.argmax(axis=1))
-            values = self._bounds(part, rows)[1]
-            kept = ~self._hopeless(values)
+            states, values = self._bounds(part, rows)
+            kept = np.flatnonzero(~self._hopeless(values))
+            kept = kept[~dominated(states[:, kept], self.front)]
             stack.append((values[kept], rows[kept]))
 
     def _bounds(self, part: Vector, rows: Indices) -> tuple[Values, Values]:
         """States of partial plans with a shape's sets, and the objectives that plans from there cannot beat."""
         nodes = {dim: np.ascontiguousarray(rows[:, 1 + place]) for place, dim in enumerate(part.trees)}
         self.rounds.search.tally.bounds += len(rows)
-        at = np.repeat(self.at, len(rows))
-        own = self.rounds.state(self.stage, part, part.bounds(nodes, len(rows)), at)
-        states = self.rounds.join(self.states[rows[:, 0]], own)
-        return states, self.rounds.objectives(self.rounds.join(states, self.rest), at)
+        own = self.rounds.state(self.stage, part, part.bounds(nodes, len(rows)), self.at)
+        states = self.rounds.join(self.states[:, rows[:, 0]], own)
+        return states, self.rounds.objectives(self.rounds.join(states, self.rest), self.at)
 
     def _keep(self, part: Vector, bounds: Values, rows: Indices) -> None:
         """Single mappings: of complete plans, to the frontier; else one more partial plan each."""
         self.rounds.search.tally.costed += len(rows)
-        if self.last:
+        if self.order:
             for place in minimal(bounds):
                 if not self._hopeless(bounds[place][None, :])[0]:
                     self._reach((*self.picks[rows[place, 0]], (part, tuple(rows[place, 1:]))), bounds[place])
             return
-        self.kept.append(self._bounds(part, rows)[0])
-        self.made += [(*self.picks[row[0]], (part, tuple(row[1:]))) for row in rows]
+        states = np.hstack([self.front, self._bounds(part, rows)[0]])
+        made = [*self.made, *((*self.picks[row[0]], (part, tuple(row[1:]))) for row in rows)]
+        best = undominated(states)
+        self.front, self.made = states[:, best], [made[place] for place in best]
 
     def _reach(self, pick: Pick, expected: Values) -> None:
         """Add a complete plan with its exact cost to the frontier."""
@@ -312,13 +349,31 @@ class _Step:
             got = f"{values} for {self.rounds.frame.name}"
             raise InternalError(Fault("search", f"overlapped stages to cost {expected} together", got, "please report"))
 
-    def _undominated(self, states: Values) -> Indices:
-        """Of partial plans those that no other is as good as in every part."""
-        order = np.lexsort(states.T[::-1])
-        kept: list[int] = []
-        front: Values = np.empty((0, states.shape[1]))
-        for place in order:
-            if not (front <= states[place]).all(axis=1).any():
-                front = np.vstack([front, states[place]])
-                kept.append(int(place))
-        return np.array(kept, dtype=np.int64)
+
+def dominated(states: Values, front: Values) -> Flags:
+    """Which states are no less than some state of the front in every part."""
+    result = np.zeros(states.shape[1], dtype=bool)
+    for start in range(0, front.shape[1], BLOCK):
+        block, left = front[:, start : start + BLOCK], np.flatnonzero(~result)
+        if not len(left):
+            break
+        less = np.ones((len(left), block.shape[1]), dtype=bool)
+        for part in np.flatnonzero(block.max(axis=1) > states[:, left].min(axis=1)):
+            less &= block[part] <= states[part, left][:, None]
+        result[left] = less.any(axis=1)
+    return result
+
+
+def undominated(states: Values) -> Indices:
+    """Of states those that no other is as good as in every part; of equals the first."""
+    order = np.lexsort((*states[::-1], states.sum(axis=0)))  # whoever dominates comes before
+    kept: Indices = np.empty(0, dtype=np.int64)
+    for start in range(0, len(order), BLOCK):
+        block = order[start : start + BLOCK]
+        block = block[~dominated(states[:, block], states[:, kept])]
+        own = states[:, block]
+        less = np.ones((len(block), len(block)), dtype=bool)
+        for row in own:
+            less &= row <= row[:, None]
+        kept = np.concatenate([kept, block[~np.tril(less, -1).any(axis=1)]])
+    return np.sort(kept)
