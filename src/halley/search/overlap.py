@@ -37,8 +37,11 @@ if TYPE_CHECKING:
 BLOCK = 1 << 8
 """States compared with each other at once."""
 
-Pick = tuple[tuple["Vector", tuple[int, ...]], ...]
-"""A shape and a node per dim of each stage that is settled."""
+BRANCHES = 8
+"""Children of a set of what a stage can be."""
+
+Pick = tuple["Vector", tuple[int, ...]]
+"""A shape of a stage, and a node per dim."""
 
 
 def fits(chip: Chip, estimate: Estimate) -> bool:
@@ -197,28 +200,19 @@ class Rounds:
     # --- shared tile sizes fixed --------------------------------------------------------------------------------------
 
     def solve(self, combination: int, quick: bool = False) -> None:
-        """Settle stage by stage, those of fewest mappings first; the last one only for what beats the frontier. ``quick`` follows
-        a few partial plans alone."""
+        """Find what each stage can be, those of fewest mappings first; of the last one only what makes a plan that beats the
+        frontier. ``quick`` follows the most promising choice alone."""
         at = np.array([combination])
         least = [np.min([floor[:, at] for floor in floors], axis=0) for floors in self.floors]
         order = sorted(range(len(self.parts)), key=lambda stage: sum(map(_mappings, self.parts[stage])))
-        states: Values = np.zeros((self.width, 1))
-        picks: list[Pick] = [()]
+        settled: list[Fronts] = []
         for place, stage in enumerate(order[:-1]):
-            rest = self._together([least[other] for other in order[place + 1 :]])
-            if quick:
-                states, picks = _Step(self, stage, states, picks, rest, at, quick).run()
-            else:
-                others = self.join(rest, np.min(states, axis=1, keepdims=True))
-                own, mine = _Step(self, stage, np.zeros((self.width, 1)), [()], others, at, quick).run()
-                states, picks = self._combined(states, picks, own, mine, rest, at)
-            if not picks:
+            others = self._together([*(front.states[:, :1] for front in settled), *(least[s] for s in order[place + 1 :])])
+            front = _Step(self, stage, (), others, at, quick).run()
+            if front is None:
                 return
-        for start in range(0, len(picks), CHUNK):  # the most promising ones first: what they reach spares most of the rest
-            part = slice(start, start + CHUNK)
-            _Step(self, order[-1], states[:, part], picks[part], np.zeros((self.width, 1)), at, quick, order).run()
-            if quick:
-                return
+            settled.append(front)
+        _Step(self, order[-1], settled, np.zeros((self.width, 1)), at, quick, order).run()
 
     def _together(self, states: Sequence[Values]) -> Values:
         """The join of some states."""
@@ -227,37 +221,55 @@ class Rounds:
             result = self.join(result, state)
         return result
 
-    def _combined(
-        self, states: Values, picks: list[Pick], own: Values, mine: list[Pick], rest: Values, at: Indices
-    ) -> tuple[Values, list[Pick]]:
-        """Partial plans with what a further stage can be, those that can matter. ``rest``: the least of the stages to come."""
-        kept, values = [np.empty((self.width, 0))], [np.empty((0, len(self.search.objectives)))]
-        made: list[Pick] = []
-        for state, pick in zip(states.T, picks, strict=True) if mine else ():
-            joined = self.join(state[:, None], own)
-            bounds = self.objectives(self.join(joined, rest), at)
-            places = np.flatnonzero(~self.search.found.hopeless(bounds))
-            kept.append(joined[:, places])
-            values.append(bounds[places])
-            made += [(*pick, *mine[place]) for place in places]
-        order = np.lexsort(np.vstack(values).T[::-1])
-        return np.hstack(kept)[:, order], [made[place] for place in order]
-
 
 def _mappings(part: Vector) -> float:
     """How many mappings a shape has, about."""
     return float(np.prod([float(tree.count) for tree in part.trees.values()]))
 
 
+class Fronts:
+    """What a stage can be, as a tree of sets that are bounded together: ``states`` of least parts by node, the root first, and the
+    ``picks`` of the leaves, which are the last nodes."""
+
+    def __init__(self, states: Values, picks: Sequence[Pick]) -> None:
+        order = _alike(states, np.arange(len(picks)))
+        levels, sizes = [states[:, order]], [np.ones(len(picks), dtype=np.int64)]
+        children = [np.zeros(len(picks), dtype=np.int64)]
+        while len(sizes[0]) > 1:
+            start = np.arange(0, len(sizes[0]), BRANCHES)
+            children.insert(0, np.diff(np.append(start, len(sizes[0]))))
+            levels.insert(0, np.minimum.reduceat(levels[0], start, axis=1))
+            sizes.insert(0, np.add.reduceat(sizes[0], start))
+        self.states: Values = np.hstack(levels)
+        self.size: Indices = np.concatenate(sizes)
+        self.children: Indices = np.concatenate(children)
+        self.first_child: Indices = 1 + np.cumsum(self.children) - self.children  # level by level
+        self._picks = [picks[place] for place in order]
+
+    def pick(self, leaf: int) -> Pick:
+        return self._picks[leaf - len(self.size) + len(self._picks)]
+
+
+def _alike(states: Values, places: Indices) -> list[int]:
+    """An order in which states that are alike stand together: cut in two by the part that differs most."""
+    if len(places) <= BRANCHES:
+        return [int(place) for place in places]
+    own = states[:, places]
+    least, most = own.min(axis=1), own.max(axis=1)
+    part = int(np.argmax((most - least) / np.where(most > 0, most, 1.0)))
+    order = places[np.argsort(own[part], kind="stable")]
+    half = -(-len(order) // (2 * BRANCHES)) * BRANCHES
+    return [*_alike(states, order[:half]), *_alike(states, order[half:])]
+
+
 @dataclass(slots=True)
 class _Step:
-    """One more stage on top of partial plans (``states``, ``picks``). ``rest``: the least that other stages take; ``at``: the
-    combination of shared sizes; ``order``: of the stages, if plans are complete with this one."""
+    """One more stage, with those of ``settled``. ``rest``: the least that the others take; ``at``: the combination of shared
+    sizes; ``order``: of the stages, if plans are complete with this one."""
 
     rounds: Rounds
     stage: int
-    states: Values
-    picks: list[Pick]
+    settled: Sequence[Fronts]
     rest: Values
     at: Indices
     quick: bool
@@ -268,29 +280,40 @@ class _Step:
     def __post_init__(self) -> None:
         self.front = np.empty((self.rounds.width, 0))
 
-    def run(self) -> tuple[Values, list[Pick]]:
-        """The partial plans with this stage that can matter. Of complete plans the frontier has the best."""
-        before = self.rounds.join(self.states, self.rest)
+    def run(self) -> Fronts | None:
+        """What the stage can be, as far as it can matter. Of complete plans the frontier has the best."""
+        before = self._before(np.zeros((1, len(self.settled)), dtype=np.int64))
         floors = [
-            self.rounds.objectives(self.rounds.join(before, floor[:, self.at]), self.at) for floor in self.rounds.floors[self.stage]
+            self.rounds.objectives(self.rounds.join(before, floor[:, self.at]), self.at)
+            for floor in self.rounds.floors[self.stage]
         ]
-        order = sorted(range(len(floors)), key=lambda place: tuple(floors[place].min(axis=0)))
+        order = sorted(range(len(floors)), key=lambda place: tuple(floors[place][0]))
         for place in order[:DIVES] if self.quick else order:
             self._refine(self.rounds.parts[self.stage][place], floors[place])
-        return self.front, self.made
+        if not self.made:
+            return None
+        if self.quick:  # the one that leaves most room to the others, of those that bound plans alike
+            bounds = self.rounds.objectives(self.rounds.join(self.front, self.rest), self.at)
+            best = np.lexsort((self.front[self.rounds.adding :].sum(axis=0), *bounds.T[::-1]))[:1]
+            return Fronts(self.front[:, best], [self.made[int(best[0])]])
+        return Fronts(self.front, self.made)
+
+    def _before(self, rows: Indices) -> Values:
+        """The states of what is settled, with the least of the others."""
+        result: Values = np.repeat(self.rest, len(rows), axis=1)
+        for place, front in enumerate(self.settled):
+            result = self.rounds.join(result, front.states[:, rows[:, place]])
+        return result
 
     def _hopeless(self, bounds: Values) -> Flags:
         return self.rounds.search.found.hopeless(bounds)
 
-    def _refine(self, part: Vector, floors: Values) -> None:
-        """Split sets of tile chains on top of each partial plan, until what is left are single mappings."""
-        dims, trees = tuple(part.trees), tuple(part.trees.values())
+    def _refine(self, part: Vector, floor: Values) -> None:
+        """Split sets of tile chains, and of what is settled, until what is left are single mappings."""
+        dims, trees = tuple(part.trees), (*self.settled, *part.trees.values())
         start = starts(part.trees, self.rounds.frame.shared, self.rounds.rows)
-        rows = np.empty((len(self.picks), 1 + len(dims)), dtype=np.int64)
-        rows[:, 0] = np.arange(len(self.picks))
-        for place, dim in enumerate(dims):
-            rows[:, 1 + place] = start[dim][self.at]
-        stack = [(floors, rows)]
+        row = [*(0 for _ in self.settled), *(int(start[dim][self.at[0]]) for dim in dims)]
+        stack = [(floor, np.array([row], dtype=np.int64))]
         while stack:
             self.rounds.search.tally.tick()
             bounds, rows = taken(stack, CHUNK)
@@ -302,46 +325,47 @@ class _Step:
             if len(alive) > room and not self.quick:
                 stack.append((bounds[alive[room:]], rows[alive[room:]]))
             bounds, rows = bounds[alive[:room]], rows[alive[:room]]
-            sizes = np.stack([tree.size[rows[:, 1 + at]] for at, tree in enumerate(trees)], axis=1) if dims else rows[:, 1:]
+            sizes = np.stack([tree.size[rows[:, at]] for at, tree in enumerate(trees)], axis=1) if trees else rows
             single = sizes.max(axis=1, initial=1) == 1
             if single.any():
                 self._keep(part, bounds[single], rows[single])
                 rows, sizes = rows[~single], sizes[~single]
             if not len(rows):
                 continue
-            rows = split_in((None, *trees), rows, 1 + sizes.argmax(axis=1))
-            states, values = self._bounds(part, rows)
+            rows = split_in(trees, rows, sizes.argmax(axis=1))
+            states = self._own(part, rows)
+            values = self.rounds.objectives(self.rounds.join(self._before(rows), states), self.at)
             kept = np.flatnonzero(~self._hopeless(values))
             kept = kept[~dominated(states[:, kept], self.front)]
             stack.append((values[kept], rows[kept]))
 
-    def _bounds(self, part: Vector, rows: Indices) -> tuple[Values, Values]:
-        """States of partial plans with a shape's sets, and the objectives that plans from there cannot beat."""
-        nodes = {dim: np.ascontiguousarray(rows[:, 1 + place]) for place, dim in enumerate(part.trees)}
+    def _own(self, part: Vector, rows: Indices) -> Values:
+        """States of a shape's sets."""
+        nodes = {dim: np.ascontiguousarray(rows[:, len(self.settled) + place]) for place, dim in enumerate(part.trees)}
         self.rounds.search.tally.bounds += len(rows)
-        own = self.rounds.state(self.stage, part, part.bounds(nodes, len(rows)), self.at)
-        states = self.rounds.join(self.states[:, rows[:, 0]], own)
-        return states, self.rounds.objectives(self.rounds.join(states, self.rest), self.at)
+        return self.rounds.state(self.stage, part, part.bounds(nodes, len(rows)), self.at)
 
     def _keep(self, part: Vector, bounds: Values, rows: Indices) -> None:
-        """Single mappings: of complete plans, to the frontier; else one more partial plan each."""
+        """Single mappings: of complete plans, to the frontier; else what this stage can be."""
         self.rounds.search.tally.costed += len(rows)
         if self.order:
             for place in minimal(bounds):
                 if not self._hopeless(bounds[place][None, :])[0]:
-                    self._reach((*self.picks[rows[place, 0]], (part, tuple(rows[place, 1:]))), bounds[place])
+                    self._reach(part, rows[place], bounds[place])
             return
-        states = np.hstack([self.front, self._bounds(part, rows)[0]])
-        made = [*self.made, *((*self.picks[row[0]], (part, tuple(row[1:]))) for row in rows)]
+        states = np.hstack([self.front, self._own(part, rows)])
+        made = [*self.made, *((part, tuple(row)) for row in rows)]
         best = undominated(states)
         self.front, self.made = states[:, best], [made[place] for place in best]
 
-    def _reach(self, pick: Pick, expected: Values) -> None:
+    def _reach(self, part: Vector, row: Indices, expected: Values) -> None:
         """Add a complete plan with its exact cost to the frontier."""
-        by_stage = dict(zip(self.order, pick, strict=True))
+        count = len(self.settled)
+        picks = [*(front.pick(int(leaf)) for front, leaf in zip(self.settled, row[:count], strict=True)), (part, tuple(row[count:]))]
+        by_stage = dict(zip(self.order, picks, strict=True))
         tiles: dict[str, int] = {}
-        for part, nodes in pick:
-            for tree, node in zip(part.trees.values(), nodes, strict=True):
+        for shape, nodes in picks:
+            for tree, node in zip(shape.trees.values(), nodes, strict=True):
                 tiles |= tree.sizes(int(node))
         skeletons = tuple(by_stage[stage][0].skeleton for stage in range(len(self.order)))
         values = self.rounds.search.reach(self.rounds.frame, skeletons, tiles)

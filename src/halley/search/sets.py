@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -31,12 +32,18 @@ def taken(stack: list[tuple[Values, Indices]], enough: int) -> tuple[Values, Ind
     return np.vstack([bounds for bounds, _ in taken]), np.vstack([nodes for _, nodes in taken])
 
 
-def split_in(trees: Sequence[ChainTree | None], parents: Indices, split: Indices) -> Indices:
-    """The sets that parents fall into where each is split in one dim. A column without a tree is never split."""
+class Tree(Protocol):
+    """Sets by node: how many single things are in each, and its children."""
+
+    size: Indices
+    children: Indices
+    first_child: Indices
+
+
+def split_in(trees: Sequence[Tree], parents: Indices, split: Indices) -> Indices:
+    """The sets that parents (a node of each tree per row) fall into where each is split in one tree."""
     made: list[Indices] = []
     for at, tree in enumerate(trees):
-        if tree is None:
-            continue
         own = parents[split == at]
         number = tree.children[own[:, at]]
         children = np.repeat(own, number, axis=0)
