@@ -198,21 +198,22 @@ class _Fold:
                 return _Cost(total(times), busy)
             case Overlap():
                 times, busy = self._phases(node.children, scope, {})
-                return _Cost(longest(times), busy, self._first_round(node, times, scope))
+                return _Cost(longest(times), busy, self._first_round(node, times, busy, scope))
             case Parallel():
                 times, busy = self._phases(node.children, scope, self._shares(node))
-                return _Cost(longest(times), busy, self._first_round(node, times, scope))
+                return _Cost(longest(times), busy, self._first_round(node, times, busy, scope))
             case Pipeline():
                 inside = scope.with_loop(Loop(node.dim, node.tile, None, path=scope.path))
                 times, busy = self._phases(node.children, inside, self._shares(node))
                 tiles = self.counter.entries(inside) / self.counter.entries(scope)
                 return _Cost(pipeline_time(times, tiles), busy)
 
-    def _first_round(self, node: Overlap | Parallel, times: list[Number], scope: Scope) -> Number:
+    def _first_round(self, node: Overlap | Parallel, times: list[Number], busy: Busy, scope: Scope) -> Number:
         """A ramp of the phase around: children that hand over wait for their first round, or have done their last."""
         if not hands_over(node, self.workload):
             return 0
-        return waiting_time(times, self.counter.entries(scope))
+        busiest = maximum(longest(times), longest(busy.values()))
+        return waiting_time(total(times), busiest, self.counter.entries(scope))
 
     def _shares(self, node: Parallel | Pipeline) -> Shares:
         name = (node.level, node.axis)

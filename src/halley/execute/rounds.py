@@ -90,7 +90,8 @@ class _Round:
             for group in node.tensors:
                 names = [name for name in group if name not in inner]
                 users = set().union(*(self.uses.get(name, set()) for name in names))
-                outer = {name for other, above in self.around if above < depth and isinstance(other, Hold) for name in other.names}
+                further = [other for other, above in self.around if above < depth and isinstance(other, Hold)]
+                outer = {name for other in further for name in other.names}
                 transit = 1 if outer.intersection(names) else 0
                 least = max(users) - min(users) + 1 + transit if len(users) > 1 else 1
                 if 1 < node.buffers < least:

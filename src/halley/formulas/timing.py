@@ -72,20 +72,22 @@ def pipeline_time(stages: Sequence[Number], tiles: Number) -> Number:
     >>> pipeline_time([40, 20, 30], 10)   # 2 + 3 fill and drain + 40
     45.0
     """
-    return longest(stages) + waiting_time(stages, tiles)
+    slowest = longest(stages)
+    return slowest + waiting_time(total(stages), slowest, tiles)
 
 
-def waiting_time(stages: Sequence[Number], tiles: Number) -> Number:
-    """Time at both ends of a pipeline in which its slowest stage has no tile: the others' first and last ones.
+def waiting_time(work: Number, busiest: Number, tiles: Number) -> Number:
+    """Time at both ends of a pipeline in which its busiest stage or engine has no tile: the others' first and last ones.
 
-    .. math:: T = \\frac{\\sum_i T_i - \\max_i T_i}{N}
+    .. math:: T = \\frac{W - b}{N}
 
-    Symbols: T_i [s] total of stage i over N [1] tiles. Source: fill + drain around N x slowest, for equal tiles.
+    Symbols: W [s] total of all stages over N [1] tiles, b [s] total of the busiest stage, or of an engine that several share.
+    Source: fill + drain around N x busiest, for equal tiles; with one tile, stages take W.
 
-    >>> waiting_time([40, 20, 30], 10)
+    >>> waiting_time(90, 40, 10)
     5.0
     """
-    return (total(stages) - longest(stages)) / tiles
+    return (work - busiest) / tiles
 
 
 def longest(times: Iterable[Number]) -> Number:

@@ -1,4 +1,4 @@
-"""How the stages of a fused group are composed: one after the other, or overlapped on successive rounds (docs/model.md, "Rounds").
+"""How the stages of a fused group are composed: in turn, or overlapped on successive rounds (docs/model.md, "Rounds").
 
 A *cut* says which stages follow each other in one child of an `Overlap`: ``((0,), (1, 2))`` has stage 0 at work on one tile while
 stages 1 and 2 are at work on the tile before. What passes between children has as many buffers as rounds are under way.

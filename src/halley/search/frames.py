@@ -10,6 +10,8 @@ influence each other: they run one after the other and hand over through buffers
 | resident | contractions and vector runs | in the clusters' output buffers; one split for all stages |
 | shared | contractions and vector runs | in the shared buffer; each stage has its own split |
 | streamed | attention with running softmax | tiles of scores in the output buffers, keys walked in an outer loop |
+
+Resident and shared frames come with their stages in turn and overlapped (`halley.search.compose`).
 """
 
 from __future__ import annotations

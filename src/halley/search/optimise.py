@@ -42,12 +42,14 @@ ROUNDING = 1e-9
 
 SPACE = (
     "every cut of the kernels, in their order, into fused groups; every algorithmic variant; intermediates in the clusters, in "
-    "the shared buffer or in outer memory; clusters split over any dims; loop orders that differ in reuse, two levels of them; "
+    "the shared buffer or in outer memory; stages of a group in turn, or overlapped on successive rounds in every cut "
+    "into runs (but with running softmax); clusters split over any dims; loop orders that differ in reuse, two levels of them; "
     "results held for one tile or for all inner loops; tile sizes: the range cut into every number of equal parts, rounded up, "
     "and from there up to a multiple of the array's width; every fitting collective algorithm (equal ones once)"
 )
 LEFT_OUT = (
-    "Pipeline, Parallel and Overlap nodes (stages run one after the other)",
+    "stages on clusters of their own (Pipeline, Parallel); overlapped stages of attention with running softmax; more buffers for "
+    "overlapped stages than rounds are under way, or fewer",
     "tile sizes that leave a smaller last tile than they must, but for multiples of the array's width",
     "inputs that bypass the shared buffer (but in vector stages); single-buffered tiles; operands held for several inner tiles",
     "fused groups of kernels that do not follow each other in the workload's order",

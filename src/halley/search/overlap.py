@@ -21,14 +21,14 @@ from halley.cost.evaluate import evaluate, event_busy, ports_of
 from halley.cost.program import Array, Indices, Program
 from halley.errors import Fault, InternalError
 from halley.formulas.numbers import Number
-from halley.formulas.timing import total
+from halley.formulas.timing import total, waiting_time
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Compute, Node, Overlap, walk
 from halley.ir.mapping import Sequence as Steps
 from halley.search.chains import ChainTree
 from halley.search.frames import Frame
 from halley.search.frontier import Flags, Values, minimal
-from halley.search.sets import BEAM, CHUNK, DIVES, split_in, starts, taken
+from halley.search.sets import BEAM, CHUNK, DIVES, Tree, split_in, starts, taken
 from halley.search.stages import Skeleton
 
 if TYPE_CHECKING:
@@ -74,7 +74,9 @@ class Rounds:
         self.capacities = np.array([self.chip.memory(name).capacity for name in self.memories])
         self.child_of = {stage: at for at, child in enumerate(frame.cut) for stage in child}
         self.parts = [self._compiled(index) for index in range(len(frame.stages))]
-        self.rows = search.combinations(frame)
+        self.rows = search.combinations(frame) if all(self.parts) else 0
+        if not self.rows:
+            return
         self._around()
         used = [{resource for part in parts for resource in part.resources} for parts in self.parts]
         self.resources = tuple(
@@ -166,17 +168,16 @@ class Rounds:
         return result
 
     def objectives(self, states: Values, at: Indices) -> Values:
-        """What plans of these states cost, a row each; infinite where they do not fit. ``at``: the combination of shared sizes."""
+        """What plans of these states cost, a row each; infinite where they do not fit. ``at``: as for `state`."""
         children, room = len(self.frame.cut), self.adding
         phases = states[1 : 1 + children]
-        longest = phases.max(axis=0)
-        waiting = (phases.sum(axis=0) - longest) / self.rounds[at]
-        busiest = longest
+        busy = states[1 + children : self.adding]
+        inside = np.maximum(phases.max(axis=0), busy.max(axis=0, initial=0.0))
+        busiest = inside
         for place, resource in enumerate(self.resources):
-            own = self.own_busy.get(resource)
-            busy = states[1 + children + place]
-            busiest = np.maximum(busiest, busy if own is None else busy + own[at])
-        time = waiting + self.ramps[at] + busiest
+            if resource in self.own_busy:
+                busiest = np.maximum(busiest, busy[place] + self.own_busy[resource][at])
+        time = waiting_time(phases.sum(axis=0), inside, self.rounds[at]) + self.ramps[at] + busiest
         costs = {"time": time, "energy": states[0] + self.chip.static_power * time}
         result: Values = np.stack([costs[name] for name in self.search.objectives], axis=1)
         for place, capacity in enumerate(self.capacities):
@@ -192,6 +193,8 @@ class Rounds:
 
     def total(self) -> Values:
         """Lower bounds of the objectives for each combination of shared tile sizes."""
+        if not self.rows:
+            return np.empty((0, len(self.search.objectives)))
         states: Values = np.zeros((self.width, self.rows))
         for floors in self.floors:
             states = self.join(states, np.min(floors, axis=0))
@@ -228,8 +231,8 @@ def _mappings(part: Vector) -> float:
 
 
 class Fronts:
-    """What a stage can be, as a tree of sets that are bounded together: ``states`` of least parts by node, the root first, and the
-    ``picks`` of the leaves, which are the last nodes."""
+    """What a stage can be, as a tree of sets that are bounded together: ``states`` of least parts by node, the root first, and
+    the ``picks`` of the leaves, which are the last nodes."""
 
     def __init__(self, states: Values, picks: Sequence[Pick]) -> None:
         order = _alike(states, np.arange(len(picks)))
@@ -310,7 +313,8 @@ class _Step:
 
     def _refine(self, part: Vector, floor: Values) -> None:
         """Split sets of tile chains, and of what is settled, until what is left are single mappings."""
-        dims, trees = tuple(part.trees), (*self.settled, *part.trees.values())
+        dims = tuple(part.trees)
+        trees: tuple[Tree, ...] = (*self.settled, *part.trees.values())
         start = starts(part.trees, self.rounds.frame.shared, self.rounds.rows)
         row = [*(0 for _ in self.settled), *(int(start[dim][self.at[0]]) for dim in dims)]
         stack = [(floor, np.array([row], dtype=np.int64))]
@@ -361,7 +365,8 @@ class _Step:
     def _reach(self, part: Vector, row: Indices, expected: Values) -> None:
         """Add a complete plan with its exact cost to the frontier."""
         count = len(self.settled)
-        picks = [*(front.pick(int(leaf)) for front, leaf in zip(self.settled, row[:count], strict=True)), (part, tuple(row[count:]))]
+        picks = [front.pick(int(leaf)) for front, leaf in zip(self.settled, row[:count], strict=True)]
+        picks.append((part, tuple(row[count:])))
         by_stage = dict(zip(self.order, picks, strict=True))
         tiles: dict[str, int] = {}
         for shape, nodes in picks:

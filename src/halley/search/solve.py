@@ -31,6 +31,7 @@ from halley.search.overlap import Rounds, Vector, fits
 from halley.search.sets import BEAM, CHUNK, DIVES, split_in, starts, taken
 from halley.search.stages import Skeleton, Slot, Stage
 
+
 class Interrupted(Exception):
     """The time limit or the user stopped the search."""
 
