@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from halley.cost.estimate import Estimate, Resource
-from halley.cost.evaluate import evaluate, event_busy, ports_of
+from halley.cost.evaluate import evaluate, event_busy, event_energy, ports_of
 from halley.cost.program import Array, Indices, Program
 from halley.errors import Fault, InternalError
 from halley.formulas.numbers import Number
@@ -114,7 +114,8 @@ class Rounds:
         """What the frame takes by itself, for each combination of shared tile sizes: rounds, ramps, traffic, room."""
         search, frame = self.search, self.frame
         shapes = [parts[0].skeleton for parts in self.parts]  # whichever: what they take themselves is left out
-        symbols = search.trees.symbols((*frame.shared, *(slot for shape in shapes for slot in shape.slots)))
+        symbols = search.trees.symbols(frame.shared)
+        symbols |= {slot.name: 1 for shape in shapes for slot in shape.slots}
         users: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops)) for stage in frame.stages]
         tree = search.around(frame.tree(symbols, [shape.build(symbols) for shape in shapes]))
         sums = search.trees.sums(search.workload)
@@ -134,6 +135,7 @@ class Rounds:
             bottom.entries,
             top.ramp_up - bottom.ramp_up,
             top.ramp_down,
+            total(event_energy(self.chip, event)[1] for event in outside),
             *busy.values(),
             *(estimate.footprint.get(name, 0) for name in self.memories),
             *(turn.footprint.get(name, 0) for name in self.memories),
@@ -141,9 +143,9 @@ class Rounds:
         trees = search.trees.of(frame.shared, ())
         program, tables = search.program(outputs, trees, frame.name)
         values = program(tables, starts(trees, frame.shared, self.rows), self.rows)
-        self.rounds, self.ramps = values[0], values[1] + values[2]
-        self.own_busy = dict(zip(busy, values[3:], strict=False))
-        room = values[3 + len(busy) :].reshape(2, len(self.memories), self.rows)
+        self.rounds, self.ramps, self.own_energy = values[0], values[1] + values[2], values[3]
+        self.own_busy = dict(zip(busy, values[4:], strict=False))
+        room = values[4 + len(busy) :].reshape(2, len(self.memories), self.rows)
         self.room, self.counted = room
 
     # --- states -------------------------------------------------------------------------------------------------------
@@ -178,7 +180,7 @@ class Rounds:
             if resource in self.own_busy:
                 busiest = np.maximum(busiest, busy[place] + self.own_busy[resource][at])
         time = waiting_time(phases.sum(axis=0), inside, self.rounds[at]) + self.ramps[at] + busiest
-        costs = {"time": time, "energy": states[0] + self.chip.static_power * time}
+        costs = {"time": time, "energy": states[0] + self.own_energy[at] + self.chip.static_power * time}
         result: Values = np.stack([costs[name] for name in self.search.objectives], axis=1)
         for place, capacity in enumerate(self.capacities):
             used = states[room + place :: len(self.memories)].sum(axis=0) + self.room[place, at]
