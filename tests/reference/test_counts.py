@@ -186,7 +186,7 @@ def whole(workload: Workload, chip: Chip, groups: list[Any], tiles: list[dict[st
     """The tree around all groups, with what they hand over in the outermost memory."""
     owner = {op.name: index for index, (ops, _, _) in enumerate(groups) for op in ops}
     nodes = [
-        frame.wrap(sizes, [skeleton.build(sizes) for skeleton in skeletons])
+        frame.tree(sizes, [skeleton.build(sizes) for skeleton in skeletons])
         for (_, frame, skeletons), sizes in zip(groups, tiles, strict=True)
     ]
 

@@ -88,7 +88,21 @@ def pipeline_time(stages: Sequence[Number], tiles: Number) -> Number:
     45.0
     """
     slowest = longest(stages)
-    return slowest + (total(stages) - slowest) / tiles
+    return slowest + waiting_time(total(stages), slowest, tiles)
+
+
+def waiting_time(work: Number, busiest: Number, tiles: Number) -> Number:
+    """Time at both ends of a pipeline in which its busiest stage or engine has no tile: the others' first and last ones.
+
+    .. math:: T = \\frac{W - b}{N}
+
+    Symbols: W [s] total of all stages over N [1] tiles, b [s] total of the busiest stage, or of an engine that several share.
+    Source: fill + drain around N x busiest, for equal tiles; with one tile, stages take W.
+
+    >>> waiting_time(90, 40, 10)
+    5.0
+    """
+    return (work - busiest) / tiles
 
 
 def longest(times: Iterable[Number]) -> Number:

@@ -17,7 +17,7 @@ from halley.cost.estimate import Estimate
 from halley.cost.evaluate import evaluate
 from halley.cost.footprint import footprint
 from halley.cost.movement import Body
-from halley.cost.program import Indices, Program
+from halley.cost.program import Array, Indices, Program
 from halley.cost.window import counter_of
 from halley.errors import Fault, InternalError
 from halley.formulas.numbers import Number
@@ -28,18 +28,11 @@ from halley.ir.workload import Workload
 from halley.search.chains import ChainTree
 from halley.search.frames import Frame
 from halley.search.frontier import Flags, Frontier, Values, minimal
+from halley.search.overlap import Rounds, Vector, fits
+from halley.search.sets import BEAM, CHUNK, DIVES, opened, split_in, starts, taken
 from halley.search.shapes import Shape, StageCosts, Trees
 from halley.search.stages import BUFFERS, Skeleton, Slot, Stage, Tiles
 from halley.search.trim import trimmed
-
-CHUNK = 1 << 9
-"""Sets of mappings to refine at once."""
-
-BEAM = 8
-"""Sets that a dive for a first mapping follows."""
-
-DIVES = 4
-"""Shapes of a stage that are tried for a first mapping: the most promising ones."""
 
 
 class Interrupted(Exception):
@@ -64,7 +57,7 @@ class Choice:
     tiles: Tiles
 
     def tree(self) -> Node:
-        return self.frame.wrap(self.tiles, [skeleton.build(self.tiles) for skeleton in self.skeletons])
+        return self.frame.tree(self.tiles, [skeleton.build(self.tiles) for skeleton in self.skeletons])
 
 
 @dataclass(slots=True)
@@ -84,6 +77,9 @@ class GroupSearch:
     _maxima: set[str] = field(init=False)
     _shapes: dict[tuple[int, int, int], Shape] = field(default_factory=dict)
     _floors: dict[int, list[Values]] = field(default_factory=dict)
+    _rounds: dict[int, Rounds] = field(default_factory=dict)
+    _drafts: dict[int, Estimate] = field(default_factory=dict)
+    vectors: dict[int, Vector] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.found = Frontier(len(self.objectives), self.gap)
@@ -131,7 +127,10 @@ class GroupSearch:
         of the work."""
         frames = [part for _, part in parts]
         made = GroupSearch(self.workload, self.chip, frames, self.around, objectives, self.tally, self.gap, self.trees)
-        for place, (number, part) in enumerate(parts) if objectives == self.objectives else ():
+        if objectives != self.objectives:
+            return made
+        made._drafts, made.vectors = self._drafts, self.vectors
+        for place, (number, part) in enumerate(parts):
             for index, stage in enumerate(part.stages):
                 before = {id(skeleton): at for at, skeleton in enumerate(self.frames[number].stages[index].skeletons)}
                 for position, skeleton in enumerate(stage.skeletons):
@@ -175,17 +174,33 @@ class GroupSearch:
 
     def _total(self, frame: int) -> Values:
         """Lower bounds of a frame for each combination of its shared tile sizes; no rows where all are hopeless."""
+        if self.frames[frame].cut:
+            return self._overlapped(frame).total() if self._hides() else np.empty((0, len(self.objectives)))
         floors = self._floor(frame)
         if not floors:
             return np.empty((0, len(self.objectives)))
         return np.asarray(np.sum([floor.min(axis=0) for floor in floors], axis=0))
+
+    def _hides(self) -> bool:
+        """Whether work that is hidden can pay: overlapped stages move and compute the same, and keep no less."""
+        return "time" in self.objectives or self.chip.static_power > 0
+
+    def _overlapped(self, frame: int) -> Rounds:
+        """The search of a frame whose stages overlap."""
+        if frame not in self._rounds:
+            self._rounds[frame] = Rounds(self, self.frames[frame])
+        return self._rounds[frame]
+
+    def combinations(self, frame: Frame) -> int:
+        """In how many ways the shared tile sizes of a frame can be chosen."""
+        return int(np.prod([len(tree.given) for tree in self.trees.of(self._open(frame.shared), ()).values()], dtype=np.int64))
 
     def _floor(self, frame: int) -> list[Values]:
         """Per stage, lower bounds (skeletons x combinations of shared sizes x objectives), infinite for skeletons that are
         hopeless; no stages where all are."""
         if frame not in self._floors:
             shared = self._open(self.frames[frame].shared)
-            rows = int(np.prod([len(nodes) for nodes in _grid(shared, self.trees).values()], dtype=np.int64))
+            rows = self.combinations(self.frames[frame])
             bare = self._bare(frame, rows)
             least = np.array([bounds.min(axis=0, initial=np.inf) for bounds in bare])
             stages: list[Values] = []
@@ -196,7 +211,7 @@ class GroupSearch:
                 for position, bound in enumerate(bounds):
                     if not self.found.hopeless(bound + others).all():
                         shape = self._compiled(frame, index, position)
-                        floors[position] = shape.floor(_start(shape, shared, rows), rows)
+                        floors[position] = shape.floor(starts(shape.trees, shared, rows), rows)
                         self.tally.bounds += rows
                 stages.append(floors)
                 least[index] = floors.min(axis=0)
@@ -243,18 +258,22 @@ class GroupSearch:
         memories = [name for name in used if np.isfinite(self.chip.memory(name).capacity)]
         outputs = [*(costs[name] for name in self.objectives), *(used[name] for name in memories)]
         trees = self.trees.of(self._open(frame.shared), self._open(skeleton.slots))
+        program, tables = self.program(outputs, trees, f"{skeleton.name}, {frame.name}")
+        capacities = [self.chip.memory(name).capacity for name in memories]
+        return Shape(skeleton, program, trees, tables, capacities, len(self.objectives))
+
+    def program(self, outputs: Sequence[Number], trees: Mapping[str, ChainTree], where: str) -> tuple[Program, list[Array]]:
+        """Lower bounds of terms over sets of chains, with the tables of their factors."""
         for normal in (self.trees.normal, self.trees.cautious):
             program = Program(normal, outputs)
             for dim, tree in trees.items():
                 tree.tabulate([factor for factor in program.factors if factor.kind == dim])
             tables = [trees[factor.kind].table(factor) for factor in program.factors]
             if Program.sound(tables):
-                break
-        else:
-            got = f"a negative factor in {skeleton.name}, {frame.name}"
-            raise InternalError(Fault("search", "sizes and counts of at least 0", got, "please report"))
-        capacities = [self.chip.memory(name).capacity for name in memories]
-        return Shape(skeleton, program, trees, tables, capacities, len(self.objectives))
+                return program, tables
+        raise InternalError(
+            Fault("search", "sizes and counts of at least 0", f"a negative factor in {where}", "please report")
+        )
 
     def _costs(self, frame: Frame, index: int, skeleton: Skeleton) -> StageCosts:
         """Costs of one of several stages; found once for all groups in which it stands in the same loops and Holds."""
@@ -268,8 +287,15 @@ class GroupSearch:
             shape = self._shape(frame, skeleton, costs, {})
             rows = int(np.prod([len(chain.given) for chain in grid.values()], dtype=np.int64))
             self.tally.bounds += rows
-            self.trees.stages[key] = StageCosts(costs, shape.floor(_start(shape, shared, rows), rows))
+            self.trees.stages[key] = StageCosts(costs, shape.floor(starts(shape.trees, shared, rows), rows))
         return self.trees.stages[key]
+
+    def draft(self, frame: Frame, index: int, skeleton: Skeleton) -> Estimate:
+        """A stage's cost on open tile sizes, stages in turn."""
+        if id(skeleton) not in self._drafts:
+            found = self._estimate(frame, index, skeleton, self._symbols(frame, skeleton))
+            self._drafts[id(skeleton)] = replace(found, events=(), nodes={})
+        return self._drafts[id(skeleton)]
 
     def _estimate(self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number]) -> Estimate:
         """Cost of one stage in its frame; the footprint is that of the whole."""
@@ -289,19 +315,22 @@ class GroupSearch:
         """The group's tree with one stage alone, and that stage."""
         stubs: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops if op in self._maxima)) for stage in frame.stages]
         stubs[index] = skeleton.build(tiles)
-        return self.around(frame.wrap(tiles, stubs)), stubs[index]
+        return self.around(frame.wrap(tiles, stubs, ())), stubs[index]
 
     def _held(self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number]) -> Node:
         """The group's tree with one stage, and all that may lie in the frame's buffers: the other stages' shapes are open, but
         their ops use these whatever shape they take."""
         users: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops)) for stage in frame.stages]
         users[index] = skeleton.build(tiles)
-        return self.around(frame.wrap(tiles, users))
+        return self.around(frame.wrap(tiles, users, ()))
 
     # --- shared tile sizes fixed --------------------------------------------------------------------------------------
 
     def _solve(self, frame: int, combination: int, quick: bool = False) -> None:
         """Best of every stage, then their combinations. ``quick`` takes the first mapping of each stage."""
+        if self.frames[frame].cut:
+            self._overlapped(frame).solve(combination, quick)
+            return
         made, floors = self.frames[frame], self._floor(frame)
         rest: list[Values] = [floor[:, combination].min(axis=0) for floor in floors]
         fronts: list[Frontier] = []
@@ -323,12 +352,7 @@ class GroupSearch:
             tiles = self._settled(made.shared)
             for skeleton, sizes in picked:
                 tiles |= self._settled(skeleton.slots) | sizes
-            choice = Choice(made, tuple(skeleton for skeleton, _ in picked), tiles)
-            estimate = evaluate(self.workload, self.chip, self.around(choice.tree()))
-            if not fits(self.chip, estimate):
-                got = f"{ {name: float(used) for name, used in estimate.footprint.items()} } B together"
-                raise InternalError(Fault("search", "stages that fit one by one to fit together", got, "please report"))
-            self.found.add(self._objective(estimate.time, estimate.energy), choice)
+            self.reach(made, tuple(skeleton for skeleton, _ in picked), tiles)
 
     def _solve_stage(
         self, frame: int, index: int, stage: Stage, combination: int, others: Values, quick: bool
@@ -348,7 +372,7 @@ class GroupSearch:
 
     def _starts(self, frame: int, shape: Shape) -> dict[str, Indices]:
         shared = self._open(self.frames[frame].shared)
-        return _start(shape, shared, self._floors[frame][0].shape[1])
+        return starts(shape.trees, shared, self._floors[frame][0].shape[1])
 
     def _hopeless(self, front: Frontier, bounds: Values, others: Values) -> Flags:
         return front.hopeless(bounds) | self.found.hopeless(bounds + others)
@@ -360,15 +384,12 @@ class GroupSearch:
         dims, trees = tuple(shape.trees), tuple(shape.trees.values())
         nodes = np.stack([start[dim] for dim in dims], axis=1) if dims else np.empty((1, 0), dtype=np.int64)
         if BUFFERS in dims:
-            place = dims.index(BUFFERS)
-            settled, number = trees[place].singles(nodes[:, place])
-            nodes = np.repeat(nodes, number, axis=0)
-            nodes[:, place] = settled
+            nodes = opened(nodes, dims.index(BUFFERS), shape.trees[BUFFERS])
             bound = shape.bounds({dim: nodes[:, at] for at, dim in enumerate(dims)}, len(nodes))
         stack = [(bound, nodes)]
         while stack:
             self.tally.tick()
-            bounds, nodes = _taken(stack, CHUNK)
+            bounds, nodes = taken(stack, CHUNK)
             alive = np.flatnonzero(~self._hopeless(front, bounds, others))
             if not len(alive):
                 continue
@@ -384,7 +405,7 @@ class GroupSearch:
                 nodes, sizes = nodes[~single], sizes[~single]
             if not len(nodes):
                 continue
-            children = _children(trees, nodes, sizes.argmax(axis=1))
+            children = split_in(trees, nodes, sizes.argmax(axis=1))
             values = shape.bounds({dim: children[:, place] for place, dim in enumerate(dims)}, len(children))
             self.tally.bounds += len(children)
             kept = ~self._hopeless(front, values, others)
@@ -402,50 +423,20 @@ class GroupSearch:
                 sizes |= tree.sizes(int(nodes[position, at]))
             front.add(costs[position], (shape.skeleton, sizes))
 
+    def reach(self, frame: Frame, skeletons: tuple[Skeleton, ...], tiles: Mapping[str, int]) -> Values:
+        """Add a mapping with what it costs, exactly."""
+        choice = Choice(frame, skeletons, tiles)
+        estimate = evaluate(self.workload, self.chip, self.around(choice.tree()))
+        if not fits(self.chip, estimate):
+            got = f"{ {name: float(used) for name, used in estimate.footprint.items()} } B together"
+            raise InternalError(Fault("search", "stages that fit one by one to fit together", got, "please report"))
+        values = self._objective(estimate.time, estimate.energy)
+        self.found.add(values, choice)
+        return values
+
     def _objective(self, time: Number, energy: Number) -> Values:
         return np.array([{"time": time, "energy": energy}[name] for name in self.objectives], dtype=np.float64)
 
 
-def _taken(stack: list[tuple[Values, Indices]], enough: int) -> tuple[Values, Indices]:
-    """Take from the end of the stack until that is enough."""
-    taken = [stack.pop()]
-    count = len(taken[0][0])
-    while stack and count < enough:
-        taken.append(stack.pop())
-        count += len(taken[-1][0])
-    return np.vstack([bounds for bounds, _ in taken]), np.vstack([nodes for _, nodes in taken])
-
-
-def _children(trees: Sequence[ChainTree], parents: Indices, split: Indices) -> Indices:
-    """The sets that parents fall into where each is split in one dim."""
-    made: list[Indices] = []
-    for at, tree in enumerate(trees):
-        own = parents[split == at]
-        number = tree.children[own[:, at]]
-        children = np.repeat(own, number, axis=0)
-        before = np.repeat(np.cumsum(number) - number, number)
-        children[:, at] = np.repeat(tree.first_child[own[:, at]], number) + np.arange(len(children)) - before
-        made.append(children)
-    return np.vstack(made)
-
-
-def _grid(shared: Sequence[Slot], trees: Trees) -> dict[str, Indices]:
-    """Nodes of the shared slots' sizes, by dim."""
-    return {dim: tree.given for dim, tree in trees.of(shared, ()).items()}
-
-
-def _start(shape: Shape, shared: Sequence[Slot], rows: int) -> dict[str, Indices]:
-    """For each combination of shared sizes, the node of each dim that stands for it."""
-    order = tuple(dict.fromkeys(slot.dim for slot in shared))
-    grids = np.meshgrid(*(shape.trees[dim].given for dim in order), indexing="ij") if order else []
-    found = {dim: grid.ravel() for dim, grid in zip(order, grids, strict=True)}
-    return {dim: found.get(dim, np.zeros(rows, dtype=np.int64)) for dim in shape.trees}
-
-
 def _one(tiles: object) -> int:
     return 1
-
-
-def fits(chip: Chip, estimate: Estimate) -> bool:
-    """Whether every memory holds its footprint."""
-    return all(used <= chip.memory(name).capacity for name, used in estimate.footprint.items())
