@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -76,8 +77,14 @@ def test_search_equals_exhaustive_walk_at_length(block: int, drawn: Callable[[ra
 
 
 def test_a_stage_leaves_room_for_what_the_others_hold() -> None:
-    """A buffer that holds tensors of several stages is full for the stage that touches few of them, too."""
-    assert compare(100_047, limit=30_000) == "equal"
+    """A buffer that holds tensors of several stages is full for the stage that touches few of them, too: the search stops with an
+    error where stages that fit one by one do not fit together."""
+    draw = random.Random(100_047)
+    workload, chip = draw_workload(draw), draw_chip(draw)
+    for objective in Objective:
+        best = optimise(Problem(workload, chip, objective, baselines=False, fixed_variant=True)).best
+        assert len(best.groups) == 1
+        assert best.status is Status.OPTIMAL
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -196,4 +203,9 @@ def test_stage_costs_add_up_to_the_groups(seed: int, chip: str) -> None:
 
 def test_points_of_a_front_differ_by_more_than_rounding() -> None:
     """Two mappings whose times differ in the last digit alone are one point: the one that takes less energy."""
-    assert compare(30_027, 400, draw_batched) == "equal"
+    draw = random.Random(30_027)
+    workload, chip = draw_batched(draw), draw_chip(draw)
+    front = optimise(Problem(workload, chip, front=True, baselines=False, fixed_variant=True)).front
+    for before, after in pairwise(front):
+        assert after.time > before.time * (1 + 1e-10)
+        assert after.energy < before.energy * (1 - 1e-10)
