@@ -30,7 +30,7 @@ from halley.search.chains import ChainTree
 from halley.search.frames import Frame, frames
 from halley.search.optimise import optimise
 from halley.search.problem import Problem
-from halley.search.solve import Trees
+from halley.search.shapes import Trees
 from halley.search.template import template
 from halley.workloads import gemm_softmax
 
@@ -71,7 +71,7 @@ def family(workload: Workload, chip: Chip, frame: Frame) -> Family:
     outer = tuple((name,) for name in (*workload.inputs, *workload.outputs))
 
     def build(tiles: Mapping[str, Number]) -> Node:
-        return Hold(chip.levels[0].memories[0].name, outer, frame.wrap(tiles, [shape.build(tiles) for shape in skeletons]))
+        return Hold(chip.levels[0].memories[0].name, outer, frame.tree(tiles, [shape.build(tiles) for shape in skeletons]))
 
     estimate = evaluate(workload, chip, build(trees.symbols((*frame.shared, *own))))
     program = Program(trees.normal, [estimate.time, estimate.energy, *estimate.footprint.values()])

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from halley.cost.evaluate import evaluate
 from halley.errors import HalleyError
@@ -23,8 +27,9 @@ from halley.ir.hardware import (
 from halley.ir.mapping import Hold, Node
 from halley.ir.workload import Workload
 from halley.rewrite.tidy import tidy
-from halley.search.frames import frames
-from halley.search.solve import iterate
+from halley.search.frames import Frame, frames
+from halley.search.solve import Choice
+from halley.search.stages import BUFFERS, Slot
 from halley.search.template import template
 from halley.workloads import attention, gated_mlp, gemm, gemm_layernorm, gemm_rmsnorm, gemm_softmax, graph
 
@@ -105,17 +110,48 @@ def _group(workload: Workload, chip: Chip, group: list[tuple[str, ...]], limit: 
         if name not in made or name in workload.outputs or any(op.name not in names for op in workload.consumers(name))
     ]
     points: Front = []
-    count = 0
+    count = walked = 0
     for frame in frames(workload, machine, ops):
-        for choice in iterate(frame):
-            count += 1
-            if count > limit:
+        for choice, several in buffered(frame):
+            count, walked = count + several, walked + 1
+            if walked > limit:
                 raise TooLarge
             tree: Node = tidy(Hold(machine.outer, tuple((name,) for name in kept), choice.tree(), 1), workload.dims)
-            estimate = evaluate(workload, chip, tree)
-            if all(used <= chip.memory(name).capacity for name, used in estimate.footprint.items()):
-                points.append((float(estimate.time), float(estimate.energy)))
-    return pareto(points), count
+            points = pareto([*points, *fitting(workload, chip, tree, several)])
+    return points, count
+
+
+def fitting(workload: Workload, chip: Chip, tree: Node, several: int) -> Front:
+    """Time and energy of those of the ``several`` mappings of a tree that fit."""
+    estimate = evaluate(workload, chip, tree)
+    fits = np.ones(several, dtype=bool)
+    for name, used in estimate.footprint.items():
+        fits &= used <= chip.memory(name).capacity
+    time, energy = (np.broadcast_to(value, several)[fits] for value in (estimate.time, estimate.energy))
+    return list(zip(time.tolist(), energy.tolist(), strict=True))
+
+
+def buffered(frame: Frame) -> Iterator[tuple[Choice, int]]:
+    """Every mapping of a frame, those that differ in one buffer or two of their Holds together: their numbers of buffers are
+    arrays. Holds with none are not in the tree."""
+    for skeletons in itertools.product(*(stage.skeletons for stage in frame.stages)):
+        slots = [*frame.shared, *(slot for skeleton in skeletons for slot in skeleton.slots)]
+        holds = [slot for slot in slots if slot.dim == BUFFERS]
+        for tiles in assignments([slot for slot in slots if slot.dim != BUFFERS], {}):
+            for there in itertools.product(*((0, 1) if 0 in slot.sizes(2) else (1,) for slot in holds)):
+                open_ = [slot.name for slot, present in zip(holds, there, strict=True) if present]
+                counts = np.array(list(itertools.product((1.0, 2.0), repeat=len(open_)))).T
+                none = {slot.name: 0 for slot, present in zip(holds, there, strict=True) if not present}
+                yield Choice(frame, skeletons, {**tiles, **none, **dict(zip(open_, counts, strict=True))}), 2 ** len(open_)
+
+
+def assignments(slots: Sequence[Slot], tiles: Mapping[str, int]) -> Iterator[Mapping[str, int]]:
+    """Every choice of tile sizes."""
+    if not slots:
+        yield tiles
+        return
+    for size in slots[0].sizes(int(slots[0].limit(tiles))):
+        yield from assignments(slots[1:], {**tiles, slots[0].name: size})
 
 
 def pareto(points: Front) -> Front:

@@ -42,6 +42,7 @@ from halley.ir.mapping import (
 from halley.ir.workload import OpKind, Workload
 from halley.rewrite.tidy import tidy
 from halley.search.frames import frames
+from halley.search.stages import BUFFERS
 from halley.search.template import template
 from halley.workloads import build, variants
 
@@ -186,7 +187,7 @@ def whole(workload: Workload, chip: Chip, groups: list[Any], tiles: list[dict[st
     """The tree around all groups, with what they hand over in the outermost memory."""
     owner = {op.name: index for index, (ops, _, _) in enumerate(groups) for op in ops}
     nodes = [
-        frame.wrap(sizes, [skeleton.build(sizes) for skeleton in skeletons])
+        frame.tree(sizes, [skeleton.build(sizes) for skeleton in skeletons])
         for (_, frame, skeletons), sizes in zip(groups, tiles, strict=True)
     ]
 
@@ -325,14 +326,15 @@ def test_many_batches_and_bounds_of_grown_trees(seed: int) -> None:
 
 
 def check_skeleton(seed: int) -> None:
-    """One random group of the search space with arrays in all its slots, as the search itself evaluates it."""
+    """One random group of the search space with arrays for its tile sizes, as the search itself evaluates it (for numbers of
+    buffers see tests/certificates/test_buffers.py: with some Holds left out, sums have another order)."""
     found = searched(seed)
     if found is None:
         return
     random, workload, chip, groups = found
     chosen = random.randrange(len(groups))
     fixed = [drawn_tiles(random, slots_of(group), False) for group in groups]
-    slots = slots_of(groups[chosen])
+    slots = [slot for slot in slots_of(groups[chosen]) if slot.dim != BUFFERS]
     varied = set(random.sample(range(len(slots)), min(len(slots), 5)))
     arrays = drawn_tiles(random, [slots[i] for i in sorted(varied)], True)
     shape = tuple(array.size for array in arrays.values())

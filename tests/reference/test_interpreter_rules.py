@@ -55,7 +55,7 @@ def softmax_tree(body: Node, groups: str = "S mx E z P") -> Node:
         (nest(("dram", "A B"), ("glb", "P"), Compute("S")), r"outermost hold of P in a memory of dram"),
         (nest(("dram", "A B P"), ("obuf", "A"), ("glb", "A"), Compute("S")), r"hold glb: A: expected a memory as deep"),
         (softmax_tree(Sequence((*each("S", "mx"), collect("all-reduce", "mx"), *each("E", "z", "P")))), r"expected mx Partial"),
-        (softmax_tree(Overlap((Compute("S"), Sequence(each("mx", "E", "z", "P"))))), r"overlap: expected independent children"),
+        (softmax_tree(Overlap((Sequence(each("mx", "E", "z", "P")), Compute("S")))), r"overlap: expected children that follow"),
     ],
 )
 def test_broken_rules_raise(tree: Node, message: str) -> None:

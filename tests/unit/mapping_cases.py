@@ -49,6 +49,19 @@ LEGAL: dict[str, tuple[Workload, str]] = {
             ),
         ),
     ),
+    "rounds of rows, overlapped": (
+        SOFTMAX,
+        nest(ABP, "for m by 1", "hold obuf x3: S|E|P", node("overlap", "compute S", nest("hold obuf: mx z", seq(*REST)))),
+    ),
+    "rounds of rows, on members of their own": (
+        SOFTMAX,
+        nest(
+            ABP,
+            "for m by 1",
+            "hold glb x2: S",
+            node(f"parallel {X} shares 1 1", "compute S", nest("hold obuf: mx z E P", seq(*REST))),
+        ),
+    ),
     "distributed softmax": (
         SOFTMAX,
         nest(
@@ -169,8 +182,24 @@ ILLEGAL: dict[str, tuple[Workload, str, str]] = {
     ),
     "dependent children": (
         SOFTMAX,
-        nest(ABP, SOFT, node("overlap", "compute S", seq(*REST))),
-        "overlap: expected independent children; got child 2 uses S of child 1",
+        nest(ABP, SOFT, node("overlap", seq(*REST), "compute S")),
+        "overlap: expected S computed by the first child that touches it; got child 2 changes it, child 1 uses it before",
+    ),
+    "too few buffers for the rounds under way": (
+        SOFTMAX,
+        nest(ABP, "for m by 1", "hold obuf x2: S mx E z P", node("overlap", "compute S", "compute mx", seq(*REST[1:]))),
+        "overlap: expected 3 buffers of S in obuf, for the rounds under way at once, or 1; got 2",
+    ),
+    "children that hand over what all rounds share": (
+        SOFTMAX,
+        nest(
+            ABP,
+            "hold obuf: mx z",
+            "for n by 1",
+            "hold obuf x3: S E P",
+            node("overlap", "compute S", "compute mx", seq(*REST[1:])),
+        ),
+        "overlap: expected mx to be made anew in each round of n; got one for all, in hold obuf outside that loop",
     ),
     "inner before outer": (
         GEMM,

@@ -100,8 +100,10 @@ CASES: dict[Formula, Case] = {
     timing.phase_time: Case(
         (ONE, SECOND, SECOND, SECOND, SECOND, SECOND), SECOND, lambda n, u, v, w, a, b: timing.phase_time(n, u, v, w, [a, b])
     ),
+    timing.buffered_time: Case((ONE, SECOND, SECOND, SECOND, SECOND), SECOND),
     timing.stall_time: Case((SECOND, SECOND, ONE), SECOND),
     timing.pipeline_time: Case((SECOND, SECOND, SECOND, ONE), SECOND, lambda a, b, c, n: timing.pipeline_time([a, b, c], n)),
+    timing.waiting_time: Case((SECOND, SECOND, ONE), SECOND),
     timing.longest: Case((SECOND, SECOND, SECOND), SECOND, lambda *t: timing.longest(t)),
     timing.total: Case((JOULE, JOULE, JOULE), JOULE, lambda *t: timing.total(t)),
     energy.action_energy: Case((BYTE, JOULE_PER_BYTE), JOULE),

@@ -68,13 +68,13 @@ def test_a_broken_rule_is_named_and_breaks_at_run_time_too(name: str) -> None:
 
 
 def test_what_only_the_static_check_looks_at() -> None:
-    prefetch_deeper = replace(parse(nest(ABC, "compute C")), buffers=3)
-    assert "expected 1 or 2 buffers; got 3" in str(faults(prefetch_deeper, GEMM, chip())[0])
+    no_buffer = replace(parse(nest(ABC, "compute C")), buffers=0)
+    assert "expected a whole number of buffers of at least 1; got 0" in str(faults(no_buffer, GEMM, chip())[0])
     assert "at least one child" in str(faults(Sequence(()), GEMM, chip())[0])
     batch = Temporal("m", [2, 4], parse("compute C"))
     assert "a whole number of at least 1; got [2, 4]" in str(faults(batch, GEMM, chip())[0])
-    overlapped = nest(*SPLIT_K, node("overlap", "compute C", f"all-reduce C {RING}"))
-    assert "child 2 uses C of child 1" in str(faults(parse(overlapped), GEMM, chip())[0])
+    overlapped = nest(*SPLIT_K, node("overlap", f"all-reduce C {RING}", "compute C"))
+    assert "child 1 changes what was computed before" in str(faults(parse(overlapped), GEMM, chip())[0])
 
 
 @pytest.mark.parametrize(

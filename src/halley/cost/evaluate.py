@@ -19,7 +19,16 @@ from halley.cost.window import counter_of
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.formulas.energy import action_energy, static_energy
 from halley.formulas.numbers import Number, ceil_div, maximum
-from halley.formulas.timing import busy_time, longest, phase_time, pipeline_time, stall_time, total
+from halley.formulas.timing import (
+    buffered_time,
+    busy_time,
+    longest,
+    phase_time,
+    pipeline_time,
+    stall_time,
+    total,
+    waiting_time,
+)
 from halley.ir.hardware import Chip, Link, Memory
 from halley.ir.mapping import (
     Collective,
@@ -36,6 +45,7 @@ from halley.ir.mapping import (
     walk,
 )
 from halley.ir.workload import OpKind, Workload
+from halley.rewrite.rounds import hands_over
 
 Busy = dict[Resource, Number]
 
@@ -197,15 +207,22 @@ class _Fold:
                 return _Cost(total(times), busy)
             case Overlap():
                 times, busy = self._phases(node.children, scope, {})
-                return _Cost(longest(times), busy)
+                return _Cost(longest(times), busy, self._first_round(node, times, busy, scope))
             case Parallel():
                 times, busy = self._phases(node.children, scope, self._shares(node))
-                return _Cost(longest(times), busy)
+                return _Cost(longest(times), busy, self._first_round(node, times, busy, scope))
             case Pipeline():
                 inside = scope.with_loop(Loop(node.dim, node.tile, None, path=scope.path))
                 times, busy = self._phases(node.children, inside, self._shares(node))
                 tiles = self.counter.entries(inside) / self.counter.entries(scope)
                 return _Cost(pipeline_time(times, tiles), busy)
+
+    def _first_round(self, node: Overlap | Parallel, times: list[Number], busy: Busy, scope: Scope) -> Number:
+        """A ramp of the phase around: children that hand over wait for their first round, or have done their last."""
+        if not hands_over(node, self.workload):
+            return 0
+        busiest = maximum(longest(times), longest(busy.values()))
+        return waiting_time(total(times), busiest, self.counter.entries(scope))
 
     def _shares(self, node: Parallel | Pipeline) -> Shares:
         name = (node.level, node.axis)
@@ -255,12 +272,18 @@ class _Fold:
         moved = [event for transfer in (*fills, *drains) for event in transfer.events]
         busy = _added(inner.busy, self._record(moved))
         up, down = (total(t.one_tile for t in transfers) for transfers in (fills, drains))
-        if node.buffers > 1:
-            if self.memories[node.memory].lockstep:
-                return self._lockstep(inner, busy, scope, fills, drains)
+        if self.memories[node.memory].lockstep and node.buffers > 1:
+            return self._lockstep(inner, busy, scope, fills, drains)
+        if type(node.buffers) is int and node.buffers > 1:
             return _Cost(inner.work, busy, inner.up + up, inner.down + down, inner.steps)
         serial = total(self._serial(scope, transfers) for transfers in (fills, drains))
-        return _Cost(self.phase(inner, scope) + serial, busy)
+        if inner.steps is not None:
+            return _Cost(self.phase(inner, scope) + serial, busy)
+        # numbers or terms: 0 where nothing is held, 1 or 2
+        single, double = node.buffers * (2 - node.buffers), node.buffers * (node.buffers - 1) / 2
+        ramps = self.counter.entries(scope) * (inner.up + inner.down)
+        work = buffered_time(single, ramps, inner.work, longest(inner.busy.values()), serial)
+        return _Cost(work, busy, (1 - single) * inner.up + double * up, (1 - single) * inner.down + double * down)
 
     def _lockstep(self, inner: _Cost, busy: Busy, scope: Scope, fills: list[Transfer], drains: list[Transfer]) -> _Cost:
         """A double-buffered Hold whose buffers swap at a barrier: each transfer runs beside one step, which it may hold up. The

@@ -31,12 +31,12 @@ class Step(NamedTuple):
     @property
     def used(self) -> tuple[int, ...]:
         """The values that it reads."""
-        if self.operation is Operation.OPEN:
+        operation, _, a, b = self
+        if operation is Operation.OPEN:
             return ()
-        a, b = self.a, self.b
-        if isinstance(a, int):
-            return (a, b) if isinstance(b, int) else (a,)
-        return (b,) if isinstance(b, int) else ()
+        if type(a) is int:
+            return (a, b) if type(b) is int else (a,)
+        return (b,) if type(b) is int else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,24 +54,24 @@ def allocated(values: Sequence[Step], outputs: Sequence[Place], level: Sequence[
     A step never writes over what it reads, so that a compiled loop has no overlap to care for. A value that a deeper level uses
     keeps its register, as that level runs again.
     """
-    depth = max(level, default=0)
-    last = [(level[number], number) for number in range(len(values))]
+    depth, size = max(level, default=0), len(values)
+    moments = [current * size + number for number, current in enumerate(level)]
+    last = moments.copy()  # when each value is read for the last time
     reads = [step.used for step in values]
-    for number, used in enumerate(reads):
-        now = (level[number], number)
+    for now, used in zip(moments, reads, strict=True):
         for value in used:
             if now > last[value]:
                 last[value] = now
     for place in outputs:
         if isinstance(place, int):
-            last[place] = (depth, len(values))
+            last[place] = (depth + 1) * size
     at: dict[int, int] = {}
     free: list[int] = []
     count = 0
     levels: list[list[Step]] = [[] for _ in range(depth + 1)]
-    for number in sorted(range(len(values)), key=level.__getitem__) if depth else range(len(values)):
+    for number in sorted(range(size), key=level.__getitem__) if depth else range(size):
         operation, _, a, b = values[number]
-        current = level[number]
+        current, now = level[number], moments[number]
         if free:
             target = free.pop()
         else:
@@ -81,10 +81,12 @@ def allocated(values: Sequence[Step], outputs: Sequence[Place], level: Sequence[
             a = at[a] if isinstance(a, int) else a
             b = at[b] if isinstance(b, int) else b
         levels[current].append(Step(operation, target, a, b))
-        now = (current, number)
         if last[number] == now:  # read by nothing
             free.append(target)
-        free += [at[value] for value in sorted(set(reads[number])) if last[value] == now and level[value] == current]
+        for value in reads[number]:
+            if last[value] == now and level[value] == current:
+                free.append(at[value])
+                last[value] = -1  # once, where both arguments are the same
     return Code(tuple(map(tuple, levels)), tuple(at[place] if isinstance(place, int) else place for place in outputs), count)
 
 

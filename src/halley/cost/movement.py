@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from halley.cost.counting import Axes, AxisName, Counter, Loop, OpenHold, Scope
 from halley.cost.events import Access, Event, Passage
-from halley.formulas.numbers import Number, ceil_div
+from halley.formulas.numbers import Number, ceil_div, minimum
 from halley.formulas.terms import Term
-from halley.formulas.timing import busy_time, transfer_time
+from halley.formulas.timing import busy_time, total, transfer_time
 from halley.ir.mapping import Collective, CollectiveKind, Compute, Hold, Node, Parallel, Pipeline, Spatial, Temporal, children
 from halley.ir.workload import Op
 
@@ -160,34 +160,68 @@ def _within(scope: Scope, part: Part) -> Scope:
     return replace(scope, shares={**scope.shares, **part.shares}) if part.shares else scope
 
 
+def parents(hold: OpenHold) -> list[tuple[OpenHold, Number]]:
+    """The Holds that a tensor comes from and goes to, each with 1 where it is that one, else 0: of Holds whose number of buffers
+    is open, those with none are not there. All are 0 where the Hold itself is not."""
+    found: list[tuple[OpenHold, Number]] = []
+    left, parent = _present(hold), hold.parent
+    while parent is not None:
+        there = _present(parent)
+        found.append((parent, left * there))
+        if type(there) is int:
+            break
+        left, parent = left * (1 - there), parent.parent
+    return found
+
+
+def _present(hold: OpenHold) -> Number:
+    return 1 if type(hold.node.buffers) is int else minimum(hold.node.buffers, 1)
+
+
+def _joined(transfers: Iterable[Transfer]) -> Transfer:
+    """The transfers from or to one parent or another as one."""
+    found = list(transfers)
+    if len(found) == 1:
+        return found[0]
+    events = tuple(event for transfer in found for event in transfer.events)
+    return Transfer(events, total(x.one_tile for x in found), total(x.latency for x in found))
+
+
 def fill(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, body: Body) -> Transfer:
     """Fill from the parent on every entry, in each instance with the part that it keeps."""
-    parent, part = hold.parent, body.part(hold.node, hold.depth, tensor)
-    if parent is None or part is None:
+    part = body.part(hold.node, hold.depth, tensor)
+    if part is None:
         return Transfer()
     loops = scope.loops + part.loops if part.loops else scope.loops
-    ends = _Ends(counter, _within(scope, part), hold, parent, tensor)
-    events = ends.events("fill", loops, counter.upto(hold.depth), counter.asking(parent.depth, hold.depth), 1, ())
-    return Transfer(events, ends.one_tile_time(loops, reading_parent=True), ends.latency)
+    within = _within(scope, part)
+
+    def come(parent: OpenHold, there: Number) -> Transfer:
+        ends = _Ends(counter, within, hold, parent, tensor)
+        events = ends.events("fill", loops, counter.upto(hold.depth), counter.asking(parent.depth, hold.depth), there, ())
+        return Transfer(events, there * ends.one_tile_time(loops, reading_parent=True), there * ends.latency)
+
+    return _joined(come(parent, there) for parent, there in parents(hold))
 
 
 def refill(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, op: Op, body: Body) -> Transfer:
     """Partial sums that come back on every visit but the first, to member 0 of axes that split a reduced dim."""
-    parent = hold.parent
     reduced = counter.workload.reduced(op)
-    if parent is None or not any(loop.dim in reduced and loop.axis is None for loop in scope.loops):
+    if hold.parent is None or not any(loop.dim in reduced and loop.axis is None for loop in scope.loops):
         return Transfer()
     part = body.part(hold.node, hold.depth, tensor)
     scope = _within(scope, part) if part else scope
-    ends = _Ends(counter, scope, hold, parent, tensor)
     times = refills(counter, scope.loops, reduced)
     splitting: Axes = frozenset(loop.axis for loop in scope.loops if loop.axis and loop.dim in reduced)
     child = counter.upto(hold.depth) - splitting
-    asking = counter.asking(parent.depth, hold.depth) - splitting
     # no latency on first visits: serial time multiplies by all entries
-    again = counter.boxes((), scope, scope.loops, frozenset(), skip=reduced) * times
-    latency = ends.latency * again / counter.entries(scope)
-    return Transfer(ends.events("fill", scope.loops, child, asking, times, reduced), 0, latency)
+    again = counter.boxes((), scope, scope.loops, frozenset(), skip=reduced) * times / counter.entries(scope)
+
+    def come(parent: OpenHold, there: Number) -> Transfer:
+        ends = _Ends(counter, scope, hold, parent, tensor)
+        asking = counter.asking(parent.depth, hold.depth) - splitting
+        return Transfer(ends.events("fill", scope.loops, child, asking, times * there, reduced), 0, there * ends.latency * again)
+
+    return _joined(come(parent, there) for parent, there in parents(hold))
 
 
 def refills(counter: Counter, loops: tuple[Loop, ...], reduced: Sequence[str]) -> Number:
@@ -200,8 +234,7 @@ def refills(counter: Counter, loops: tuple[Loop, ...], reduced: Sequence[str]) -
 
 def drain(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, op: Op, body: Body) -> Transfer:
     """Every exit writes the region back to the parent; of equal copies only member 0's."""
-    parent = hold.parent
-    if parent is None:
+    if hold.parent is None:
         return Transfer()
     touches = body.touching(hold.node.body, tensor)
     reduced = counter.workload.reduced(op)
@@ -209,15 +242,19 @@ def drain(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, op: Op, b
     around = (*scope.loops, *writing)
     adding = frozenset(loop.axis for loop in around if loop.axis in counter.adding and loop.dim in reduced and loop.axis)
     adding -= {(t.node.level, t.node.axis) for t in touches if isinstance(t.node, Collective)}
-    parent_each = counter.upto(parent.depth)
-    child_each = parent_each | (adding & counter.upto(hold.depth))  # a buffer that the parts share has one copy of each box
     left = _at_exit(counter, scope, hold, tensor, body)
-    ends = _Ends(counter, _within(scope, left), hold, parent, tensor)
-    events = ends.events("drain", left.loops, child_each, parent_each, 1, ())
     # what leaves at once is all that the Hold keeps: loops in time inside it do not narrow that
     outside = len(scope.loops)
     kept = (*left.loops[:outside], *(loop for loop in left.loops[outside:] if loop.axis is not None))
-    return Transfer(events, ends.one_tile_time(kept, reading_parent=False), ends.latency)
+
+    def leave(parent: OpenHold, there: Number) -> Transfer:
+        ends = _Ends(counter, _within(scope, left), hold, parent, tensor)
+        parent_each = counter.upto(parent.depth)
+        child_each = parent_each | (adding & counter.upto(hold.depth))  # a buffer that the parts share has one copy of each box
+        events = ends.events("drain", left.loops, child_each, parent_each, there, ())
+        return Transfer(events, there * ends.one_tile_time(kept, reading_parent=False), there * ends.latency)
+
+    return _joined(leave(parent, there) for parent, there in parents(hold))
 
 
 def _at_exit(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, body: Body) -> Part:

@@ -69,6 +69,7 @@ class Normal:
         self._sums: dict[int, Sum] = {}
         self._products: dict[tuple[Product, Product], tuple[Product, float]] = {}
         self._merged: dict[Key, Key] = {}
+        self._least: dict[int, float] = {}
 
     def key(self, number: Number) -> Key:
         """The normal form of a term or number."""
@@ -226,7 +227,39 @@ class Normal:
                 for own_product, coefficient in joined.items():
                     product, scale = self._product(rest, own_product)
                     products[product] = products.get(product, 0.0) + coefficient * scale
+            if min(products.values()) < 0.0:
+                products = self._parted(products, kind)
         return tuple(sorted((product, c) for product, c in products.items() if c != 0.0))
+
+    def _parted(self, products: Sum, kind: str) -> Sum:
+        """Products with a factor of open numbers of few values: what that factor is at least is a product without it, with which
+        others can be joined that are subtracted."""
+        result: Sum = {}
+        for product, coefficient in products.items():
+            own = next((place for place in product if self._kinds(place) == (kind,)), -1)
+            least = self._at_least(own) if own >= 0 and coefficient > 0.0 else 0.0
+            parts = {product: coefficient}
+            if least > 0.0:
+                rest = tuple(place for place in product if place != own)
+                parts = {rest: coefficient * least}
+                for further, scale in self._factor(cast(Term, self.basis[own]) - least).items():
+                    whole, more = self._product(rest, further)
+                    parts[whole] = parts.get(whole, 0.0) + coefficient * scale * more
+            for part, amount in parts.items():
+                result[part] = result.get(part, 0.0) + amount
+        return result
+
+    def _at_least(self, place: int) -> float:
+        """The least value of a factor, where its open numbers have few; else 0."""
+        if place not in self._least:
+            term = cast(Term, self.basis[place])
+            opened = [part for part in _made_of([term]) if part.operation is Operation.OPEN]
+            ranges = [part.b for part in opened]
+            few = all(most is not None for _, most in ranges)
+            grid = np.meshgrid(*(np.arange(least, most + 1.0) for least, most in ranges)) if few else []
+            columns = {part.a: axis.ravel() for part, axis in zip(opened, grid, strict=False)}
+            self._least[place] = float(tabulate([term], columns)[0].min()) if few else 0.0
+        return self._least[place]
 
     def _kinds(self, place: int) -> tuple[str, ...]:
         item = self.basis[place]

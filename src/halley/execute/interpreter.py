@@ -20,6 +20,7 @@ from halley.execute.counters import Counters, Tally
 from halley.execute.functions import Array
 from halley.execute.holds import enter, leave
 from halley.execute.members import Scope, Siblings, shares
+from halley.execute.rounds import round_faults
 from halley.execute.store import Store
 from halley.ir.hardware import Chip
 from halley.ir.mapping import (
@@ -179,7 +180,7 @@ def _check_arrays(workload: Workload, arrays: Mapping[str, Array]) -> None:
 
 
 def _check_tree(workload: Workload, tree: Node) -> None:
-    """Names and tiles exist; an op has one compute; children at work at once do not read each other."""
+    """Names and tiles exist; an op has one compute; children at work at once can hand over to each other."""
     faults = []
     seen: set[str] = set()
     for _, node in walk(tree):
@@ -194,9 +195,8 @@ def _check_tree(workload: Workload, tree: Node) -> None:
             if node.op in seen:
                 faults.append(Fault(f"compute {node.op}", "one compute per op", "a second one", "remove it"))
             seen.add(node.op)
-        elif isinstance(node, Overlap | Parallel):
-            faults.extend(_dependent(workload, node))
     faults.extend(_unfinished(workload, tree))
+    faults.extend(round_faults(workload, tree))
     if faults:
         raise IllegalMapping(faults)
 
@@ -218,25 +218,4 @@ def _unfinished(workload: Workload, tree: Node) -> list[Fault]:
                     got = f"both inside the loop over {node.dim}"
                     remedy = f"move the read of {name} out of that loop"
                     faults.append(Fault(f"compute {reader.name}", f"{name} reduced over all {node.dim}", got, remedy))
-    return faults
-
-
-def _dependent(workload: Workload, node: Overlap | Parallel) -> list[Fault]:
-    ops = [[workload.op(inner.op) for _, inner in walk(child) if isinstance(inner, Compute)] for child in node.children]
-    moved = [{name for _, n in walk(child) if isinstance(n, Collective) for name in n.tensors} for child in node.children]
-    faults = []
-    for index, writers in enumerate(ops):
-        made = {name for op in writers for name in op.outputs} | moved[index]
-        for other, readers in enumerate(ops):
-            shared = sorted(made.intersection([*(name for op in readers for name in op.inputs), *moved[other]]))
-            if other != index and shared:
-                where = "overlap" if isinstance(node, Overlap) else f"parallel over {node.level}.{node.axis}"
-                faults.append(
-                    Fault(
-                        where,
-                        "independent children",
-                        f"child {other} reads {shared[0]} of child {index}",
-                        "use sequence or pipeline",
-                    )
-                )
     return faults

@@ -32,20 +32,25 @@ _QUOTIENTS = (_DIVIDE, _FLOOR_DIVIDE, _CEIL_DIVIDE)
 # members by plain names: they are looked up millions of times
 
 
+Range = tuple[int, int | None]
+"""Least and greatest value of an open number."""
+
+
 class Terms:
     """Makes terms, each distinct one once. Each open number is of a kind: the dim whose tile size it is."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[Operation, int, int], Term] = {}
         self._constants: dict[float, Term] = {}
-        self._opened: dict[tuple[str, str], Term] = {}
+        self._opened: dict[tuple[str, str, Range], Term] = {}
         self.count = 0
 
-    def open(self, name: str, kind: str) -> Term:
-        """An open number."""
-        if (name, kind) not in self._opened:
-            self._opened[name, kind] = self._new(_OPEN, name, None, frozenset((kind,)))
-        return self._opened[name, kind]
+    def open(self, name: str, kind: str, among: Range = (1, None)) -> Term:
+        """An open whole number, from the least to the greatest of ``among`` (None: there is none)."""
+        key = (name, kind, among)
+        if key not in self._opened:
+            self._opened[key] = self._new(_OPEN, name, among, frozenset((kind,)))
+        return self._opened[key]
 
     def constant(self, value: float) -> Term:
         """A number."""
@@ -76,6 +81,8 @@ class Terms:
                     return 0
             elif b == 0 and (operation is _ADD or operation is _SUBTRACT):
                 return a
+            elif operation is _MINIMUM and a.operation is _OPEN and b <= a.b[0]:
+                return b
             b = self.constant(b)
         elif a is b:
             if operation is _MINIMUM or operation is _MAXIMUM:
@@ -104,7 +111,8 @@ _NONE: frozenset[str] = frozenset()
 
 
 class Term:
-    """One node: its operation, its arguments (a name or a value for leaves), the kinds of open numbers below it."""
+    """One node: its operation, its arguments (a value for a constant, a name and the range for an open number), the kinds of
+    open numbers below it."""
 
     __slots__ = ("a", "b", "index", "kinds", "operation", "terms")
 

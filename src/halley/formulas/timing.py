@@ -48,6 +48,21 @@ def phase_time(entries: Number, ramp_up: Number, ramp_down: Number, work: Number
     return entries * (ramp_up + ramp_down) + maximum(work, longest(tuple(busy)))
 
 
+def buffered_time(single: Number, ramps: Number, work: Number, busy: Number, transfers: Number) -> Number:
+    """Total time of the work in a Hold: transfers run beside it, or before and after it where there is a single buffer.
+
+    .. math:: T = s R + \\max(W, s b) + s X
+
+    Symbols: s [1] 1 for a single buffer, else 0; R [s] ramps inside, of all entries, W [s] time of the work inside, b [s] time
+    that the busiest resource inside works, X [s] all fills and drains of the Hold. With a single buffer, what is inside is a
+    phase of its own. Source: docs/model.md.
+
+    >>> buffered_time(1, 6, 50, 60, 7), buffered_time(0, 6, 50, 60, 7)
+    (73, 50)
+    """
+    return single * ramps + maximum(work, single * busy) + single * transfers
+
+
 def stall_time(transfer: Number, work: Number, steps: Number) -> Number:
     """Time by which a transfer outlasts the step that it runs beside, where buffers swap at a barrier.
 
@@ -73,7 +88,21 @@ def pipeline_time(stages: Sequence[Number], tiles: Number) -> Number:
     45.0
     """
     slowest = longest(stages)
-    return slowest + (total(stages) - slowest) / tiles
+    return slowest + waiting_time(total(stages), slowest, tiles)
+
+
+def waiting_time(work: Number, busiest: Number, tiles: Number) -> Number:
+    """Time at both ends of a pipeline in which its busiest stage or engine has no tile: the others' first and last ones.
+
+    .. math:: T = \\frac{W - b}{N}
+
+    Symbols: W [s] total of all stages over N [1] tiles, b [s] total of the busiest stage, or of an engine that several share.
+    Source: fill + drain around N x busiest, for equal tiles; with one tile, stages take W.
+
+    >>> waiting_time(90, 40, 10)
+    5.0
+    """
+    return (work - busiest) / tiles
 
 
 def longest(times: Iterable[Number]) -> Number:

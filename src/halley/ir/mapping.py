@@ -64,7 +64,7 @@ class Hold:
     tensor; an accumulator that earlier iterations of an outer reduction loop left there is filled again
     (the first visit starts fresh). Exit: a tensor that the body writes and that has an outer Hold is
     drained to it. A tensor without outer Hold is born and dies here. ``buffers=2`` prefetches behind the
-    work. ``tensors`` is a tuple of groups; the tensors of one group share one buffer (in place:
+    work; more are for overlapped rounds. ``tensors`` is a tuple of groups; the tensors of one group share one buffer (in place:
     ``S|E|P``). The memory's level may lie inside spatial splits that come further in: then each member
     keeps its own part.
     """
@@ -72,7 +72,7 @@ class Hold:
     memory: str
     tensors: tuple[tuple[str, ...], ...]
     body: Node
-    buffers: int = 1
+    buffers: Any = 1  # a whole number; for costs also an array or a term, then 0 leaves the Hold out
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -112,15 +112,19 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Independent children at once on different kinds of resource: time is the busiest resource's."""
+    """Children at once on different kinds of resource: time is the busiest resource's.
+
+    They are independent, or hand over and work on successive rounds: while one is at work on a tile, the one before it is at work
+    on the next (docs/model.md, "Rounds").
+    """
 
     children: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Parallel:
-    """Independent children at once on disjoint members of an axis: child i gets ``shares[i]`` consecutive
-    members and sees an axis of that size."""
+    """Children at once on disjoint members of an axis: child i gets ``shares[i]`` consecutive members and
+    sees an axis of that size. They are independent, or work on successive rounds as those of `Overlap` do."""
 
     level: str
     axis: str

@@ -60,12 +60,9 @@ def _node_faults(node: Node, workload: Workload, chip: Chip) -> Iterator[Fault]:
         case Sequence() | Overlap():
             if not node.children:
                 yield Fault(type(node).__name__.lower(), "at least one child", "none", "remove it")
-            if isinstance(node, Overlap):
-                yield from _dependent("overlap", node, workload)
         case Parallel():
             where = f"parallel over {node.level}.{node.axis}"
             yield from _place(where, node.level, node.axis, chip)
-            yield from _dependent(where, node, workload)
         case Pipeline():
             where = f"pipeline {node.dim} by {node.tile}"
             yield from _loop(where, node.dim, node.tile, workload)
@@ -117,8 +114,8 @@ def _hold(node: Hold, workload: Workload, chip: Chip) -> Iterator[Fault]:
     yield from _known(where, "memory", [node.memory], [memory.name for memory in chip.memories])
     yield from _known(where, "tensor", node.names, workload.tensors)
     yield from _distinct(where, node.names)
-    if node.buffers not in (1, 2):
-        yield Fault(where, "1 or 2 buffers", repr(node.buffers), "2 buffers prefetch; more would hide no more")
+    if not _is_whole(node.buffers):
+        yield Fault(where, "a whole number of buffers of at least 1", repr(node.buffers), "2 buffers prefetch")
     for group in node.tensors:
         for before, after in pairwise(group):
             yield from _in_place(f"{where}: {'|'.join(group)}", before, after, workload)
@@ -132,28 +129,3 @@ def _in_place(where: str, before: str, after: str, workload: Workload) -> Iterat
     if op is None or op.kind is not OpKind.MAP or before not in op.inputs or tensors[before].dims != tensors[after].dims:
         got = f"the result of {op.name}, a {op.kind} of {' '.join(op.inputs)}" if op else "an input of the workload"
         yield Fault(where, f"{after} to be a map of {before} over the same dims", got, f"give {after} a buffer of its own")
-
-
-def _dependent(where: str, node: Overlap | Parallel, workload: Workload) -> Iterator[Fault]:
-    """Children at work at once neither read nor combine what another makes."""
-    makes, uses = zip(*(_makes_and_uses(child, workload) for child in node.children), strict=True) if node.children else ((), ())
-    for index, made in enumerate(makes):
-        for other, used in enumerate(uses):
-            shared = sorted(made & used)
-            if index != other and shared:
-                got = f"child {other + 1} uses {shared[0]} of child {index + 1}"
-                yield Fault(where, "independent children", got, "use sequence or pipeline")
-
-
-def _makes_and_uses(tree: Node, workload: Workload) -> tuple[set[str], set[str]]:
-    ops = {op.name: op for op in workload.ops}
-    makes: set[str] = set()
-    uses: set[str] = set()
-    for _, node in walk(tree):
-        if isinstance(node, Compute) and node.op in ops:
-            op = ops[node.op]
-            makes.update(op.outputs)
-            uses.update(op.inputs, (op.scaled_by,) if op.scaled_by else ())
-        elif isinstance(node, Collective):
-            uses.update(node.tensors)
-    return makes, uses

@@ -51,7 +51,7 @@ def form(workload: Workload, ops: Sequence[Op], kept: Sequence[str]) -> Hashable
 def renamed(choice: Choice, space: Sequence[Frame], own: Sequence[Frame]) -> Choice:
     """The mapping of a group with the names of one like it: what stands at the same place in its ``own`` frames as the choice in
     ``space``, with the same tile sizes."""
-    place = next(at for at, frame in enumerate(space) if frame.wrap is choice.frame.wrap)
+    place = next(at for at, frame in enumerate(space) if frame.wrap is choice.frame.wrap and frame.cut == choice.frame.cut)
     frame = own[place]
     shapes = [
         mine.skeletons[next(at for at, skeleton in enumerate(stage.skeletons) if skeleton is chosen)]

@@ -23,7 +23,7 @@ class ChainTree:
     def __init__(self, dim: str, slots: Sequence[Slot], shared: int, symbols: Mapping[str, Number]) -> None:
         columns = _chains(dim, slots, symbols)
         sizes = list(columns.values())
-        octaves = [np.floor(np.log2(column)) for column in sizes]
+        octaves = [np.floor(np.log2(np.maximum(column, 1))) for column in sizes]
         keys = [*(sizes[:shared]), *octaves[shared:], *sizes[shared:]]
         order = np.lexsort(keys[::-1])
         self.columns = {name: column[order] for name, column in columns.items()}
@@ -58,6 +58,13 @@ class ChainTree:
     def table(self, factor: Factor) -> Array:
         """Least (or greatest) value of a factor over each node's chains."""
         return self._tables[factor.term.index, factor.upper]
+
+    def singles(self, nodes: Indices) -> tuple[Indices, Indices]:
+        """The single chains below each of some nodes, and how many they are."""
+        number = self.size[nodes]
+        before = np.repeat(np.cumsum(number) - number, number)
+        first = np.repeat(self._offsets[-2] + self.start[nodes], number)
+        return first + np.arange(len(first)) - before, number
 
     def sizes(self, node: int) -> dict[str, int]:
         """Tile sizes of the first chain of a node, by slot."""

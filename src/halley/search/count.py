@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from halley.search.frames import Frame
-from halley.search.solve import Trees
+from halley.search.shapes import Trees
 
 
 def count_frames(frames: Sequence[Frame], trees: Trees) -> int:

@@ -14,16 +14,18 @@ from halley.search.template import Template
 
 
 def floor(workload: Workload, chip: Chip, machine: Template, ops: Sequence[Op], kept: Sequence[str]) -> dict[str, float]:
-    """Least time [s] and energy [J] of ops that run one after the other: their work at the peak of all engines, and each tensor
-    of ``kept`` (those that the outer memory holds) once over the outer memory's ports: read if it comes from outside the group,
-    written if it is made there."""
+    """Least time [s] and energy [J] of ops that may overlap: the work of each engine at the peak of all of its kind, and each
+    tensor of ``kept`` (those that the outer memory holds) once over the outer memory's ports: read if it comes from outside the
+    group, written if it is made there."""
     outer = chip.memory(machine.outer)
     work = [_work(workload, chip, op) for op in ops]
     made = {name for op in ops for name in op.outputs}
     written = sum(workload.bytes(name) for name in kept if name in made)
     read = sum(workload.bytes(name) for name in kept if name not in made)
     ports = (busy_time(read, outer.read_bandwidth), busy_time(written, outer.write_bandwidth))
-    time = max(sum(seconds for seconds, _ in work), sum(ports) if outer.shared_bus else max(ports))
+    matrix = sum(seconds for op, (seconds, _) in zip(ops, work, strict=True) if op.kind is OpKind.CONTRACT)
+    vector = sum(seconds for op, (seconds, _) in zip(ops, work, strict=True) if op.kind is not OpKind.CONTRACT)
+    time = max(matrix, vector, sum(ports) if outer.shared_bus else max(ports))
     moved = action_energy(read, outer.read_energy) + action_energy(written, outer.write_energy)
     return {"time": time, "energy": moved + sum(joules for _, joules in work) + static_energy(chip.static_power, time)}
 

@@ -10,17 +10,20 @@ influence each other: they run one after the other and hand over through buffers
 | resident | contractions and vector runs | in the clusters' output buffers; one split for all stages |
 | shared | contractions and vector runs | in the shared buffer; each stage has its own split |
 | streamed | attention with running softmax | tiles of scores in the output buffers, keys walked in an outer loop |
+
+Resident and shared frames come with their stages in turn and overlapped (`halley.search.compose`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from halley.formulas.numbers import minimum
 from halley.ir.mapping import Collective, CollectiveKind, Hold, Node, Temporal
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Op, OpKind, Workload, roles
+from halley.search.compose import Cut, Handover, cuts
 from halley.search.rows import RowStage, chunked_skeletons, resident_skeletons
 from halley.search.stages import (
     Ranges,
@@ -30,6 +33,7 @@ from halley.search.stages import (
     Stage,
     Tiles,
     always,
+    buffers,
     collective_names,
     gemm_skeletons,
     in_place,
@@ -44,15 +48,26 @@ from halley.search.tiles import Sizes, TileSizes, whole
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """``wrap(tiles, nodes)`` puts one node per stage into the group's tree; ``shared`` slots concern several stages;
-    ``streamed``: attention with running softmax."""
+    """``wrap(tiles, nodes, cut)`` puts one node per stage into the group's tree, with the stages one after the other or, by the
+    ``cut``, overlapped; ``shared`` slots concern several stages; ``streamed``: attention with running softmax."""
 
     name: str
     shared: tuple[Slot, ...]
     stages: tuple[Stage, ...]
-    wrap: Callable[[Tiles, Sequence[Node]], Node]
+    wrap: Callable[[Tiles, Sequence[Node], Cut], Node]
     splits_reduction: bool
     streamed: bool = False
+    cut: Cut = ()
+
+    def tree(self, tiles: Tiles, nodes: Sequence[Node]) -> Node:
+        """The group's tree."""
+        return self.wrap(tiles, nodes, self.cut)
+
+    def overlapped(self) -> Iterator[Frame]:
+        """The same with stages at work on successive rounds, in every way."""
+        for cut in cuts(len(self.stages)):
+            runs = "|".join("+".join(map(str, child)) for child in cut)
+            yield replace(self, name=f"{self.name}, stages {runs} overlapped", cut=cut)
 
 
 def runs(workload: Workload, ops: Sequence[Op]) -> list[tuple[Op, ...]]:
@@ -86,7 +101,8 @@ def frames(workload: Workload, template: Template, ops: Sequence[Op]) -> list[Fr
     if not maker.connected():
         return []
     first_contracts = maker.runs[0][0].kind is OpKind.CONTRACT
-    return [*(maker.resident() if first_contracts else ()), *maker.through_shared()]
+    in_turn = [*(maker.resident() if first_contracts else ()), *maker.through_shared()]
+    return [*in_turn, *(made for frame in in_turn for made in frame.overlapped())]
 
 
 class _Maker:
@@ -156,15 +172,11 @@ class _Maker:
             collectives = [(CollectiveKind.REDUCE_SCATTER, name) for name in names]
             skeletons: list[Skeleton] = []
             for outer, last in loop_orders(role):
-                for via_shared in (True, False):
-                    made = gemm_skeletons(
-                        self.workload, self.template, op, "", always(inside), self._sizes, outer, op.inputs,
-                        False, axes, None, via_shared, collectives,
-                    )  # fmt: skip
-                    kind = "" if via_shared else ", output past the shared buffer"
-                    skeletons += [
-                        Skeleton(f"{last} innermost outside, {s.name}{kind}", s.slots, s.build, s.splits_reduction) for s in made
-                    ]
+                made = gemm_skeletons(
+                    self.workload, self.template, op, "", always(inside), self._sizes, outer, op.inputs,
+                    False, axes, None, True, collectives,
+                )  # fmt: skip
+                skeletons += [Skeleton(f"{last} innermost outside, {s.name}", s.slots, s.build, s.splits_reduction) for s in made]
             stage = Stage(op.name, (op.name,), tuple(skeletons))
             yield self._frame("single", split, (), (stage,), (), any(axes.values()))
 
@@ -178,11 +190,10 @@ class _Maker:
         reduces: bool,
     ) -> Frame:
         """A frame whose split lies outside all loops: batch dims one by one, then rows by the shared tile, then holds."""
+        handover = Handover(self.workload, self.template.output, holds, tuple(self.runs))
 
-        def wrap(tiles: Tiles, nodes: Sequence[Node]) -> Node:
-            node: Node = nodes[0] if len(nodes) == 1 else Steps(tuple(nodes))
-            if holds:
-                node = Hold(self.template.output, holds, node, 1)
+        def wrap(tiles: Tiles, nodes: Sequence[Node], cut: Cut = ()) -> Node:
+            node = handover.body(nodes, cut)
             for slot in reversed(shared):
                 node = Temporal(slot.dim, tiles[slot.name], node)
             for dim in reversed(self.batch):
@@ -310,9 +321,10 @@ class _Maker:
                         skeletons += chunked_skeletons(stage, ranges, self._sizes, prefix, self.row, (), split)
             stages.append(Stage(name, tuple(op.name for op in run), tuple(skeletons)))
 
-        def wrap(tiles: Tiles, nodes: Sequence[Node]) -> Node:
-            node: Node = Hold(self.template.shared, tuple((name,) for name in handed), Steps(tuple(nodes)), 1)
-            node = Temporal(self.row, tiles["rows"], node)
+        handover = Handover(self.workload, self.template.shared, tuple((name,) for name in handed), tuple(self.runs))
+
+        def wrap(tiles: Tiles, nodes: Sequence[Node], cut: Cut = ()) -> Node:
+            node: Node = Temporal(self.row, tiles["rows"], handover.body(nodes, cut))
             for dim in reversed(self.batch):
                 node = Temporal(dim, 1, node)
             return node
@@ -348,7 +360,9 @@ class _Maker:
     ) -> Frame:  # fmt: skip
         template, workload = self.template, self.workload
         key_slot = Slot("keys", key, self._sizes(key), lambda t: inside[key])
-        shared = (self._row_slot(inside), key_slot)
+        staged = tuple(name for name in (scores.inputs[1], values.inputs[1]))
+        queries, keys = buffers(f"{scores.inputs[0]} in {template.shared}"), buffers(f"{' '.join(staged)} in {template.shared}")
+        shared = (self._row_slot(inside), key_slot, queries, keys)
         sizes = self._sizes
 
         def ranges(tiles: Tiles) -> Ranges:
@@ -370,13 +384,12 @@ class _Maker:
             Stage("close", tuple(op.name for op in closing), tuple(self._joined(last, (statistics, values.outputs), axes))),
         )
         chain = in_place(workload, [scores, *running], scores.outputs[0])
-        staged = tuple(name for name in (scores.inputs[1], values.inputs[1]))
 
-        def wrap(tiles: Tiles, nodes: Sequence[Node]) -> Node:
+        def wrap(tiles: Tiles, nodes: Sequence[Node], cut: Cut = ()) -> Node:
             inner: Node = Hold(template.output, (chain,), Steps(tuple(nodes[:3])), 1)
-            inner = Temporal(key, tiles["keys"], Hold(template.shared, tuple((name,) for name in staged), inner, 2))
+            inner = Temporal(key, tiles["keys"], Hold(template.shared, tuple((t,) for t in staged), inner, tiles[keys.name]))
             node: Node = Hold(template.output, state, Steps((inner, nodes[3])), 1)
-            node = Hold(template.shared, ((scores.inputs[0],),), node, 1)
+            node = Hold(template.shared, ((scores.inputs[0],),), node, tiles[queries.name])
             node = Temporal(self.row, tiles["rows"], node)
             for dim in reversed(self.batch):
                 node = Temporal(dim, 1, node)

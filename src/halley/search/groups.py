@@ -11,13 +11,15 @@ from halley.ir.mapping import Hold, Node
 from halley.ir.workload import Workload
 from halley.search.alike import form, renamed
 from halley.search.baselines import Shapes
+from halley.search.buffers import hasten
 from halley.search.count import count_frames
 from halley.search.floors import floor
 from halley.search.frames import frames
 from halley.search.frontier import Values, minimal
 from halley.search.partitions import Kernels, group_ops
 from halley.search.problem import Problem
-from halley.search.solve import Choice, GroupSearch, Interrupted, Tally, Trees
+from halley.search.shapes import Trees
+from halley.search.solve import Choice, GroupSearch, Interrupted, Tally
 from halley.search.template import template
 
 
@@ -123,8 +125,9 @@ class Groups:
 
     def choice(self, workload: Workload, kernels: Kernels, found: Choice) -> Choice:
         """What was found for these kernels, or for others like them, with the names of these."""
+        group = self.of(workload, kernels)
         own = frames(workload, self.machine, group_ops(workload, kernels))
-        return renamed(found, self.of(workload, kernels).search.frames, own)
+        return renamed(hasten(group.search, found) if group.search.lean else found, group.search.frames, own)
 
 
 def _kept(workload: Workload, kernels: Kernels) -> tuple[str, ...]:

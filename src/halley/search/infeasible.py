@@ -32,7 +32,7 @@ def tightest(problem: Problem, chosen: Sequence[Workload], where: str) -> Fault:
                         tree = Hold(
                             machine.outer,
                             tuple((n,) for n in names),
-                            frame.wrap(ones, [skeleton.build(ones)] * len(frame.stages)),
+                            frame.tree(ones, [skeleton.build(ones)] * len(frame.stages)),
                             1,
                         )
                         for memory, used in evaluate(workload, problem.chip, tree).footprint.items():

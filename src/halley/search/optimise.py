@@ -38,14 +38,19 @@ ROUNDING = 1e-9
 SPACE = (
     "every partition of the kernels into fused groups that can run one after the other: a group is any set of kernels that no "
     "path of the graph leaves and enters again; every algorithmic variant; intermediates in the clusters, in the shared buffer "
-    "or in outer memory; clusters split over any dims; loop orders that differ in reuse, two levels of them; "
-    "results held for one tile or for all inner loops; tile sizes: the range cut into every number of equal parts, rounded up, "
+    "or in outer memory; stages of a group in turn, or overlapped on successive rounds in every cut into runs (but with running "
+    "softmax); clusters split over any dims; loop orders that differ in reuse, two levels of them; what a contraction "
+    "reads or writes staged in the shared buffer or past it, each for itself; one buffer or two for each Hold of a stage (what a "
+    "vector stage brings in at once alike); results held for one tile or for all inner loops; tile sizes: the range cut into "
+    "every number of equal parts, rounded up, "
     "and from there up to a multiple of the array's width; every fitting collective algorithm (equal ones once)"
 )
 LEFT_OUT = (
-    "Pipeline, Parallel and Overlap nodes (stages run one after the other)",
+    "stages on clusters of their own (Pipeline, Parallel); overlapped stages of attention with running softmax; more buffers for "
+    "overlapped stages than rounds are under way, or fewer",
     "tile sizes that leave a smaller last tile than they must, but for multiples of the array's width",
-    "inputs that bypass the shared buffer (but in vector stages); single-buffered tiles; operands held for several inner tiles",
+    "operands held for several inner tiles; under running softmax: inputs past the shared buffer, keys and values with unlike "
+    "numbers of buffers, accumulators with two",
     "operations within a fused group in another order than the workload's",
     "clusters left idle on purpose, or repeating each other's work",
     "different collective algorithms on the two cluster axes; re-sharding an intermediate between stages of the resident frame",

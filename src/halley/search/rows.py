@@ -15,6 +15,7 @@ from halley.search.stages import (
     Slot,
     Split,
     Tiles,
+    buffers,
     in_place,
     member_ranges,
     passes,
@@ -82,19 +83,23 @@ def resident_skeletons(
     stage: RowStage, ranges: Callable[[Tiles], Ranges], sizes: Callable[[str], Sizes], prefix: str, rows: str
 ) -> list[Skeleton]:
     """Rows already in the clusters: each op over the whole part, a result that leaves goes out in chunks of rows."""
+    coming, leaving = buffers(f"{prefix}rows that arrive"), buffers(f"{prefix}rows that leave")
     last = stage.ops[-1] if not set(stage.ops[-1].outputs) & stage.resident else None
 
     def build(tiles: Tiles) -> Node:
         nodes = stage.steps([op for op in stage.ops if op is not last])
         if last is not None:
-            held = Hold(stage.template.output, tuple((name,) for name in last.outputs), one(stage.steps([last])), 2)
+            flag = tiles[leaving.name]
+            held = Hold(stage.template.output, tuple((name,) for name in last.outputs), one(stage.steps([last])), flag)
             nodes.append(Temporal(rows, tiles[f"{prefix}{rows}2"], held))
         node = one(nodes)
         if stage.arriving:
-            node = Hold(stage.template.output, tuple((name,) for name in stage.arriving), node, 2)
+            node = Hold(stage.template.output, tuple((name,) for name in stage.arriving), node, tiles[coming.name])
         return node
 
-    slots = (Slot(f"{prefix}{rows}2", rows, sizes(rows), lambda t: ranges(t)[rows]),) if last is not None else ()
+    slots: tuple[Slot, ...] = (coming,) if stage.arriving else ()
+    if last is not None:
+        slots += (Slot(f"{prefix}{rows}2", rows, sizes(rows), lambda t: ranges(t)[rows]), leaving)
     reduces = bool(stage.split_axes) and any(stage.long in stage.workload.reduced(op) for op in stage.ops)
     name = "rows in place" + (f", all-reduce {stage.algorithm}" if reduces else "")
     return [Skeleton(name, slots, build, reduces)]
@@ -119,6 +124,9 @@ def chunked_skeletons(
     split_name = f", clusters split {'x'.join(inner_split)}" if inner_split else ""
     split_name += f", all-reduce {stage.algorithm}" if reduces else ""
 
+    chunk, around = buffers(f"{prefix}chunks"), buffers(f"{prefix}rows around passes")
+    short = tuple((name,) for name in others if stage.long not in workload.tensors[name].dims)
+
     def wrap(tiles: Tiles, node: Node) -> Node:
         node = Temporal(rows, tiles[f"{prefix}{rows}2"], node)
         for dim in reversed(batch):
@@ -129,35 +137,33 @@ def chunked_skeletons(
         kept = tuple((name,) for name in stage.statistics())
         return Hold(template.output, kept, node, 1) if kept else node
 
-    def short(node: Node) -> Node:
-        """Around several passes: what arrives without the long dim."""
-        brought = tuple((name,) for name in others if stage.long not in workload.tensors[name].dims)
-        return Hold(template.output, brought, node, 2) if brought else node
-
     def whole(tiles: Tiles) -> Node:
         node = statistics(one(stage.steps(stage.ops)))
-        return wrap(tiles, Hold(template.output, groups(chain, *((name,) for name in (*others, *extra))), node, 2))
+        held = groups(chain, *((name,) for name in (*others, *extra)))
+        return wrap(tiles, Hold(template.output, held, node, tiles[chunk.name]))
 
     def here(tiles: Tiles) -> Ranges:
         return member_ranges(template, inner_split, ranges(tiles)) if inner_split is not None else ranges(tiles)
 
     row_slot = Slot(f"{prefix}{rows}2", rows, sizes(rows), lambda t: here(t)[rows])
-    found = [Skeleton(f"whole rows{split_name}", (row_slot,), whole, reduces)]
+    found = [Skeleton(f"whole rows{split_name}", (row_slot, chunk), whole, reduces)]
     cut = passes(workload, stage.ops, stage.long)
     if cut is not None:
 
         def streamed(tiles: Tiles) -> Node:
             nodes: list[Node] = []
             for part in cut:
-                nodes += _pass(stage, part, tiles[f"{prefix}{stage.long}2"])
-            return wrap(tiles, short(statistics(one(nodes))))
+                nodes += _pass(stage, part, tiles[f"{prefix}{stage.long}2"], tiles[chunk.name])
+            node = statistics(one(nodes))
+            return wrap(tiles, Hold(template.output, short, node, tiles[around.name]) if short else node)
 
         long_slot = Slot(f"{prefix}{stage.long}2", stage.long, sizes(stage.long), lambda t: here(t)[stage.long])
-        found.append(Skeleton(f"rows streamed in {len(cut)} passes{split_name}", (row_slot, long_slot), streamed, reduces))
+        slots = (row_slot, long_slot, chunk, *((around,) if short else ()))
+        found.append(Skeleton(f"rows streamed in {len(cut)} passes{split_name}", slots, streamed, reduces))
     return found
 
 
-def _pass(stage: RowStage, ops: Sequence[Op], tile: Number) -> list[Node]:
+def _pass(stage: RowStage, ops: Sequence[Op], tile: Number, count: Number) -> list[Node]:
     """One pass: ops over the long dim in a loop over its tiles, the others around it."""
     workload = stage.workload
     flat_before: list[Node] = []
@@ -173,7 +179,7 @@ def _pass(stage: RowStage, ops: Sequence[Op], tile: Number) -> list[Node]:
         chain = in_place(workload, inside, start)
         rest = tuple((name,) for name in tensors if name not in chain)
         body = one([Compute(op.name) for op in inside])
-        nodes.append(Temporal(stage.long, tile, Hold(stage.template.output, (chain, *rest), body, 2)))
+        nodes.append(Temporal(stage.long, tile, Hold(stage.template.output, (chain, *rest), body, count)))
         for op in inside:
             if stage.long in workload.reduced(op):
                 nodes += stage.combine(op.outputs)

@@ -7,23 +7,20 @@ better than a value already reached.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 
-from halley.cost.counting import Sums
 from halley.cost.estimate import Estimate
 from halley.cost.evaluate import evaluate
 from halley.cost.footprint import footprint
 from halley.cost.movement import Body
-from halley.cost.program import Array, Indices, Normal, Program
+from halley.cost.program import Array, Indices, Program
 from halley.cost.window import counter_of
 from halley.errors import Fault, InternalError
 from halley.formulas.numbers import Number
-from halley.formulas.terms import Terms
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Compute, Node, walk
 from halley.ir.mapping import Sequence as Steps
@@ -31,17 +28,11 @@ from halley.ir.workload import Workload
 from halley.search.chains import ChainTree
 from halley.search.frames import Frame
 from halley.search.frontier import Flags, Frontier, Values, minimal
-from halley.search.stages import Skeleton, Slot, Stage
+from halley.search.overlap import Rounds, Vector, fits
+from halley.search.sets import BEAM, CHUNK, DIVES, opened, split_in, starts, taken
+from halley.search.shapes import Shape, StageCosts, Trees
+from halley.search.stages import BUFFERS, Skeleton, Slot, Stage, Tiles
 from halley.search.trim import trimmed
-
-CHUNK = 1 << 9
-"""Sets of mappings to refine at once."""
-
-BEAM = 8
-"""Sets that a dive for a first mapping follows."""
-
-DIVES = 4
-"""Shapes of a stage that are tried for a first mapping: the most promising ones."""
 
 
 class Interrupted(Exception):
@@ -59,79 +50,14 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A complete mapping of a group: frame, one skeleton per stage, a size per slot."""
+    """A complete mapping of a group: frame, one skeleton per stage, a size per slot (arrays for several at once)."""
 
     frame: Frame
     skeletons: tuple[Skeleton, ...]
-    tiles: Mapping[str, int]
+    tiles: Tiles
 
     def tree(self) -> Node:
-        return self.frame.wrap(self.tiles, [skeleton.build(self.tiles) for skeleton in self.skeletons])
-
-
-class StageCosts(NamedTuple):
-    """Costs of a stage in its frame on open tile sizes, by objective; and their lower bounds, whatever room the stage takes: a
-    row for each combination of the shared sizes."""
-
-    costs: Mapping[str, Number]
-    bounds: Values
-
-
-class Trees:
-    """Open tile sizes and their chains, kept for all shapes that have them in common."""
-
-    def __init__(self) -> None:
-        self.terms = Terms()
-        self.normal = Normal(self.terms)
-        self.cautious = Normal(self.terms, differences=False)
-        self.stages: dict[Hashable, StageCosts] = {}
-        self._known: dict[object, ChainTree] = {}
-        self._sums: dict[tuple[tuple[str, int], ...], Sums] = {}
-
-    def sums(self, workload: Workload) -> Sums:
-        """What was found of dims of these extents."""
-        return self._sums.setdefault(tuple(workload.dims.items()), {})
-
-    def symbols(self, slots: Sequence[Slot]) -> dict[str, Number]:
-        return {slot.name: self.terms.open(slot.name, slot.dim) for slot in slots}
-
-    def of(self, shared: Sequence[Slot], own: Sequence[Slot]) -> dict[str, ChainTree]:
-        """The chains of each dim: shared slots outermost."""
-        slots = (*shared, *own)
-        symbols = self.symbols(slots)
-        result: dict[str, ChainTree] = {}
-        for dim in dict.fromkeys(slot.dim for slot in slots):
-            mine = [slot for slot in slots if slot.dim == dim]
-            given = sum(slot.dim == dim for slot in shared)
-            limits = (slot.limit(symbols) for slot in mine)
-            key = given, *(
-                (slot.name, slot.sizes, limit if isinstance(limit, int) else limit.index, isinstance(limit, int))
-                for slot, limit in zip(mine, limits, strict=True)
-            )
-            if key not in self._known:
-                self._known[key] = ChainTree(dim, mine, given, symbols)
-            result[dim] = self._known[key]
-        return result
-
-
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """A skeleton of a stage, compiled: its program, the chains of its dims, the tables of its factors."""
-
-    skeleton: Skeleton
-    program: Program
-    trees: Mapping[str, ChainTree]
-    tables: Sequence[Array]
-    capacities: Sequence[float]
-    width: int
-
-    def bounds(self, nodes: Mapping[str, Indices], rows: int) -> Values:
-        """Lower bounds of the objectives, one row per set; inf where a memory overflows in all of it."""
-        result = self.program(self.tables, nodes, rows)
-        values = result[: self.width].T.copy()
-        for used, capacity in zip(result[self.width :], self.capacities, strict=True):
-            values[used > capacity] = np.inf
-        return values
+        return self.frame.tree(self.tiles, [skeleton.build(self.tiles) for skeleton in self.skeletons])
 
 
 @dataclass(slots=True)
@@ -149,8 +75,11 @@ class GroupSearch:
     found: Frontier = field(init=False)
     open_bounds: list[Values] = field(default_factory=list)
     _maxima: set[str] = field(init=False)
-    _shapes: dict[tuple[int, int, int], _Shape] = field(default_factory=dict)
+    _shapes: dict[tuple[int, int, int], Shape] = field(default_factory=dict)
     _floors: dict[int, list[Values]] = field(default_factory=dict)
+    _rounds: dict[int, Rounds] = field(default_factory=dict)
+    _drafts: dict[int, Estimate] = field(default_factory=dict)
+    vectors: dict[int, Vector] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.found = Frontier(len(self.objectives), self.gap)
@@ -198,7 +127,10 @@ class GroupSearch:
         of the work."""
         frames = [part for _, part in parts]
         made = GroupSearch(self.workload, self.chip, frames, self.around, objectives, self.tally, self.gap, self.trees)
-        for place, (number, part) in enumerate(parts) if objectives == self.objectives else ():
+        if objectives != self.objectives:
+            return made
+        made._drafts, made.vectors = self._drafts, self.vectors
+        for place, (number, part) in enumerate(parts):
             for index, stage in enumerate(part.stages):
                 before = {id(skeleton): at for at, skeleton in enumerate(self.frames[number].stages[index].skeletons)}
                 for position, skeleton in enumerate(stage.skeletons):
@@ -206,6 +138,27 @@ class GroupSearch:
                     if ready is not None:
                         made._shapes[place, index, position] = ready
         return made
+
+    @property
+    def lean(self) -> bool:
+        """Whether one buffer is as good as two: where only energy counts and nothing leaks, energy is that of the bytes that
+        move, which are the same, and the footprint is smaller."""
+        return "time" not in self.objectives and self.chip.static_power == 0
+
+    def _settled(self, slots: Sequence[Slot]) -> dict[str, int]:
+        """Sizes that need no search."""
+        return {slot.name: 1 for slot in slots if self.lean and slot.dim == BUFFERS and slot.sizes(1) == (1,)}
+
+    def _open(self, slots: Sequence[Slot]) -> tuple[Slot, ...]:
+        """The slots whose sizes are searched, with what is to be tried of them."""
+        settled = self._settled(slots)
+        kept = (slot for slot in slots if slot.name not in settled)
+        return tuple(replace(slot, limit=_one) if self.lean and slot.dim == BUFFERS else slot for slot in kept)
+
+    def _symbols(self, frame: Frame, skeleton: Skeleton) -> dict[str, Number]:
+        """The sizes of a stage in its frame: open ones, and those that need no search."""
+        slots = (*frame.shared, *skeleton.slots)
+        return self.trees.symbols(self._open(slots)) | self._settled(slots)
 
     # --- shared tile sizes open ---------------------------------------------------------------------------------------
 
@@ -221,17 +174,33 @@ class GroupSearch:
 
     def _total(self, frame: int) -> Values:
         """Lower bounds of a frame for each combination of its shared tile sizes; no rows where all are hopeless."""
+        if self.frames[frame].cut:
+            return self._overlapped(frame).total() if self._hides() else np.empty((0, len(self.objectives)))
         floors = self._floor(frame)
         if not floors:
             return np.empty((0, len(self.objectives)))
         return np.asarray(np.sum([floor.min(axis=0) for floor in floors], axis=0))
 
+    def _hides(self) -> bool:
+        """Whether work that is hidden can pay: overlapped stages move and compute the same, and keep no less."""
+        return "time" in self.objectives or self.chip.static_power > 0
+
+    def _overlapped(self, frame: int) -> Rounds:
+        """The search of a frame whose stages overlap."""
+        if frame not in self._rounds:
+            self._rounds[frame] = Rounds(self, self.frames[frame])
+        return self._rounds[frame]
+
+    def combinations(self, frame: Frame) -> int:
+        """In how many ways the shared tile sizes of a frame can be chosen."""
+        return int(np.prod([len(tree.given) for tree in self.trees.of(self._open(frame.shared), ()).values()], dtype=np.int64))
+
     def _floor(self, frame: int) -> list[Values]:
         """Per stage, lower bounds (skeletons x combinations of shared sizes x objectives), infinite for skeletons that are
         hopeless; no stages where all are."""
         if frame not in self._floors:
-            shared = self.frames[frame].shared
-            rows = int(np.prod([len(nodes) for nodes in _grid(shared, self.trees).values()], dtype=np.int64))
+            shared = self._open(self.frames[frame].shared)
+            rows = self.combinations(self.frames[frame])
             bare = self._bare(frame, rows)
             least = np.array([bounds.min(axis=0, initial=np.inf) for bounds in bare])
             stages: list[Values] = []
@@ -242,7 +211,7 @@ class GroupSearch:
                 for position, bound in enumerate(bounds):
                     if not self.found.hopeless(bound + others).all():
                         shape = self._compiled(frame, index, position)
-                        floors[position] = shape.bounds(_start(shape, shared, rows), rows)
+                        floors[position] = shape.floor(starts(shape.trees, shared, rows), rows)
                         self.tally.bounds += rows
                 stages.append(floors)
                 least[index] = floors.min(axis=0)
@@ -265,7 +234,7 @@ class GroupSearch:
             found.append(np.array(bounds).reshape(-1, rows, len(self.objectives)))
         return found
 
-    def _compiled(self, frame: int, index: int, position: int) -> _Shape:
+    def _compiled(self, frame: int, index: int, position: int) -> Shape:
         """A skeleton of a stage, its formulas run on open tile sizes."""
         key = (frame, index, position)
         if key not in self._shapes:
@@ -273,8 +242,8 @@ class GroupSearch:
             self._shapes[key] = self._compile(made, index, made.stages[index].skeletons[position])
         return self._shapes[key]
 
-    def _compile(self, frame: Frame, index: int, skeleton: Skeleton) -> _Shape:
-        tiles = self.trees.symbols((*frame.shared, *skeleton.slots))
+    def _compile(self, frame: Frame, index: int, skeleton: Skeleton) -> Shape:
+        tiles = self._symbols(frame, skeleton)
         if len(frame.stages) == 1:
             estimate = self._estimate(frame, index, skeleton, tiles)
             return self._shape(frame, skeleton, {"time": estimate.time, "energy": estimate.energy}, estimate.footprint)
@@ -284,29 +253,33 @@ class GroupSearch:
 
     def _shape(
         self, frame: Frame, skeleton: Skeleton, costs: Mapping[str, Number], used: Mapping[str, Number]
-    ) -> _Shape:
+    ) -> Shape:
         """The program of a skeleton's objectives and of what it uses of each memory."""
         memories = [name for name in used if np.isfinite(self.chip.memory(name).capacity)]
         outputs = [*(costs[name] for name in self.objectives), *(used[name] for name in memories)]
-        trees = self.trees.of(frame.shared, skeleton.slots)
+        trees = self.trees.of(self._open(frame.shared), self._open(skeleton.slots))
+        program, tables = self.program(outputs, trees, f"{skeleton.name}, {frame.name}")
+        capacities = [self.chip.memory(name).capacity for name in memories]
+        return Shape(skeleton, program, trees, tables, capacities, len(self.objectives))
+
+    def program(self, outputs: Sequence[Number], trees: Mapping[str, ChainTree], where: str) -> tuple[Program, list[Array]]:
+        """Lower bounds of terms over sets of chains, with the tables of their factors."""
         for normal in (self.trees.normal, self.trees.cautious):
             program = Program(normal, outputs)
             for dim, tree in trees.items():
                 tree.tabulate([factor for factor in program.factors if factor.kind == dim])
             tables = [trees[factor.kind].table(factor) for factor in program.factors]
             if Program.sound(tables):
-                break
-        else:
-            got = f"a negative factor in {skeleton.name}, {frame.name}"
-            raise InternalError(Fault("search", "sizes and counts of at least 0", got, "please report"))
-        capacities = [self.chip.memory(name).capacity for name in memories]
-        return _Shape(skeleton, program, trees, tables, capacities, len(self.objectives))
+                return program, tables
+        raise InternalError(
+            Fault("search", "sizes and counts of at least 0", f"a negative factor in {where}", "please report")
+        )
 
     def _costs(self, frame: Frame, index: int, skeleton: Skeleton) -> StageCosts:
         """Costs of one of several stages; found once for all groups in which it stands in the same loops and Holds."""
-        tiles = self.trees.symbols((*frame.shared, *skeleton.slots))
-        tree, node = self._alone(frame, index, skeleton, tiles)
-        grid, chains = self.trees.of(frame.shared, ()), self.trees.of(frame.shared, skeleton.slots)
+        tree, node = self._alone(frame, index, skeleton, self._symbols(frame, skeleton))
+        shared = self._open(frame.shared)
+        grid, chains = self.trees.of(shared, ()), self.trees.of(shared, self._open(skeleton.slots))
         key = (self.workload.variant, self.objectives, trimmed(tree, self.workload), *grid.values(), *chains.values())
         if key not in self.trees.stages:
             estimate = self._share(tree, node, Steps(()))
@@ -314,8 +287,15 @@ class GroupSearch:
             shape = self._shape(frame, skeleton, costs, {})
             rows = int(np.prod([len(chain.given) for chain in grid.values()], dtype=np.int64))
             self.tally.bounds += rows
-            self.trees.stages[key] = StageCosts(costs, shape.bounds(_start(shape, frame.shared, rows), rows))
+            self.trees.stages[key] = StageCosts(costs, shape.floor(starts(shape.trees, shared, rows), rows))
         return self.trees.stages[key]
+
+    def draft(self, frame: Frame, index: int, skeleton: Skeleton) -> Estimate:
+        """A stage's cost on open tile sizes, stages in turn."""
+        if id(skeleton) not in self._drafts:
+            found = self._estimate(frame, index, skeleton, self._symbols(frame, skeleton))
+            self._drafts[id(skeleton)] = replace(found, events=(), nodes={})
+        return self._drafts[id(skeleton)]
 
     def _estimate(self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number]) -> Estimate:
         """Cost of one stage in its frame; the footprint is that of the whole."""
@@ -335,19 +315,22 @@ class GroupSearch:
         """The group's tree with one stage alone, and that stage."""
         stubs: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops if op in self._maxima)) for stage in frame.stages]
         stubs[index] = skeleton.build(tiles)
-        return self.around(frame.wrap(tiles, stubs)), stubs[index]
+        return self.around(frame.wrap(tiles, stubs, ())), stubs[index]
 
     def _held(self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number]) -> Node:
         """The group's tree with one stage, and all that may lie in the frame's buffers: the other stages' shapes are open, but
         their ops use these whatever shape they take."""
         users: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops)) for stage in frame.stages]
         users[index] = skeleton.build(tiles)
-        return self.around(frame.wrap(tiles, users))
+        return self.around(frame.wrap(tiles, users, ()))
 
     # --- shared tile sizes fixed --------------------------------------------------------------------------------------
 
     def _solve(self, frame: int, combination: int, quick: bool = False) -> None:
         """Best of every stage, then their combinations. ``quick`` takes the first mapping of each stage."""
+        if self.frames[frame].cut:
+            self._overlapped(frame).solve(combination, quick)
+            return
         made, floors = self.frames[frame], self._floor(frame)
         rest: list[Values] = [floor[:, combination].min(axis=0) for floor in floors]
         fronts: list[Frontier] = []
@@ -366,13 +349,10 @@ class GroupSearch:
             if self.found.hopeless(sums[position][None, :])[0]:
                 continue
             picked = combos[int(position)]
-            tiles = {name: size for _, sizes in picked for name, size in sizes.items()}
-            choice = Choice(made, tuple(skeleton for skeleton, _ in picked), tiles)
-            estimate = evaluate(self.workload, self.chip, self.around(choice.tree()))
-            if not fits(self.chip, estimate):
-                got = f"{ {name: float(used) for name, used in estimate.footprint.items()} } B together"
-                raise InternalError(Fault("search", "stages that fit one by one to fit together", got, "please report"))
-            self.found.add(self._objective(estimate.time, estimate.energy), choice)
+            tiles = self._settled(made.shared)
+            for skeleton, sizes in picked:
+                tiles |= self._settled(skeleton.slots) | sizes
+            self.reach(made, tuple(skeleton for skeleton, _ in picked), tiles)
 
     def _solve_stage(
         self, frame: int, index: int, stage: Stage, combination: int, others: Values, quick: bool
@@ -390,22 +370,26 @@ class GroupSearch:
             self._refine(shape, start, floors[position][None, :], front, others, quick)
         return front
 
-    def _starts(self, frame: int, shape: _Shape) -> dict[str, Indices]:
-        shared = self.frames[frame].shared
-        return _start(shape, shared, self._floors[frame][0].shape[1])
+    def _starts(self, frame: int, shape: Shape) -> dict[str, Indices]:
+        shared = self._open(self.frames[frame].shared)
+        return starts(shape.trees, shared, self._floors[frame][0].shape[1])
 
     def _hopeless(self, front: Frontier, bounds: Values, others: Values) -> Flags:
         return front.hopeless(bounds) | self.found.hopeless(bounds + others)
 
     def _refine(
-        self, shape: _Shape, start: Mapping[str, Indices], bound: Values, front: Frontier, others: Values, quick: bool
+        self, shape: Shape, start: Mapping[str, Indices], bound: Values, front: Frontier, others: Values, quick: bool
     ) -> None:
         """Split sets of tile chains until what is left are single mappings, the most promising sets first."""
         dims, trees = tuple(shape.trees), tuple(shape.trees.values())
-        stack = [(bound, np.stack([start[dim] for dim in dims], axis=1) if dims else np.empty((1, 0), dtype=np.int64))]
+        nodes = np.stack([start[dim] for dim in dims], axis=1) if dims else np.empty((1, 0), dtype=np.int64)
+        if BUFFERS in dims:
+            nodes = opened(nodes, dims.index(BUFFERS), shape.trees[BUFFERS])
+            bound = shape.bounds({dim: nodes[:, at] for at, dim in enumerate(dims)}, len(nodes))
+        stack = [(bound, nodes)]
         while stack:
             self.tally.tick()
-            bounds, nodes = _taken(stack, CHUNK)
+            bounds, nodes = taken(stack, CHUNK)
             alive = np.flatnonzero(~self._hopeless(front, bounds, others))
             if not len(alive):
                 continue
@@ -421,13 +405,13 @@ class GroupSearch:
                 nodes, sizes = nodes[~single], sizes[~single]
             if not len(nodes):
                 continue
-            children = _children(trees, nodes, sizes.argmax(axis=1))
+            children = split_in(trees, nodes, sizes.argmax(axis=1))
             values = shape.bounds({dim: children[:, place] for place, dim in enumerate(dims)}, len(children))
             self.tally.bounds += len(children)
             kept = ~self._hopeless(front, values, others)
             stack.append((values[kept], children[kept]))
 
-    def _keep(self, shape: _Shape, costs: Values, nodes: Indices, front: Frontier, others: Values) -> None:
+    def _keep(self, shape: Shape, costs: Values, nodes: Indices, front: Frontier, others: Values) -> None:
         """Add single mappings to the stage's frontier."""
         self.tally.costed += len(costs)
         better = np.flatnonzero(~self._hopeless(front, costs, others))
@@ -439,62 +423,20 @@ class GroupSearch:
                 sizes |= tree.sizes(int(nodes[position, at]))
             front.add(costs[position], (shape.skeleton, sizes))
 
+    def reach(self, frame: Frame, skeletons: tuple[Skeleton, ...], tiles: Mapping[str, int]) -> Values:
+        """Add a mapping with what it costs, exactly."""
+        choice = Choice(frame, skeletons, tiles)
+        estimate = evaluate(self.workload, self.chip, self.around(choice.tree()))
+        if not fits(self.chip, estimate):
+            got = f"{ {name: float(used) for name, used in estimate.footprint.items()} } B together"
+            raise InternalError(Fault("search", "stages that fit one by one to fit together", got, "please report"))
+        values = self._objective(estimate.time, estimate.energy)
+        self.found.add(values, choice)
+        return values
+
     def _objective(self, time: Number, energy: Number) -> Values:
         return np.array([{"time": time, "energy": energy}[name] for name in self.objectives], dtype=np.float64)
 
 
-def _taken(stack: list[tuple[Values, Indices]], enough: int) -> tuple[Values, Indices]:
-    """Take from the end of the stack until that is enough."""
-    taken = [stack.pop()]
-    count = len(taken[0][0])
-    while stack and count < enough:
-        taken.append(stack.pop())
-        count += len(taken[-1][0])
-    return np.vstack([bounds for bounds, _ in taken]), np.vstack([nodes for _, nodes in taken])
-
-
-def _children(trees: Sequence[ChainTree], parents: Indices, split: Indices) -> Indices:
-    """The sets that parents fall into where each is split in one dim."""
-    made: list[Indices] = []
-    for at, tree in enumerate(trees):
-        own = parents[split == at]
-        number = tree.children[own[:, at]]
-        children = np.repeat(own, number, axis=0)
-        before = np.repeat(np.cumsum(number) - number, number)
-        children[:, at] = np.repeat(tree.first_child[own[:, at]], number) + np.arange(len(children)) - before
-        made.append(children)
-    return np.vstack(made)
-
-
-def _grid(shared: Sequence[Slot], trees: Trees) -> dict[str, Indices]:
-    """Nodes of the shared slots' sizes, by dim."""
-    return {dim: tree.given for dim, tree in trees.of(shared, ()).items()}
-
-
-def _start(shape: _Shape, shared: Sequence[Slot], rows: int) -> dict[str, Indices]:
-    """For each combination of shared sizes, the node of each dim that stands for it."""
-    order = tuple(dict.fromkeys(slot.dim for slot in shared))
-    grids = np.meshgrid(*(shape.trees[dim].given for dim in order), indexing="ij") if order else []
-    found = {dim: grid.ravel() for dim, grid in zip(order, grids, strict=True)}
-    return {dim: found.get(dim, np.zeros(rows, dtype=np.int64)) for dim in shape.trees}
-
-
-def fits(chip: Chip, estimate: Estimate) -> bool:
-    """Whether every memory holds its footprint."""
-    return all(used <= chip.memory(name).capacity for name, used in estimate.footprint.items())
-
-
-def iterate(frame: Frame) -> Iterator[Choice]:
-    """Every mapping of a frame, one by one: for exhaustive checks of small spaces."""
-    for skeletons in product(*(stage.skeletons for stage in frame.stages)):
-        slots = (*frame.shared, *(slot for skeleton in skeletons for slot in skeleton.slots))
-        for tiles in _assignments(slots, {}):
-            yield Choice(frame, skeletons, tiles)
-
-
-def _assignments(slots: Sequence[Slot], tiles: Mapping[str, int]) -> Iterator[Mapping[str, int]]:
-    if not slots:
-        yield tiles
-        return
-    for size in slots[0].sizes(int(slots[0].limit(tiles))):
-        yield from _assignments(slots[1:], {**tiles, slots[0].name: size})
+def _one(tiles: object) -> int:
+    return 1

@@ -12,6 +12,7 @@ from functools import cache
 from itertools import product
 
 from halley.formulas.numbers import Number, ceil_div, minimum
+from halley.formulas.terms import Range
 from halley.ir.mapping import Collective, CollectiveKind, Compute, Hold, Node, Spatial, Temporal
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Op, OpKind, Roles, Workload, roles
@@ -32,12 +33,30 @@ Split = tuple[str, ...]
 @dataclass(frozen=True, slots=True)
 class Slot:
     """An open tile size: its name, dim, the sizes to try for a range, and the range that it cuts (a function of the outer tiles
-    of the same dim)."""
+    of the same dim); ``among``: from where to where the sizes go, if that is known."""
 
     name: str
     dim: str
     sizes: Sizes
     limit: Callable[[Tiles], Number]
+    among: Range = (1, None)
+
+
+BUFFERS = "(buffers)"
+"""In place of a dim: of slots that say how many buffers a Hold has."""
+
+
+def buffers(hold: str, optional: bool = False) -> Slot:
+    """One buffer or two for a Hold; none where it is ``optional`` and left out."""
+    return Slot(f"buffers of {hold}", BUFFERS, _at_most if optional else _one_or_more, lambda tiles: 2, (1 - optional, 2))
+
+
+def _at_most(most: int) -> tuple[int, ...]:
+    return tuple(range(most + 1))
+
+
+def _one_or_more(most: int) -> tuple[int, ...]:
+    return tuple(range(1, most + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +95,18 @@ class Placed:
 
     tensor: str
     memory: str
-    buffers: int = 2
+    buffers: Number
     after: tuple[Node, ...] = ()
     early: bool = False
 
 
 def nest(workload: Workload, loops: Sequence[tuple[str, Number]], holds: Iterable[Placed], body: Node) -> Node:
-    """Loops outermost first around a body; each tensor is held just inside the last loop that indexes it."""
+    """Loops outermost first around a body; each tensor is held just inside the last loop that indexes it, unless with no
+    buffer."""
     at: dict[int, list[Placed]] = {}
     for placed in holds:
+        if type(placed.buffers) is int and not placed.buffers:
+            continue
         dims = workload.tensors[placed.tensor].dims
         last = max((index for index, (dim, _) in enumerate(loops) if dim in dims), default=-1)
         at.setdefault(-1 if placed.early else last, []).append(placed)
@@ -172,7 +194,7 @@ def gemm_skeletons(
 
     ``outer_loops`` are tiled at the shared buffer, ``staged`` tensors are held there; ``resident``: the output already lies in
     the clusters; ``inner_split``: a spread of this stage's own between the two loop levels; ``split_axes``: reduced dim ->
-    axes that split it further out, which calls for a collective; ``via_shared``: the output passes through the shared buffer.
+    axes that split it further out, which calls for a collective; ``via_shared``: the output may pass through the shared buffer.
     """
     role = roles(workload, op)
     output = op.outputs[0]
@@ -184,6 +206,11 @@ def gemm_skeletons(
         reduces_last = order[-1] in role.reduced
         if early and (resident or reduces_last):
             continue  # it stays anyway, or is complete before the next is begun
+        local = {op.inputs[0]: template.input, op.inputs[1]: weight, **({} if resident else {output: template.output})}
+        shared = (*staged, output) if via_shared else tuple(staged)
+        flags = {(memory, tensor): buffers(f"{prefix}{tensor} in {memory}") for tensor, memory in local.items()}
+        for tensor in shared:
+            flags[template.shared, tensor] = buffers(f"{prefix}{tensor} in {template.shared}", optional=True)
         for kind, algorithm in collectives if split_reduced else [(CollectiveKind.ALL_REDUCE, "")]:
             if split_reduced and not resident and not early and not reduces_last:
                 continue  # a partial result would leave the cluster on every visit
@@ -199,12 +226,16 @@ def gemm_skeletons(
                 order: tuple[str, ...] = order,
                 after: tuple[Node, ...] = after,
                 early: bool = early,
-                weight: str = weight,
+                local: Mapping[str, str] = local,
+                shared: tuple[str, ...] = shared,
+                flags: Mapping[tuple[str, str], Slot] = flags,
             ) -> Node:
+                def placed(tensor: str, memory: str) -> Placed:
+                    own = tensor == output and memory == template.output
+                    return Placed(tensor, memory, tiles[flags[memory, tensor].name], after if own else (), early and own)
+
                 inner = [(dim, tiles[f"{prefix}{dim}2"]) for dim in order]
-                holds = [Placed(op.inputs[0], template.input), Placed(op.inputs[1], weight)]
-                if not resident:
-                    holds.append(Placed(output, template.output, 2, after, early))
+                holds = [placed(tensor, memory) for tensor, memory in local.items()]
                 node = nest(workload, inner, holds, Compute(op.name))
                 for dim in reversed(role.batch):
                     node = Temporal(dim, 1, node)
@@ -213,10 +244,7 @@ def gemm_skeletons(
                     here = dict(ranges(tiles))
                     here.update({dim: minimum(here[dim], tile) for dim, tile in outer})
                     node = spread(template, inner_split, here, node)
-                holds = [Placed(tensor, template.shared) for tensor in staged]
-                if via_shared:
-                    holds.append(Placed(output, template.shared))
-                node = nest(workload, outer, holds, node)
+                node = nest(workload, outer, [placed(tensor, template.shared) for tensor in shared], node)
                 return Steps((node, *after)) if resident and after else node
 
             slots = [Slot(f"{prefix}{dim}1", dim, sizes(dim), of_dim(ranges, dim)) for dim in outer_loops]
@@ -226,6 +254,7 @@ def gemm_skeletons(
                 return member_ranges(template, inner_split, here) if inner_split is not None else here
 
             slots += [Slot(f"{prefix}{dim}2", dim, sizes(dim), of_dim(inner, dim)) for dim in order]
+            slots += flags.values()
             name = f"{op.name}: {last} innermost" + (f", {output} around" if early else "")
             name += f", {op.inputs[1]} in {weight}" if len(template.weights) > 1 else ""
             name += f", {kind} {algorithm}" if after else ""

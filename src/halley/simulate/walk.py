@@ -13,8 +13,8 @@ from typing import assert_never
 import numpy as np
 
 from halley.ir.hardware import Chip
-from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel, Pipeline, Sequence, Spatial, Temporal
-from halley.ir.workload import Workload
+from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel, Pipeline, Sequence, Spatial, Temporal, walk
+from halley.ir.workload import Op, Workload
 from halley.simulate.computing import Computing
 from halley.simulate.exchanging import Exchanging
 from halley.simulate.holds import Holds, Visit
@@ -26,7 +26,8 @@ from halley.simulate.tasks import Path, Tasks
 class Phase:
     """``start``: the task after which it may begin. ``last``: its last block. ``pending``: what the next block waits for besides.
     ``releases``: by Hold, the tasks after which the buffers of its visits are free again. ``filled``: by Hold, the last fill of
-    its last visit. ``ends``: drains behind the blocks."""
+    its last visit. ``ends``: drains behind the blocks. ``rounds``: the last round of each
+    child, where children hand over."""
 
     start: int
     last: int
@@ -34,6 +35,7 @@ class Phase:
     releases: dict[Path, list[int]] = field(default_factory=dict)
     filled: dict[Path, int] = field(default_factory=dict)
     ends: list[int] = field(default_factory=list)
+    rounds: list[int] = field(default_factory=list)
 
 
 class Walk:
@@ -86,13 +88,9 @@ class Walk:
                     last = self.phase(child, scope.at(index), last)
                 phase.last = last
             case Overlap():
-                start = self.begin(phase, scope)
-                ends = [self.phase(child, scope.at(index), start) for index, child in enumerate(node.children)]
-                phase.last = self.tasks.join(ends, scope.path)
+                self.together(node, [scope.at(index) for index in range(len(node.children))], scope, phase)
             case Parallel():
-                start = self.begin(phase, scope)
-                shares = enumerate(self.shares(node, scope))
-                phase.last = self.tasks.join([self.phase(node.children[i], inside, start) for i, inside in shares], scope.path)
+                self.together(node, self.shares(node, scope), scope, phase)
             case Pipeline():
                 self.pipeline(node, scope, phase)
             case _:
@@ -106,6 +104,29 @@ class Walk:
             team, rows = scope.team.share(position, sum(node.shares[:index]), count)
             found.append(scope.at(index, np.ascontiguousarray(scope.ranges[:, :, rows]), team=team))
         return found
+
+    def together(self, node: Overlap | Parallel, scopes: list[Scope], scope: Scope, phase: Phase) -> None:
+        """Children at once. Those that hand over begin a round when they have done the last one and the children before them
+        this one; the phase goes on to the next round meanwhile, as its only block is this node."""
+        makers = [{name for op in self.ops(child) for name in op.outputs} for child in node.children]
+        touched = [{name for op in self.ops(child) for name in (*op.inputs, op.scaled_by)} for child in node.children]
+        before = [[i for i in range(index) if makers[i] & touched[index]] for index in range(len(node.children))]
+        if not any(before):
+            start = self.begin(phase, scope)
+        else:
+            start = self.tasks.join((phase.start, *phase.pending), scope.path)
+            phase.pending.clear()
+        last = phase.rounds if any(before) else []
+        ends: list[int] = []
+        for index, child in enumerate(node.children):
+            waits = (start, *(ends[i] for i in before[index]), *last[index : index + 1])
+            ends.append(self.phase(child, scopes[index], self.tasks.join(waits, scope.path)))
+        phase.rounds = ends
+        phase.last = self.tasks.join(ends, scope.path)
+
+    def ops(self, tree: Node) -> list[Op]:
+        """The ops that are computed in a tree."""
+        return [self.workload.op(node.op) for _, node in walk(tree) if isinstance(node, Compute)]
 
     def pipeline(self, node: Pipeline, scope: Scope, phase: Phase) -> None:
         """Tile i enters a stage once that stage is done with tile i - 1 and the stage before with tile i."""

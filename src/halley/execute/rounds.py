@@ -1,0 +1,100 @@
+"""Which trees may run children on successive rounds: those of `Overlap` and `Parallel` that hand tensors over (docs/model.md)."""
+
+from __future__ import annotations
+
+from halley.errors import Fault
+from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel, Pipeline, Temporal, walk
+from halley.ir.workload import Workload
+
+Path = tuple[int, ...]
+
+
+def round_faults(workload: Workload, tree: Node) -> list[Fault]:
+    """Every rule that is broken by a node whose children are at work at once."""
+    nodes = dict(walk(tree))
+    faults: list[Fault] = []
+    for path, node in nodes.items():
+        if isinstance(node, Overlap | Parallel):
+            faults += _Round(workload, nodes, path, node).faults()
+    return faults
+
+
+class _Round:
+    """``uses`` and ``changes``: per tensor, the children that do; ``writers``: the child that has the tensor's op."""
+
+    def __init__(self, workload: Workload, nodes: dict[Path, Node], path: Path, node: Overlap | Parallel) -> None:
+        self.workload, self.node = workload, node
+        self.around = [(nodes[path[:depth]], depth) for depth in range(len(path))]
+        self.uses: dict[str, set[int]] = {}
+        self.changes: dict[str, set[int]] = {}
+        self.writers: dict[str, int] = {}
+        for index, child in enumerate(node.children):
+            for _, inner in walk(child):
+                if isinstance(inner, Compute):
+                    self._op(inner.op, index)
+                elif isinstance(inner, Collective):
+                    for name in inner.tensors:
+                        self.uses.setdefault(name, set()).add(index)
+                        self.changes.setdefault(name, set()).add(index)
+
+    def _op(self, name: str, index: int) -> None:
+        op = self.workload.op(name)
+        for tensor in (*op.inputs, *op.outputs, *([op.scaled_by] if op.scaled_by else [])):
+            self.uses.setdefault(tensor, set()).add(index)
+        for tensor in op.outputs:
+            self.changes.setdefault(tensor, set()).add(index)
+            self.writers[tensor] = index
+
+    def faults(self) -> list[Fault]:
+        handed = [name for name, users in self.uses.items() if len(users) > 1 and name in self.changes]
+        if not handed:
+            return []
+        return [*self._order(handed), *self._carried(handed), *self._buffers()]
+
+    def _fault(self, expected: str, got: str) -> Fault:
+        where = "overlap" if isinstance(self.node, Overlap) else f"parallel over {self.node.level}.{self.node.axis}"
+        return Fault(where, expected, got, "use sequence or pipeline")
+
+    def _order(self, handed: list[str]) -> list[Fault]:
+        """Who changes a tensor that others use comes first, and has computed it."""
+        late = [name for name in handed if self.writers.get(name) != min(self.uses[name])]
+        return [
+            self._fault(f"children that follow each other, {name} computed in the first that uses it", "another order")
+            for name in late
+        ]
+
+    def _carried(self, handed: list[str]) -> list[Fault]:
+        """What passes from child to child belongs to one round."""
+        found = []
+        for name in handed:
+            if self.writers.get(name) != min(self.uses[name]):
+                continue
+            loops: list[str] = []
+            for node, _ in self.around:
+                if isinstance(node, Hold) and name in node.names:
+                    loops = []
+                elif isinstance(node, Temporal | Pipeline):
+                    loops.append(node.dim)
+            held = any(isinstance(node, Hold) and name in node.names for node, _ in self.around)
+            if held and set(loops) - set(self.workload.tensors[name].dims):
+                found.append(self._fault(f"{name} made anew in each round", "one buffer for all rounds"))
+        return found
+
+    def _buffers(self) -> list[Fault]:
+        """A buffer for each round between the first and the last child that touches it, and one in transit."""
+        found = []
+        inner: set[str] = set()
+        for node, depth in reversed(self.around):
+            if not isinstance(node, Hold):
+                continue
+            for group in node.tensors:
+                names = [name for name in group if name not in inner]
+                users = set().union(*(self.uses.get(name, set()) for name in names))
+                further = [other for other, above in self.around if above < depth and isinstance(other, Hold)]
+                outer = {name for other in further for name in other.names}
+                transit = 1 if outer.intersection(names) else 0
+                least = max(users) - min(users) + 1 + transit if len(users) > 1 else 1
+                if 1 < node.buffers < least:
+                    found.append(self._fault(f"1 or at least {least} buffers of {' '.join(names)}", str(node.buffers)))
+            inner.update(node.names)
+        return found

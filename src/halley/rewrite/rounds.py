@@ -1,0 +1,130 @@
+"""Children of `Overlap` and `Parallel` that hand tensors over: each works on another round (docs/model.md, "Rounds").
+
+In loops around such a node, a child is at work on one tile while the child that it reads from is at work on the next. So a tensor
+that passes from child 1 to child 2 needs a buffer for each of the rounds that are under way at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from halley.errors import Fault
+from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel, Pipeline, Temporal, children, walk
+from halley.ir.workload import Workload
+
+Together = Overlap | Parallel
+
+
+@dataclass(frozen=True, slots=True)
+class Touches:
+    """Tensors that a subtree computes (``computed``), changes (``made``: these, and what its collectives move), and touches."""
+
+    computed: frozenset[str]
+    made: frozenset[str]
+    all: frozenset[str]
+
+
+def touches_of(tree: Node, workload: Workload) -> Touches:
+    """What the ops and collectives in a tree do to tensors."""
+    computed: set[str] = set()
+    moved: set[str] = set()
+    used: set[str] = set()
+    for _, node in walk(tree):
+        if isinstance(node, Compute):
+            op = workload.op(node.op)
+            computed.update(op.outputs)
+            used.update(op.inputs, (op.scaled_by,) if op.scaled_by else ())
+        elif isinstance(node, Collective):
+            moved.update(node.tensors)
+    return Touches(frozenset(computed), frozenset(computed | moved), frozenset(computed | moved | used))
+
+
+def hands_over(node: Together, workload: Workload) -> bool:
+    """Whether a child changes a tensor that another touches."""
+    return _linked([touches_of(child, workload) for child in node.children])
+
+
+def _linked(found: list[Touches]) -> bool:
+    return any(one.made & other.all for i, one in enumerate(found) for j, other in enumerate(found) if i != j)
+
+
+def buffers_needed(first: int, last: int, moves: bool) -> int:
+    """Buffers of what children ``first`` to ``last`` touch, so that none waits for another: one for each round under way, and one
+    more where the Hold fills or drains it meanwhile (``moves``).
+
+    >>> buffers_needed(0, 1, False), buffers_needed(0, 2, True)
+    (2, 4)
+    """
+    return last - first + 1 + moves
+
+
+@dataclass(frozen=True, slots=True)
+class _Home:
+    """An open Hold of a tensor: the group that it shares a buffer with, whether one lies further out, loops in time since."""
+
+    node: Hold
+    group: tuple[str, ...]
+    moves: bool
+    loops: tuple[str, ...] = ()
+
+
+def round_faults(tree: Node, workload: Workload) -> Iterator[Fault]:
+    """What forbids children to be at work on successive rounds. Names in the tree must be known."""
+    yield from _inside(tree, workload, {})
+
+
+def _inside(node: Node, workload: Workload, homes: Mapping[str, _Home]) -> Iterator[Fault]:
+    match node:
+        case Hold():
+            opened = {name: _Home(node, group, name in homes) for group in node.tensors for name in group}
+            homes = {**homes, **opened}
+        case Temporal() | Pipeline():
+            homes = {
+                name: _Home(home.node, home.group, home.moves, (*home.loops, node.dim)) for name, home in homes.items()
+            }
+        case Overlap() | Parallel():
+            yield from _faults(node, workload, homes)
+        case _:
+            pass
+    for child in children(node):
+        yield from _inside(child, workload, homes)
+
+
+def _faults(node: Together, workload: Workload, homes: Mapping[str, _Home]) -> Iterator[Fault]:
+    where = "overlap" if isinstance(node, Overlap) else f"parallel over {node.level}.{node.axis}"
+    found = [touches_of(child, workload) for child in node.children]
+    for name in workload.tensors:
+        users = [index for index, own in enumerate(found) if name in own.all]
+        makers = [index for index, own in enumerate(found) if name in own.made]
+        if len(users) < 2 or not makers:
+            continue
+        if name not in found[users[0]].computed:
+            expected = f"{name} computed by the first child that touches it"
+            got = f"child {makers[0] + 1} changes it, child {users[0] + 1} uses it before"
+            if users[0] in makers:
+                got = f"child {users[0] + 1} changes what was computed before"
+            yield Fault(where, expected, got, "order the children as they follow each other, or use sequence")
+            continue
+        home = homes.get(name)
+        outside = [dim for dim in home.loops if dim not in workload.tensors[name].dims] if home else []
+        if home and outside:
+            expected = f"{name} to be made anew in each round of {outside[0]}"
+            got = f"one for all, in hold {home.node.memory} outside that loop"
+            yield Fault(where, expected, got, "use sequence, or put the ops that touch it into one child")
+    if _linked(found):
+        yield from _short(where, found, homes)
+
+
+def _short(where: str, found: list[Touches], homes: Mapping[str, _Home]) -> Iterator[Fault]:
+    """Holds of several buffers that are too few for the rounds under way. One buffer makes each round wait for the last."""
+    for home in {id(home.node): home for home in homes.values()}.values():
+        for group in home.node.tensors:
+            mine = [name for name in group if homes[name].node is home.node]
+            users = [index for index, own in enumerate(found) if own.all.intersection(mine)]
+            if len(users) < 2 or home.node.buffers == 1:
+                continue
+            needed = buffers_needed(users[0], users[-1], any(homes[name].moves for name in mine))
+            if home.node.buffers < needed:
+                expected = f"{needed} buffers of {'|'.join(mine)} in {home.node.memory}, for the rounds under way at once, or 1"
+                yield Fault(where, expected, str(home.node.buffers), f"write 'hold {home.node.memory} x{needed}'")

@@ -1,0 +1,80 @@
+"""How the stages of a fused group are composed: in turn, or overlapped on successive rounds (docs/model.md, "Rounds").
+
+A *cut* says which stages follow each other in one child of an `Overlap`: ``((0,), (1, 2))`` has stage 0 at work on one tile while
+stages 1 and 2 are at work on the tile before. What passes between children has as many buffers as rounds are under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from halley.ir.mapping import Hold, Node, Overlap
+from halley.ir.mapping import Sequence as Steps
+from halley.ir.workload import Op, Workload
+from halley.rewrite.rounds import buffers_needed
+
+Cut = tuple[tuple[int, ...], ...]
+"""Stages by child; none at all: one after the other."""
+
+
+def cuts(stages: int) -> Iterator[Cut]:
+    """Every way to overlap stages in their order: each of their cuts into at least two runs.
+
+    >>> list(cuts(3))
+    [((0, 1), (2,)), ((0,), (1, 2)), ((0,), (1,), (2,))]
+    """
+    for mask in range(1, 1 << (stages - 1)):
+        found: list[tuple[int, ...]] = [(0,)]
+        for stage in range(1, stages):
+            behind = mask >> (stages - 1 - stage) & 1
+            found = [*found, (stage,)] if behind else [*found[:-1], (*found[-1], stage)]
+        yield tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """Stages of ops that hand over through groups of tensors in a memory; each group's tensors share one buffer."""
+
+    workload: Workload
+    memory: str
+    groups: tuple[tuple[str, ...], ...]
+    stages: tuple[tuple[Op, ...], ...]
+
+    def body(self, nodes: Sequence[Node], cut: Cut = ()) -> Node:
+        """The stages' nodes inside the Holds of what they hand over."""
+        if not cut:
+            return self._held(self.groups, 1, _series(nodes))
+        own: dict[int, list[tuple[str, ...]]] = {}
+        passed: dict[int, list[tuple[str, ...]]] = {}
+        for group in self.groups:
+            users = [at for at, child in enumerate(cut) if any(self._touches(stage, group) for stage in child)]
+            leaves = self._leaves(group)
+            if len(users) > 1 or leaves:  # what leaves does so behind the rounds
+                passed.setdefault(buffers_needed(users[0], users[-1], leaves), []).append(group)
+            else:
+                own.setdefault(users[0], []).append(group)
+        parts = [
+            self._held(tuple(own.get(at, ())), 1, _series([nodes[stage] for stage in child])) for at, child in enumerate(cut)
+        ]
+        node: Node = Overlap(tuple(parts))
+        for buffers, groups in sorted(passed.items()):
+            node = self._held(tuple(groups), buffers, node)
+        return node
+
+    def _held(self, groups: tuple[tuple[str, ...], ...], buffers: int, node: Node) -> Node:
+        return Hold(self.memory, groups, node, buffers) if groups else node
+
+    def _touches(self, stage: int, group: tuple[str, ...]) -> bool:
+        return any(set(group).intersection((*op.inputs, *op.outputs, op.scaled_by)) for op in self.stages[stage])
+
+    def _leaves(self, group: tuple[str, ...]) -> bool:
+        """Whether some of it is needed further out, too."""
+        here = {op.name for stage in self.stages for op in stage}
+        return any(
+            name in self.workload.outputs or any(op.name not in here for op in self.workload.consumers(name)) for name in group
+        )
+
+
+def _series(nodes: Sequence[Node]) -> Node:
+    return nodes[0] if len(nodes) == 1 else Steps(tuple(nodes))

@@ -1,0 +1,425 @@
+"""Exact search of stages that overlap: rounds of tiles, each stage at work on another one (docs/model.md, "Rounds").
+
+Stages that follow each other add up their times, so that each is searched for itself. Stages that overlap do not: the busiest of
+children and shared resources sets the time, and all keep their tiles at once. A *state* holds what that takes of some stages: the
+energy, the time of each child, the work of each shared resource, the room in each memory by child. States of disjoint stages
+join (sums; of the room in one child the largest), and no part of a state makes a plan better by growing. So a state of lower
+bounds bounds its plans, and a partial plan whose state is no less than another's in every part can go. An array of states has a
+column for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from halley.cost.estimate import Estimate, Resource
+from halley.cost.evaluate import evaluate, event_busy, event_energy, ports_of
+from halley.cost.program import Array, Indices, Program
+from halley.errors import Fault, InternalError
+from halley.formulas.numbers import Number
+from halley.formulas.timing import total, waiting_time
+from halley.ir.hardware import Chip
+from halley.ir.mapping import Compute, Node, Overlap, walk
+from halley.ir.mapping import Sequence as Steps
+from halley.search.chains import ChainTree
+from halley.search.frames import Frame
+from halley.search.frontier import Flags, Values, minimal
+from halley.search.sets import BEAM, CHUNK, DIVES, Tree, opened, split_in, starts, taken
+from halley.search.stages import BUFFERS, Skeleton
+
+if TYPE_CHECKING:
+    from halley.search.solve import GroupSearch
+
+BLOCK = 1 << 8
+"""States compared with each other at once."""
+
+BRANCHES = 8
+"""Children of a set of what a stage can be."""
+
+Pick = tuple["Vector", tuple[int, ...]]
+"""A shape of a stage, and a node per dim."""
+
+
+def fits(chip: Chip, estimate: Estimate) -> bool:
+    """Whether every memory holds its footprint."""
+    return all(used <= chip.memory(name).capacity for name, used in estimate.footprint.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """A shape of a stage, compiled: lower bounds of its time, its energy without leakage, the busy time of each resource and the
+    footprint of each memory with a limit (rows in this order)."""
+
+    skeleton: Skeleton
+    program: Program
+    tables: Sequence[Array]
+    trees: Mapping[str, ChainTree]
+    resources: tuple[Resource, ...]
+
+    def bounds(self, nodes: Mapping[str, Indices], rows: int) -> Array:
+        return self.program(self.tables, nodes, rows)
+
+
+class Rounds:
+    """The search of one frame with overlapped stages, for ``search``, whose frontier it works on."""
+
+    def __init__(self, search: GroupSearch, frame: Frame) -> None:
+        self.search, self.frame = search, frame
+        self.chip = search.chip
+        self.memories = tuple(m.name for m in self.chip.memories if np.isfinite(m.capacity))
+        self.capacities = np.array([self.chip.memory(name).capacity for name in self.memories])
+        self.child_of = {stage: at for at, child in enumerate(frame.cut) for stage in child}
+        self.parts = [self._compiled(index) for index in range(len(frame.stages))]
+        self.rows = search.combinations(frame) if all(self.parts) else 0
+        if not self.rows:
+            return
+        self._around()
+        used = [{resource for part in parts for resource in part.resources} for parts in self.parts]
+        self.resources = tuple(
+            resource
+            for resource in dict.fromkeys(r for parts in self.parts for part in parts for r in part.resources)
+            if resource in self.own_busy or len({self.child_of[at] for at, names in enumerate(used) if resource in names}) > 1
+        )
+        children, memories = len(frame.cut), len(self.memories)
+        self.adding = 1 + children + len(self.resources)  # what of a state adds up
+        self.width = self.adding + children * memories
+        self.floors = [[self._floor(at, part) for part in parts] for at, parts in enumerate(self.parts)]
+
+    # --- what is compiled ---------------------------------------------------------------------------------------------
+
+    def _compiled(self, index: int) -> list[Vector]:
+        """Every shape of a stage. Frames that differ in what overlaps have them in common."""
+        known, found = self.search.vectors, []
+        for skeleton in self.frame.stages[index].skeletons:
+            if id(skeleton) not in known:
+                known[id(skeleton)] = self._compile(index, skeleton)
+            found.append(known[id(skeleton)])
+        return found
+
+    def _compile(self, index: int, skeleton: Skeleton) -> Vector:
+        self.search.tally.tick()
+        estimate = self.search.draft(self.frame, index, skeleton)
+        trees = self.search.trees.of(self.frame.shared, skeleton.slots)
+        energy = total(part for name, part in estimate.energy_by.items() if name != "static")
+        room = [estimate.footprint.get(name, 0) for name in self.memories]
+        outputs = [estimate.time, energy, *estimate.busy.values(), *room]
+        program, tables = self.search.program(outputs, trees, f"{skeleton.name}, {self.frame.name}")
+        return Vector(skeleton, program, tables, trees, tuple(estimate.busy))
+
+    def _around(self) -> None:
+        """What the frame takes by itself, for each combination of shared tile sizes: rounds, ramps, traffic, room."""
+        search, frame = self.search, self.frame
+        shapes = [parts[0].skeleton for parts in self.parts]  # whichever: what they take themselves is left out
+        symbols = search.trees.symbols(frame.shared)
+        symbols |= {slot.name: 1 for shape in shapes for slot in shape.slots}
+        users: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops)) for stage in frame.stages]
+        tree = search.around(frame.tree(symbols, [shape.build(symbols) for shape in shapes]))
+        sums = search.trees.sums(search.workload)
+        held = search.around(frame.tree(symbols, users))
+        estimate = evaluate(search.workload, self.chip, tree, held=held, sums=sums)
+        path = next(path for path, node in walk(tree) if isinstance(node, Overlap))
+        outside = [event for event in estimate.events if len(event.path) < len(path)]
+        memories, ports = {memory.name: memory for memory in self.chip.memories}, ports_of(self.chip)
+        busy: dict[Resource, Number] = {}
+        for event in outside:
+            resource, time = event_busy(event, memories, ports)
+            busy[resource] = busy.get(resource, 0) + time
+        top, bottom = estimate.nodes[path[:1]], estimate.nodes[path]
+        bare = search.around(frame.wrap(symbols, [Steps(()) for _ in users], ()))
+        turn = evaluate(search.workload, self.chip, bare, held=search.around(frame.wrap(symbols, users, ())), sums=sums)
+        outputs = [
+            bottom.entries,
+            top.ramp_up - bottom.ramp_up,
+            top.ramp_down,
+            total(event_energy(self.chip, event)[1] for event in outside),
+            *busy.values(),
+            *(estimate.footprint.get(name, 0) for name in self.memories),
+            *(turn.footprint.get(name, 0) for name in self.memories),
+        ]
+        trees = search.trees.of(frame.shared, ())
+        program, tables = search.program(outputs, trees, frame.name)
+        values = program(tables, starts(trees, frame.shared, self.rows), self.rows)
+        self.rounds, self.ramps, self.own_energy = values[0], values[1] + values[2], values[3]
+        self.own_busy = dict(zip(busy, values[4:], strict=False))
+        room = values[4 + len(busy) :].reshape(2, len(self.memories), self.rows)
+        self.room, self.counted = room
+
+    # --- states -------------------------------------------------------------------------------------------------------
+
+    def state(self, stage: int, part: Vector, values: Array, at: Indices) -> Values:
+        """States of a stage's shape from its bounds; ``at``: the combination of shared sizes of each."""
+        states: Values = np.zeros((self.width, values.shape[1]))
+        child, resources = self.child_of[stage], len(part.resources)
+        states[0] = values[1]
+        states[1 + child] = values[0]
+        for place, resource in enumerate(self.resources):
+            if resource in part.resources:
+                states[1 + len(self.frame.cut) + place] = values[2 + part.resources.index(resource)]
+        own = self.adding + child * len(self.memories)
+        states[own : own + len(self.memories)] = np.maximum(values[2 + resources :] - self.counted[:, at], 0.0)
+        return states
+
+    def join(self, first: Values, second: Values) -> Values:
+        """The states of both together; one column broadcasts."""
+        result: Values = first + second
+        np.maximum(first[self.adding :], second[self.adding :], out=result[self.adding :])
+        return result
+
+    def objectives(self, states: Values, at: Indices) -> Values:
+        """What plans of these states cost, a row each; infinite where they do not fit. ``at``: as for `state`."""
+        children, room = len(self.frame.cut), self.adding
+        phases = states[1 : 1 + children]
+        busy = states[1 + children : self.adding]
+        inside = np.maximum(phases.max(axis=0), busy.max(axis=0, initial=0.0))
+        busiest = inside
+        for place, resource in enumerate(self.resources):
+            if resource in self.own_busy:
+                busiest = np.maximum(busiest, busy[place] + self.own_busy[resource][at])
+        time = waiting_time(phases.sum(axis=0), inside, self.rounds[at]) + self.ramps[at] + busiest
+        costs = {"time": time, "energy": states[0] + self.own_energy[at] + self.chip.static_power * time}
+        result: Values = np.stack([costs[name] for name in self.search.objectives], axis=1)
+        for place, capacity in enumerate(self.capacities):
+            used = states[room + place :: len(self.memories)].sum(axis=0) + self.room[place, at]
+            result[used > capacity] = np.inf
+        return result
+
+    def _floor(self, stage: int, part: Vector) -> Values:
+        """Lower bounds of the states of a shape, for each combination of shared sizes."""
+        nodes = starts(part.trees, self.frame.shared, self.rows)
+        self.search.tally.bounds += self.rows
+        if BUFFERS not in nodes:
+            return self.state(stage, part, part.bounds(nodes, self.rows), np.arange(self.rows))
+        # one by one: sets that leave numbers of buffers open have poor bounds
+        settled, number = part.trees[BUFFERS].singles(nodes[BUFFERS])
+        wide = {dim: settled if dim == BUFFERS else np.repeat(own, number) for dim, own in nodes.items()}
+        states = self.state(stage, part, part.bounds(wide, len(settled)), np.repeat(np.arange(self.rows), number))
+        least: Values = np.minimum.reduceat(states, np.cumsum(number) - number, axis=1)
+        return least
+
+    def total(self) -> Values:
+        """Lower bounds of the objectives for each combination of shared tile sizes."""
+        if not self.rows:
+            return np.empty((0, len(self.search.objectives)))
+        states: Values = np.zeros((self.width, self.rows))
+        for floors in self.floors:
+            states = self.join(states, np.min(floors, axis=0))
+        return self.objectives(states, np.arange(self.rows))
+
+    # --- shared tile sizes fixed --------------------------------------------------------------------------------------
+
+    def solve(self, combination: int, quick: bool = False) -> None:
+        """Find what each stage can be, those of fewest mappings first; of the last one only what makes a plan that beats the
+        frontier. ``quick`` follows the most promising choice alone."""
+        at = np.array([combination])
+        least = [np.min([floor[:, at] for floor in floors], axis=0) for floors in self.floors]
+        order = sorted(range(len(self.parts)), key=lambda stage: sum(map(_mappings, self.parts[stage])))
+        settled: list[Fronts] = []
+        for place, stage in enumerate(order[:-1]):
+            others = self._together([*(front.states[:, :1] for front in settled), *(least[s] for s in order[place + 1 :])])
+            front = _Step(self, stage, (), others, at, quick).run()
+            if front is None:
+                return
+            settled.append(front)
+        _Step(self, order[-1], settled, np.zeros((self.width, 1)), at, quick, order).run()
+
+    def _together(self, states: Sequence[Values]) -> Values:
+        """The join of some states."""
+        result: Values = np.zeros((self.width, 1))
+        for state in states:
+            result = self.join(result, state)
+        return result
+
+
+def _mappings(part: Vector) -> float:
+    """How many mappings a shape has, about."""
+    return float(np.prod([float(tree.count) for tree in part.trees.values()]))
+
+
+class Fronts:
+    """What a stage can be, as a tree of sets that are bounded together: ``states`` of least parts by node, the root first, and
+    the ``picks`` of the leaves, which are the last nodes."""
+
+    def __init__(self, states: Values, picks: Sequence[Pick]) -> None:
+        order = _alike(states, np.arange(len(picks)))
+        levels, sizes = [states[:, order]], [np.ones(len(picks), dtype=np.int64)]
+        children = [np.zeros(len(picks), dtype=np.int64)]
+        while len(sizes[0]) > 1:
+            start = np.arange(0, len(sizes[0]), BRANCHES)
+            children.insert(0, np.diff(np.append(start, len(sizes[0]))))
+            levels.insert(0, np.minimum.reduceat(levels[0], start, axis=1))
+            sizes.insert(0, np.add.reduceat(sizes[0], start))
+        self.states: Values = np.hstack(levels)
+        self.size: Indices = np.concatenate(sizes)
+        self.children: Indices = np.concatenate(children)
+        self.first_child: Indices = 1 + np.cumsum(self.children) - self.children  # level by level
+        self._picks = [picks[place] for place in order]
+
+    def pick(self, leaf: int) -> Pick:
+        return self._picks[leaf - len(self.size) + len(self._picks)]
+
+
+def _alike(states: Values, places: Indices) -> list[int]:
+    """An order in which states that are alike stand together: cut in two by the part that differs most."""
+    if len(places) <= BRANCHES:
+        return [int(place) for place in places]
+    own = states[:, places]
+    least, most = own.min(axis=1), own.max(axis=1)
+    part = int(np.argmax((most - least) / np.where(most > 0, most, 1.0)))
+    order = places[np.argsort(own[part], kind="stable")]
+    half = -(-len(order) // (2 * BRANCHES)) * BRANCHES
+    return [*_alike(states, order[:half]), *_alike(states, order[half:])]
+
+
+@dataclass(slots=True)
+class _Step:
+    """One more stage, with those of ``settled``. ``rest``: the least that the others take; ``at``: the combination of shared
+    sizes; ``order``: of the stages, if plans are complete with this one."""
+
+    rounds: Rounds
+    stage: int
+    settled: Sequence[Fronts]
+    rest: Values
+    at: Indices
+    quick: bool
+    order: Sequence[int] = ()
+    front: Values = field(init=False)
+    made: list[Pick] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.front = np.empty((self.rounds.width, 0))
+
+    def run(self) -> Fronts | None:
+        """What the stage can be, as far as it can matter. Of complete plans the frontier has the best."""
+        before = self._before(np.zeros((1, len(self.settled)), dtype=np.int64))
+        floors = [
+            self.rounds.objectives(self.rounds.join(before, floor[:, self.at]), self.at)
+            for floor in self.rounds.floors[self.stage]
+        ]
+        order = sorted(range(len(floors)), key=lambda place: tuple(floors[place][0]))
+        for place in order[:DIVES] if self.quick else order:
+            self._refine(self.rounds.parts[self.stage][place], floors[place])
+        if not self.made:
+            return None
+        if self.quick:  # the one that leaves most room to the others, of those that bound plans alike
+            bounds = self.rounds.objectives(self.rounds.join(self.front, self.rest), self.at)
+            best = np.lexsort((self.front[self.rounds.adding :].sum(axis=0), *bounds.T[::-1]))[:1]
+            return Fronts(self.front[:, best], [self.made[int(best[0])]])
+        return Fronts(self.front, self.made)
+
+    def _before(self, rows: Indices) -> Values:
+        """The states of what is settled, with the least of the others."""
+        result: Values = np.repeat(self.rest, len(rows), axis=1)
+        for place, front in enumerate(self.settled):
+            result = self.rounds.join(result, front.states[:, rows[:, place]])
+        return result
+
+    def _hopeless(self, bounds: Values) -> Flags:
+        return self.rounds.search.found.hopeless(bounds)
+
+    def _refine(self, part: Vector, floor: Values) -> None:
+        """Split sets of tile chains, and of what is settled, until what is left are single mappings."""
+        dims = tuple(part.trees)
+        trees: tuple[Tree, ...] = (*self.settled, *part.trees.values())
+        start = starts(part.trees, self.rounds.frame.shared, self.rounds.rows)
+        row = [*(0 for _ in self.settled), *(int(start[dim][self.at[0]]) for dim in dims)]
+        rows = np.array([row], dtype=np.int64)
+        if BUFFERS in dims:
+            rows = opened(rows, len(self.settled) + dims.index(BUFFERS), part.trees[BUFFERS])
+            floor = self._joined(self._own(part, rows), rows)
+        stack = [(floor, rows)]
+        while stack:
+            self.rounds.search.tally.tick()
+            bounds, rows = taken(stack, CHUNK)
+            alive = np.flatnonzero(~self._hopeless(bounds))
+            if not len(alive):
+                continue
+            alive = alive[np.lexsort(bounds[alive].T[::-1])]
+            room = BEAM if self.quick else CHUNK
+            if len(alive) > room and not self.quick:
+                stack.append((bounds[alive[room:]], rows[alive[room:]]))
+            bounds, rows = bounds[alive[:room]], rows[alive[:room]]
+            sizes = np.stack([tree.size[rows[:, at]] for at, tree in enumerate(trees)], axis=1) if trees else rows
+            single = sizes.max(axis=1, initial=1) == 1
+            if single.any():
+                self._keep(part, bounds[single], rows[single])
+                rows, sizes = rows[~single], sizes[~single]
+            if not len(rows):
+                continue
+            rows = split_in(trees, rows, sizes.argmax(axis=1))
+            states = self._own(part, rows)
+            values = self._joined(states, rows)
+            kept = np.flatnonzero(~self._hopeless(values))
+            kept = kept[~dominated(states[:, kept], self.front)]
+            stack.append((values[kept], rows[kept]))
+
+    def _joined(self, states: Values, rows: Indices) -> Values:
+        """What plans cost at least with these states of the stage."""
+        return self.rounds.objectives(self.rounds.join(self._before(rows), states), self.at)
+
+    def _own(self, part: Vector, rows: Indices) -> Values:
+        """States of a shape's sets."""
+        nodes = {dim: np.ascontiguousarray(rows[:, len(self.settled) + place]) for place, dim in enumerate(part.trees)}
+        self.rounds.search.tally.bounds += len(rows)
+        return self.rounds.state(self.stage, part, part.bounds(nodes, len(rows)), self.at)
+
+    def _keep(self, part: Vector, bounds: Values, rows: Indices) -> None:
+        """Single mappings: of complete plans, to the frontier; else what this stage can be."""
+        self.rounds.search.tally.costed += len(rows)
+        if self.order:
+            for place in minimal(bounds):
+                if not self._hopeless(bounds[place][None, :])[0]:
+                    self._reach(part, rows[place], bounds[place])
+            return
+        states = np.hstack([self.front, self._own(part, rows)])
+        made = [*self.made, *((part, tuple(row)) for row in rows)]
+        best = undominated(states)
+        self.front, self.made = states[:, best], [made[place] for place in best]
+
+    def _reach(self, part: Vector, row: Indices, expected: Values) -> None:
+        """Add a complete plan with its exact cost to the frontier."""
+        count = len(self.settled)
+        picks = [front.pick(int(leaf)) for front, leaf in zip(self.settled, row[:count], strict=True)]
+        picks.append((part, tuple(row[count:])))
+        by_stage = dict(zip(self.order, picks, strict=True))
+        tiles: dict[str, int] = {}
+        for shape, nodes in picks:
+            for tree, node in zip(shape.trees.values(), nodes, strict=True):
+                tiles |= tree.sizes(int(node))
+        skeletons = tuple(by_stage[stage][0].skeleton for stage in range(len(self.order)))
+        values = self.rounds.search.reach(self.rounds.frame, skeletons, tiles)
+        if not np.allclose(values, expected, rtol=1e-9, atol=0):
+            got = f"{values} for {self.rounds.frame.name}"
+            raise InternalError(Fault("search", f"overlapped stages to cost {expected} together", got, "please report"))
+
+
+def dominated(states: Values, front: Values) -> Flags:
+    """Which states are no less than some state of the front in every part."""
+    result = np.zeros(states.shape[1], dtype=bool)
+    for start in range(0, front.shape[1], BLOCK):
+        block, left = front[:, start : start + BLOCK], np.flatnonzero(~result)
+        if not len(left):
+            break
+        less = np.ones((len(left), block.shape[1]), dtype=bool)
+        for part in np.flatnonzero(block.max(axis=1) > states[:, left].min(axis=1)):
+            less &= block[part] <= states[part, left][:, None]
+        result[left] = less.any(axis=1)
+    return result
+
+
+def undominated(states: Values) -> Indices:
+    """Of states those that no other is as good as in every part; of equals the first."""
+    order = np.lexsort((*states[::-1], states.sum(axis=0)))  # whoever dominates comes before
+    kept: Indices = np.empty(0, dtype=np.int64)
+    for start in range(0, len(order), BLOCK):
+        block = order[start : start + BLOCK]
+        block = block[~dominated(states[:, block], states[:, kept])]
+        own = states[:, block]
+        less = np.ones((len(block), len(block)), dtype=bool)
+        for row in own:
+            less &= row <= row[:, None]
+        kept = np.concatenate([kept, block[~np.tril(less, -1).any(axis=1)]])
+    return np.sort(kept)

@@ -1,0 +1,69 @@
+"""Sets of chains of tile sizes, one node per dim: where they begin, and how they are split."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from halley.cost.program import Indices
+from halley.search.chains import ChainTree
+from halley.search.frontier import Values
+from halley.search.stages import Slot
+
+CHUNK = 1 << 9
+"""Sets of mappings to refine at once."""
+
+BEAM = 8
+"""Sets that a dive for a first mapping follows."""
+
+DIVES = 4
+"""Shapes of a stage that are tried for a first mapping: the most promising ones."""
+
+
+def taken(stack: list[tuple[Values, Indices]], enough: int) -> tuple[Values, Indices]:
+    """Take from the end of the stack until that is enough."""
+    taken = [stack.pop()]
+    count = len(taken[0][0])
+    while stack and count < enough:
+        taken.append(stack.pop())
+        count += len(taken[-1][0])
+    return np.vstack([bounds for bounds, _ in taken]), np.vstack([nodes for _, nodes in taken])
+
+
+class Tree(Protocol):
+    """Sets by node: how many single things are in each, and its children."""
+
+    size: Indices
+    children: Indices
+    first_child: Indices
+
+
+def split_in(trees: Sequence[Tree], parents: Indices, split: Indices) -> Indices:
+    """The sets that parents (a node of each tree per row) fall into where each is split in one tree."""
+    made: list[Indices] = []
+    for at, tree in enumerate(trees):
+        own = parents[split == at]
+        number = tree.children[own[:, at]]
+        children = np.repeat(own, number, axis=0)
+        before = np.repeat(np.cumsum(number) - number, number)
+        children[:, at] = np.repeat(tree.first_child[own[:, at]], number) + np.arange(len(children)) - before
+        made.append(children)
+    return np.vstack(made)
+
+
+def opened(rows: Indices, column: int, tree: ChainTree) -> Indices:
+    """Sets (a node per dim and row) with each set of one dim replaced by the single chains in it."""
+    singles, number = tree.singles(rows[:, column])
+    result: Indices = np.repeat(rows, number, axis=0)
+    result[:, column] = singles
+    return result
+
+
+def starts(trees: Mapping[str, ChainTree], shared: Sequence[Slot], rows: int) -> dict[str, Indices]:
+    """For each combination of shared sizes, the node of each dim that stands for it."""
+    order = tuple(dict.fromkeys(slot.dim for slot in shared))
+    grids = np.meshgrid(*(trees[dim].given for dim in order), indexing="ij") if order else []
+    found = {dim: grid.ravel() for dim, grid in zip(order, grids, strict=True)}
+    return {dim: found.get(dim, np.zeros(rows, dtype=np.int64)) for dim in trees}

@@ -1,0 +1,90 @@
+"""Numbers of buffers: what is costed with open ones against plain trees, one by one; and what choosing them is worth."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.certificates.exhaustive import draw_chip, draw_workload
+
+from halley.cost.estimate import Estimate
+from halley.cost.evaluate import evaluate
+from halley.io.load import load_chip
+from halley.ir.hardware import Chip
+from halley.ir.mapping import Hold, Node, walk
+from halley.ir.workload import Workload
+from halley.search.buffers import hasten
+from halley.search.frames import Frame, frames
+from halley.search.optimise import optimise
+from halley.search.problem import Objective, Problem
+from halley.search.solve import Choice, fits
+from halley.search.stages import BUFFERS
+from halley.search.template import template
+from halley.workloads import gemm
+
+
+def drawn(seed: int) -> tuple[Workload, Chip, Choice, Frame]:
+    """A mapping of a whole small workload in some frame."""
+    draw = random.Random(seed)
+    while True:
+        workload, chip = draw_workload(draw), draw_chip(draw)
+        space = frames(workload, template(chip), workload.ops)
+        if space:
+            frame = draw.choice(space)
+            skeletons = tuple(draw.choice(stage.skeletons) for stage in frame.stages)
+            tiles: dict[str, int] = {}
+            for slot in (*frame.shared, *(slot for skeleton in skeletons for slot in skeleton.slots)):
+                tiles[slot.name] = draw.choice(slot.sizes(int(slot.limit(tiles))))
+            return workload, chip, Choice(frame, skeletons, tiles), frame
+
+
+def put(workload: Workload, node: Node) -> Node:
+    """A tree under the outermost Hold, of all that the workload reads or gives."""
+    made = {name for op in workload.ops for name in op.outputs}
+    return Hold("dram", tuple((name,) for name in workload.tensors if name not in made or name in workload.outputs), node, 1)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_open_numbers_of_buffers_cost_what_plain_trees_do(seed: int) -> None:
+    """Every combination at once, 0 among them, against the tree that is built with each: Holds of none are not in it."""
+    workload, chip, choice, frame = drawn(seed)
+    slots = [s for s in (*frame.shared, *(s for k in choice.skeletons for s in k.slots)) if s.dim == BUFFERS]
+    draw = random.Random(seed)
+    rows = [{slot.name: draw.choice(slot.sizes(2)) for slot in slots} for _ in range(12)]
+    columns = {slot.name: np.array([float(row[slot.name]) for row in rows]) for slot in slots}
+    together = evaluate(workload, chip, put(workload, replace(choice, tiles={**choice.tiles, **columns}).tree()))
+    for index, row in enumerate(rows):
+        tree = put(workload, replace(choice, tiles={**choice.tiles, **row}).tree())
+        assert all(node.buffers > 0 for _, node in walk(tree) if isinstance(node, Hold))
+        alone = evaluate(workload, chip, tree)
+        assert of(together, index) == pytest.approx(of(alone, 0), rel=1e-12, abs=1e-30)
+
+
+def of(estimate: Estimate, index: int) -> list[float]:
+    """Time, energy and footprints of one row."""
+    values = (estimate.time, estimate.energy, *(estimate.footprint.get(name, 0) for name in ("glb", "ibuf", "wbuf", "obuf")))
+    return [float(np.broadcast_to(value, max(index + 1, np.size(value)))[index]) for value in values]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_second_buffers_make_a_plan_no_slower_and_change_no_energy(seed: int) -> None:
+    workload, chip, choice, frame = drawn(seed)
+    slots = [s for s in (*frame.shared, *(s for k in choice.skeletons for s in k.slots)) if s.dim == BUFFERS]
+    single = replace(choice, tiles={**choice.tiles, **{s.name: min(1, choice.tiles[s.name]) for s in slots}})
+    chip = replace(chip, static_power=0.0)
+    before = evaluate(workload, chip, put(workload, single.tree()))
+    if fits(chip, before):
+        after = evaluate(workload, chip, put(workload, hasten(workload, chip, single, lambda node: put(workload, node)).tree()))
+        assert fits(chip, after)
+        assert after.energy == pytest.approx(before.energy, rel=1e-12)
+        assert after.time <= before.time * (1 + 1e-12)
+
+
+def test_the_space_holds_the_peers_optimum() -> None:
+    """AccelForge's published optimum of this GEMM, 14.2265 mJ, needs a result tile in a single buffer."""
+    problem = Problem(gemm(4096, 4096, 4096, dtype="int8"), load_chip("tpu-v4i-like"), Objective.ENERGY, baselines=False)
+    best = optimise(problem).best
+    assert best.certificate.value <= 0.0142265
+    assert any(node.buffers == 1 and node.memory == "local" for _, node in walk(best.plan) if isinstance(node, Hold))
