@@ -26,11 +26,12 @@ class Recompute(StrEnum):
     FULL = "full"
 
 
-def recompute(found: Differentiated, ops: Recompute | Collection[str]) -> Differentiated:
+def recompute(found: Differentiated, ops: Recompute | Collection[str], whole: bool = False) -> Differentiated:
     """The same gradients, with what the given forward ops make not kept but made again before the backward.
 
-    ``ops``: names of forward ops, or one of the usual choices. Only what the backward needs is repeated: the ops ``again_<op>``
-    make the tensors ``again_<tensor>``, in kernels as in the forward graph.
+    ``ops``: names of forward ops, or one of the usual choices. What the backward needs is repeated: the ops ``again_<op>`` make
+    the tensors ``again_<tensor>``, in kernels as in the forward graph. ``whole``: all given ops are repeated, also those whose
+    results nobody reads, as by frameworks that call the forward function again.
 
     >>> from halley.rewrite.backward import backward
     >>> from halley.workloads.attention import attention
@@ -49,7 +50,8 @@ def recompute(found: Differentiated, ops: Recompute | Collection[str]) -> Differ
         faults.append(Fault(where, "a graph without repeated ops", f"one that repeats {found.repeated[0]}", "choose all at once"))
     if faults:
         raise BadInput(faults)
-    repeated = _needed(found, [op for name, op in forward.items() if name in chosen])
+    given = [op for name, op in forward.items() if name in chosen]
+    repeated = given if whole else _needed(found, given)
     if not repeated:
         return found
     return _with(found, repeated)
