@@ -54,6 +54,7 @@ class Family(NamedTuple):
     tables: Sequence[Array]
     trees: Mapping[str, ChainTree]
     chains: Mapping[str, Indices]
+    memories: Sequence[str]
     capacities: Sequence[float]
 
     def some(self, outer: int) -> dict[str, Indices]:
@@ -80,7 +81,8 @@ def family(workload: Workload, chip: Chip, frame: Frame) -> Family:
         tree.tabulate([factor for factor in program.factors if factor.kind == dim])
     tables = [of_dims[factor.kind].table(factor) for factor in program.factors]
     chains = {dim: np.flatnonzero(tree.level == tree.level.max()) for dim, tree in of_dims.items()}
-    return Family(build, program, tables, of_dims, chains, [chip.memory(name).capacity for name in estimate.footprint])
+    memories = list(estimate.footprint)
+    return Family(build, program, tables, of_dims, chains, memories, [chip.memory(name).capacity for name in memories])
 
 
 def families(workload: Workload, chip: Chip) -> list[Family]:

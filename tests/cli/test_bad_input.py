@@ -140,7 +140,7 @@ EDITS: list[tuple[tuple[str | int, ...], Any, str]] = [
     (("best", "plan"), "hold\n", "FAIL  best: plan reads"),
     (("front", 0, "time_s"), 1.0, "FAIL  front: figures: point 1: time_s"),
     (("front", 0, "plan"), "hold dram: A\n  compute gemm", "FAIL  front: figures: point 1"),
-    (("problem", "chip", "levels", 1, "memories", "glb", "capacity"), "8 B", "FAIL  best: plan fits"),
+    (("problem", "chip", "levels", 2, "memories", "obuf", "capacity"), "8 B", "FAIL  best: plan fits"),
     (("problem", "chip", "levels", 0, "memories", "dram", "read_bandwidth"), "1 GB/s", "FAIL  best: figures: anatomy_s."),
 ]
 
@@ -240,7 +240,7 @@ def test_a_fault_of_halleys_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def shell(*words: str, **options: Any) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", "from halley.cli.main import main; main()", *words]
+    command = [sys.executable, "-c", "from halley.cli.start import main; main()", *words]
     return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
 
 

@@ -77,8 +77,3 @@ def halley(
 
     Start with: halley optimise gemm-softmax --m 512 --n 1024 --k 64 --chip edge
     """
-
-
-def main() -> None:
-    """Entry point of the ``halley`` command; leaves the process with the exit code."""
-    app()

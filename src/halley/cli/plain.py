@@ -38,7 +38,8 @@ def _run(workload: Workload, op: Op, given: Sequence[Array]) -> Sequence[Array]:
             return [_ordered(part, kept, out) for part in MONOID_DEFINITIONS[op.monoid].reduce(site, points, over)]
         case OpKind.SCAN:
             values = [_aligned(a, dims, out) for a, dims in zip(given, dims_in, strict=True)]
-            return [scan(op.monoid, values, [out.index(dim) for dim in op.sequence])]
+            reverse = dict(op.constants).get("reverse", 0.0) == 1.0
+            return [scan(op.monoid, values, [out.index(dim) for dim in op.sequence], reverse)]
         case OpKind.FFT:
             (axis,) = (i for i, dim in enumerate(dims_in[0]) if dim == op.along or dim not in op.dims)
             inverse = dict(op.constants).get("inverse", 0.0) == 1.0
@@ -53,9 +54,7 @@ def _run(workload: Workload, op: Op, given: Sequence[Array]) -> Sequence[Array]:
             ]
             return [table[tuple(places)]]
         case OpKind.SCATTER:
-            total = np.zeros(tuple(workload.dims[dim] for dim in out))
-            np.add.at(total, given[1], given[0])
-            return [total]
+            return [_scattered(workload, op, given, dims_in, out)]
         case OpKind.PERMUTE:
             named = dict(zip((d for d in dims_in[0] if d not in out), (d for d in out if d not in dims_in[0]), strict=True))
             return [_ordered(given[0], tuple(named.get(dim, dim) for dim in dims_in[0]), out)]
@@ -77,6 +76,23 @@ def _windows(workload: Workload, op: Op, given: Array, dims: tuple[str, ...], ou
     source = place + places[offset] - (workload.dims[offset] - 1)
     walked = dict(zip(op.sequence, np.unravel_index(np.maximum(source, 0), extents), strict=True))
     return np.where(source >= 0, given[tuple(walked.get(dim, places[dim]) for dim in dims)], 0.0)
+
+
+def _scattered(
+    workload: Workload, op: Op, given: Sequence[Array], dims: Sequence[tuple[str, ...]], out: tuple[str, ...]
+) -> Array:
+    """Every element is added where it belongs: to the row that an index names, or to where a window took it from."""
+    total = np.zeros(tuple(workload.dims[dim] for dim in out))
+    if len(given) == 1:
+        places = _windows(workload, op, np.arange(1, total.size + 1).reshape(total.shape), out, dims[0]).astype(int)
+        flat = np.zeros(total.size + 1)  # the first takes what comes from before a sequence
+        np.add.at(flat, places, given[0])
+        return flat[1:].reshape(total.shape)
+    (row,) = (dim for dim in out if dim not in dims[0])
+    at = {dim: _aligned(np.arange(workload.dims[dim]), (dim,), dims[0]) for dim in out if dim != row}
+    at[row] = _aligned(given[1], dims[1], dims[0])
+    np.add.at(total, tuple(at[dim] for dim in out), given[0])
+    return total
 
 
 def _ordered(array: Array, dims: tuple[str, ...], wanted: tuple[str, ...]) -> Array:
