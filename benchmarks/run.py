@@ -1,4 +1,5 @@
-"""All benchmarks: prints each measurement with its target and writes benchmarks/latest.json.
+"""All benchmarks: prints each measurement with its target and writes benchmarks/latest.json; of themes that are not run, the
+file keeps what it has.
 
 ``python -m benchmarks.run [--install] [THEME ...]``; ``--install`` measures the install size too, in a new environment. Exit
 code 1 where a target is missed.
@@ -23,6 +24,7 @@ THEMES: dict[str, Callable[[], Iterator[Measurement]]] = {
     "flows": flows.measurements,
     "fusion": fusion.measurements,
 }
+INSTALL = "install"
 LATEST = ROOT / "benchmarks" / "latest.json"
 
 
@@ -35,16 +37,22 @@ def main() -> int:
         if theme not in THEMES:
             options.error(f"THEME: expected one of {', '.join(THEMES)}; got {theme!r}")
     print(machine())
-    found: list[Measurement] = []
+    known = json.loads(LATEST.read_text(encoding="utf-8")) if LATEST.exists() else []
+    rows = {theme: [row for row in known if row["theme"] == theme] for theme in (*THEMES, INSTALL)}
+    met = True
     for theme in chosen.themes or THEMES:
+        rows[theme] = []
         for measurement in THEMES[theme]():
             print(measurement, flush=True)
-            found.append(measurement)
+            rows[theme].append({"theme": theme, **measurement.row()})
+            met &= measurement.met
     if chosen.install:
-        found.append(startup.install_size())
-        print(found[-1])
-    LATEST.write_text(json.dumps([m.row() for m in found], indent=1) + "\n", encoding="utf-8")
-    return 0 if all(m.met for m in found) else 1
+        size = startup.install_size()
+        print(size)
+        rows[INSTALL] = [{"theme": INSTALL, **size.row()}]
+        met &= size.met
+    LATEST.write_text(json.dumps([row for theme in rows.values() for row in theme], indent=1) + "\n", encoding="utf-8")
+    return 0 if met else 1
 
 
 if __name__ == "__main__":

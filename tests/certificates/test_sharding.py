@@ -1,7 +1,8 @@
-"""Shardings against the enumeration of all assignments: ways of every op, layouts of ends, and layouts that are kept for each reader.
+"""Shardings against the enumeration of all assignments: ways of every op, layouts of ends, and layouts that are kept for each
+reader.
 
-The enumeration shares the ways of an op and nothing else: it has its own prices, its own changes of layout (Bellman-Ford over single
-collectives), its own readers, and no tables.
+The enumeration shares the ways of an op and nothing else: it has its own prices, its own changes of layout (Bellman-Ford over
+single collectives), its own readers, and no tables.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Enumeration:
             self.partials |= dict.fromkeys(op.outputs, partial_monoid(found))
             self.ways[op.name] = list(itertools.product(found, repeat=len(self.mesh)))
         self.change = cache(self._change)
+        self.known: dict[object, Front] = {}
 
     def parts(self, dim: str, layout: Layout) -> int:
         ranks = math.prod(axis.ranks for axis, place in zip(self.mesh, layout, strict=True) if place == Shard(dim))
@@ -66,7 +68,8 @@ class Enumeration:
             at = [names.index(name) for name in axes]
             here = {type(source[place]) for place in at}
             if here == {Partial}:
-                yield self.put(source, at, [Replicate()] * len(at)), self.price(CollectiveKind.ALL_REDUCE, axes, self.size(tensor, source))
+                whole = self.put(source, at, [Replicate()] * len(at))
+                yield whole, self.price(CollectiveKind.ALL_REDUCE, axes, self.size(tensor, source))
                 kind, targets = CollectiveKind.REDUCE_SCATTER, shards
             elif here == {Shard}:
                 whole = self.put(source, at, [Replicate()] * len(at))
@@ -114,7 +117,9 @@ class Enumeration:
                 carried = op.outputs if kind is CollectiveKind.ALL_REDUCE else (next(w.moved for w in strategy if w.moved),)
                 size = 0
                 for name in carried:
-                    places = [w.writes[op.outputs.index(name)] if name in op.outputs else w.reads[op.inputs.index(name)] for w in strategy]
+                    made = name in op.outputs
+                    place = (op.outputs if made else op.inputs).index(name)
+                    places = [(way.writes if made else way.reads)[place] for way in strategy]
                     size += self.size(name, tuple(places))
                 time += self.price(kind, axes, size)
         return time
@@ -124,7 +129,8 @@ class Enumeration:
         names = [op.name for op in self.work.ops]
         border = names.index(self.problem.backward) if self.problem.backward else len(names)
         made = next((n for n, op in enumerate(self.work.ops) if tensor in op.outputs), -1)
-        read = [(n, op.name, place) for n, op in enumerate(self.work.ops) for place, name in enumerate(op.inputs) if name == tensor]
+        ops = enumerate(self.work.ops)
+        read = [(n, op.name, place) for n, op in ops for place, name in enumerate(op.inputs) if name == tensor]
         early, late = [r[1:] for r in read if r[0] < border], [r[1:] for r in read if r[0] >= border]
         if tensor in self.work.outputs:
             (early if made < border else late).append(("end", 0))
@@ -183,8 +189,6 @@ class Enumeration:
             self.known[key] = pareto([p for start in starts for each in wants for p in self.tensor_front(tensor, start, each)])
         return self.known[key]
 
-    known: dict = {}
-
 
 def pareto(points: Front) -> Front:
     found: Front = []
@@ -200,12 +204,12 @@ def problem(random: Random, axes: int, ops: int) -> ShardingProblem:
     costs = Costs(random, mesh)
     backward = random.choice(("", random.choice(work.ops).name))
     weights = {name: 16.0 for name in work.inputs if work.consumers(name) and random.random() < 0.6}
-    return ShardingProblem(work, mesh, costs.kernel, costs.wire, backward=backward, weights=weights, in_flight=random.choice((1.0, 3.0)))
+    flying = random.choice((1.0, 3.0))
+    return ShardingProblem(work, mesh, costs.kernel, costs.wire, backward=backward, weights=weights, in_flight=flying)
 
 
 def compare(given: ShardingProblem) -> None:
     exhaustive = Enumeration(given)
-    exhaustive.known = {}
     front = exhaustive.front()
     found = shard(given)
     assert found.time == pytest.approx(front[0][0], rel=1e-8)

@@ -410,8 +410,37 @@ def test_a_plan_of_the_user() -> None:
         plan(problem, 4, [(0b01, 0)])
     with pytest.raises(BadInput, match=r"partition 2: expected kernels of the graph that no other has"):
         plan(problem, 4, [(0b11, 0), (0b01, 0)])
+    with pytest.raises(BadInput, match=r"partition 1, streamed: expected kernels of it, if weights may stream at all"):
+        plan(problem, 4, [(0b11, 0b01)])
     with pytest.raises(Infeasible, match=r"partition 1: expected at most 10 B of SRAM; got 92 B"):
         plan(replace(problem, chip=replace(problem.chip, sram=10.0)), 4, [(0b11, 0)])
+
+
+def test_a_chip_without_memory_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"spatial chip, sram: expected a number above 0; got 0"):
+        SpatialChip(4, 2, 2, 1.0, 0.0, 1.0, 1.0)
+    with pytest.raises(BadInput, match=r"problem, layers: expected at least 1; got 0"):
+        replace(chain_of_two(), layers=0)
+
+
+@pytest.mark.usefixtures("_loop")
+def test_a_long_line_of_kernels() -> None:
+    """More kernels than fit a 64-bit number: all runs of consecutive ones, in arithmetic of the test's own."""
+    draw = random.Random(3)
+    count = 66
+    sizes = [(draw.randint(1, 9), float(draw.randint(0, 9))) for _ in range(count)]
+    kernels = tuple(Kernel(f"k{n}", Engine.VECTOR, rows, 4, weights=weights) for n, (rows, weights) in enumerate(sizes))
+    tensors = tuple(Tensor(n, (n + 1,), float(draw.randint(1, 40))) for n in range(count - 1))
+    chip = SpatialChip(12, 2, 2, 1.0, 90.0, 1e6, 4.0)
+    problem = Problem(Graph(kernels, tensors, 4), chip, DFMODEL, most=1)
+    least = [0.0] + [math.inf] * count
+    for start in range(count):
+        for end in range(start + 1, count + 1):
+            found = cost(problem, 2, frozenset(range(start, end)), frozenset())
+            if found is None:
+                break
+            least[end] = min(least[end], least[start] + found[0] + found[1])
+    assert best_plan(problem, [2]).layer == pytest.approx(least[-1], rel=1e-12)
 
 
 def test_a_graph_in_the_wrong_order_is_refused() -> None:

@@ -35,7 +35,7 @@ def test_show_prints_the_numbers() -> None:
     for words in (
         "chips 1024 h100",
         "ib 128 switch with multicast and reduction 50 GB/s 500 ns 25.6 TB/s",
-        "nvlink 8 switch with multicast and reduction 450 GB/s 500 ns 230.4 TB/s",
+        "nvlink 8 switch with multicast and reduction on request 450 GB/s 500 ns 230.4 TB/s",
         "host 238.4 GiB 76.8 GB/s 63.02 GB/s",
         "chips 1024 716.8 kW 30,720,000",
         "nodes 1024 588.8 kW not stated",

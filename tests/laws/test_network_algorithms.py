@@ -58,7 +58,7 @@ def test_no_transfer_can_be_left_out() -> None:
         for setting in settings_of(name, kind, n):
             steps = table(kind, name, setting)
             for at, step in enumerate(steps):
-                for gone in step:
+                for gone in (t for t in step if t.source != t.target):  # a rank's own copy changes nothing on its way round
                     rest = tuple(t for t in step if t is not gone)
                     with pytest.raises(InternalError):
                         verify(kind, (*steps[:at], rest, *steps[at + 1 :]), n, setting.chunks)

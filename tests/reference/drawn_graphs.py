@@ -53,7 +53,8 @@ class _Builder:
         return self.random.choice([name for name, tensor in self.tensors.items() if tensor.dtype == "fp64"])
 
     def put(self, kind: OpKind, inputs: list[str], dims: Any, out: Any, **more: Any) -> bool:
-        self.ops.append(Op(f"op{len(self.ops)}", kind, tuple(inputs), tuple(self.tensor(each) for each in out), tuple(dims), **more))
+        made = tuple(self.tensor(each) for each in out)
+        self.ops.append(Op(f"op{len(self.ops)}", kind, tuple(inputs), made, tuple(dims), **more))
         return True
 
     def map(self) -> bool:
@@ -155,12 +156,13 @@ class Costs:
     def __init__(self, random: Random, mesh: Mesh) -> None:
         self.seed = random.randrange(1 << 30)
         self.mesh = mesh
+        self.work = random.choice((1.0, 1.0, 0.02))
 
     def _factor(self, *what: object) -> float:
         return Random(f"{self.seed} {what}").choice((0.5, 1.0, 2.0, 5.0))
 
     def kernel(self, op: Op, local: Mapping[str, int]) -> float:
-        return self._factor("op", op.name) * (1.0 + math.prod(local.values()))
+        return self.work * self._factor("op", op.name) * (1.0 + math.prod(local.values()))
 
     def wire(self, kind: CollectiveKind, axes: tuple[str, ...], size: int) -> float:
         return self._factor(kind, axes) * (0.5 + size / 16)

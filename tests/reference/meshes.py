@@ -1,8 +1,8 @@
 """Runs a sharding on arrays: members of a mesh that have what their layouts give them, and the collectives between them.
 
-Every member has each tensor as an array of its full shape, NaN where it has nothing. Ops see only what their layouts say, so that a
-collective that is missing shows as NaN or as a wrong number. Only the ways and moves of a sharding are read, none of its costs;
-bytes are counted here from what members really have.
+Every member has each tensor as an array of its full shape, NaN where it has nothing. Ops see only what their layouts say, so
+that a collective that is missing shows as NaN or as a wrong number. Only the ways and moves of a sharding are read, none of its
+costs; bytes are counted here from what members really have.
 """
 
 from __future__ import annotations
@@ -158,9 +158,11 @@ class Run:
 
     def leave(self, name: str, copies: Copies) -> None:
         wanted = self.plan.ends[name]
-        versions = self.history[name]
+        versions = list(self.history[name])
         versions += [(layout, parts) for move, layout, parts in copies if move.tensor == name and not move.reader]
-        parts = next(parts for layout, parts in versions if layout == wanted)
+        found = [parts for layout, parts in versions if layout == wanted]
+        assert found, f"{name} leaves as {wanted}; there is {[layout for layout, _ in versions]}"
+        parts = found[0]
         whole = np.full(parts[self.members[0]].shape, np.nan)
         for member in self.members:
             box = self.box(name, wanted, member)

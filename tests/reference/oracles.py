@@ -205,6 +205,36 @@ def _merge_heads(parameters: Mapping[str, Any], given: Mapping[str, np.ndarray])
     return {"Y": np.stack([given["X"][head] for head in range(parameters["heads"])], axis=1)}
 
 
+def _dlrm(parameters: Mapping[str, Any], given: Mapping[str, np.ndarray]) -> Arrays:
+    """As published: a vector of the dense result and the products of all pairs, one sample at a time."""
+    results = []
+    tables = parameters["tables"]
+    first = np.concatenate([given["Wx"], given["Wc"], given["Wp"].reshape(tables * tables, -1)])
+    for sample in range(parameters["batch"]):
+        x = given["X"][sample]
+        for layer in range(1, parameters["bottom_layers"] + 1):
+            x = np.maximum(x @ given[f"Wb{layer}"], 0.0)
+        bags = [given["table"][t][given["index"][sample, t]].sum(axis=0) for t in range(tables)]
+        pairs = [given["pairs"][t, u] * (bags[t] @ bags[u]) for t in range(tables) for u in range(tables)]
+        y = np.concatenate([x, [bag @ x for bag in bags], pairs]) @ first
+        for layer in range(2, parameters["top_layers"] + 1):
+            y = np.maximum(y, 0.0) @ given[f"Wt{layer}"]
+        results.append(0.5 * (1.0 + np.tanh(y / 2.0)))
+    return {"Y": np.stack(results)}
+
+
+def _hpl(_: Any, given: Mapping[str, np.ndarray]) -> Arrays:
+    left, upper = np.linalg.solve(np.linalg.inv(given["Ui"]).T, given["A21"].T).T, given["Li"] @ given["A12"]
+    return {"L21": left, "U12": upper, "Anew": given["A22"] - left @ upper}
+
+
+def _fft(parameters: Mapping[str, Any], given: Mapping[str, np.ndarray]) -> Arrays:
+    """On any tables of twiddle factors; that the right ones make one long transform is another test."""
+    columns = np.fft.fft(given["Xr"] + 1j * given["Xi"], axis=0) * (given["Wr"] + 1j * given["Wi"])
+    result = np.fft.fft(columns, axis=1).T
+    return {"Yr": result.real, "Yi": result.imag}
+
+
 ORACLES: dict[str, Callable[[Mapping[str, Any], Mapping[str, np.ndarray]], Arrays]] = {
     "gemm": _gemm,
     "gemm-softmax": _gemm_softmax,
@@ -218,6 +248,9 @@ ORACLES: dict[str, Callable[[Mapping[str, Any], Mapping[str, np.ndarray]], Array
     "transformer-layer": _transformer_layer,
     "attention-einsum": _attention_einsum,
     "gpt-layer": _gpt_layer,
+    "dlrm": _dlrm,
+    "hpl": _hpl,
+    "fft": _fft,
     "gated-scan": _gated_scan,
     "power-spectrum": _power_spectrum,
     "embedding": _embedding,

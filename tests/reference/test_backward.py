@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from tests.reference.differences import check, run
+from tests.reference.generate import plain_tree
 from tests.reference.graphs import evaluate
 from tests.reference.oracles import inputs
+from tests.reference.problems import random_chip
 from tests.reference.test_counts import SEEDS, many
 from tests.reference.test_workloads import EXAMPLES, examples, label
 from tests.reference.user_graphs import drawn
@@ -280,3 +282,24 @@ def test_variants_have_the_same_gradients() -> None:
     for other in results[1:]:
         for mine, first in zip(other, results[0], strict=True):
             np.testing.assert_allclose(mine, first, rtol=1e-9, atol=1e-12)
+
+
+def test_what_is_the_same_along_a_dim_is_not_spread_out() -> None:
+    """The gradient of a sum is read as it is by what multiplies it; a contraction gets it whole."""
+    work = halley.graph("E[m,n] = exp(X[m,n])\nz[m] = sum(E[m,n])", {"m": 3, "n": 4})
+    assert [(op.name, op.inputs) for op in backward(work).backward] == [("E_d_X", ("d_z", "E"))]
+    work = halley.graph("E[m,n] = A[m,k] * B[k,n]\nz[m] = sum(E[m,n])", {"m": 3, "n": 4, "k": 2})
+    assert [op.name for op in backward(work).backward] == ["copy_d_E", "E_d_A", "E_d_B"]
+
+
+@pytest.mark.parametrize("kind", ["gemm-softmax", "attention", "moe", "embedding", "gated-scan", "conv-chain", "fft"])
+def test_on_a_mapping(kind: str) -> None:
+    """Forward and backward are mapped like any workload: the interpreter makes the same gradients."""
+    work = real(build(kind, EXAMPLES[kind]))
+    found, chip = backward(work), random_chip(Random(4))
+    seeds = {seed: np.ones([work.dims[dim] for dim in work.tensors[out].dims]) for out, seed in found.seeds.items()}
+    arrays = inputs(work, 3, 0.7) | seeds
+    wanted = evaluate(found.workload, arrays)
+    done = halley.run(found.workload, chip, plain_tree(found.workload, chip), arrays)
+    for name in found.workload.outputs:
+        np.testing.assert_allclose(done.outputs[name], wanted[name], rtol=1e-7, atol=1e-9)

@@ -114,7 +114,7 @@ def test_every_algorithm_on_every_network(ranks: int) -> None:
     for topology in NETWORKS:
         if topology is T.FAT_TREE and ranks % 2:
             continue
-        graph = build(able(topology, ranks, Link(draw.uniform(1, 9), draw.uniform(0, 3), 2.0)))
+        graph = build(able(topology, ranks, Link(draw.uniform(1, 9), draw.uniform(0, 3), 2.0, overhead=draw.choice([0.0, 0.4]))))
         for kind, name, setting in tables(draw, ranks):
             table = ALGORITHMS[name].make[kind](setting) if ranks > 1 else ()
             try:
@@ -153,7 +153,7 @@ def random_graph(draw: random.Random, ranks: int) -> Graph:
     ways = {(order[i], order[draw.randrange(i)]) for i in range(1, vertices)}
     ways |= {(draw.randrange(vertices), draw.randrange(vertices)) for _ in range(vertices)}
     pairs = sorted({pair for a, b in ways if a != b for pair in ((a, b), (b, a))})
-    edges = tuple(Edge(a, b, Link(draw.choice([1.0, 2.5, 4.0]), draw.choice([0.0, 0.5, 1.25]), 1.0)) for a, b in pairs)
+    edges = tuple(Edge(a, b, Link(draw.choice([1.0, 2.5, 4.0]), draw.choice([0.0, 0.5, 1.25]), 1.0, 0.0, draw.choice([0.0, 0.25]))) for a, b in pairs)
     return Graph("random", ranks, edges, tuple(Switch(f"s{i}") for i in range(vertices - ranks)))
 
 
@@ -177,7 +177,7 @@ def test_random_graphs_with_unequal_links(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_several_dimensions(seed: int) -> None:
     draw = random.Random(seed)
-    links = [Link(draw.uniform(1, 5), draw.uniform(0, 1)) for _ in range(3)]
+    links = [Link(draw.uniform(1, 5), draw.uniform(0, 1), overhead=draw.uniform(0, 1)) for _ in range(3)]
     kinds = draw.sample([T.LINE, T.RING, T.FULL, T.SWITCH], 3)
     axes = tuple(Axis(f"d{d}", draw.randint(2, 3), kinds[d], links[d]) for d in range(draw.randint(2, 3)))
     graph, shape = product(axes), tuple(item.size for item in axes)
@@ -240,7 +240,8 @@ def test_closed_forms_equal_the_simulator(topology: Topology) -> None:
         ranks, item = draw.choice(SIZES), ALGORITHMS[name]
         if item.unfit(kind, ranks):
             continue
-        link, startup = Link(draw.uniform(0.5, 9), draw.uniform(0, 3)), draw.choice([0.0, draw.uniform(0, 2)])
+        link = Link(draw.uniform(0.5, 9), draw.uniform(0, 3), overhead=draw.choice([0.0, draw.uniform(0, 1)]))
+        startup = draw.choice([0.0, draw.uniform(0, 2)])
         graph = build(able(topology, ranks, link))
         chunks, size = item.chunks(kind, ranks, draw.randint(1, 9)), drawn_size(draw, ranks)
         table = item.make[kind](Setting(ranks, chunks, topology is T.LINE))
@@ -308,14 +309,26 @@ def test_bandwidth_of_pipelined_trees(ranks: int) -> None:
 
 @pytest.mark.parametrize("ranks", [4, 8])
 def test_in_network_reduction(ranks: int) -> None:
-    """Every link carries the vector once; pieces that are pulled come close, without a second pass for the copies."""
+    """Where switches add of themselves, every link carries the vector once; where ranks fetch the sum of their share and multicast
+    it, their own copies among all others, S (1 + 1 / n), towards which pieces tend."""
     switch, size = build(able(T.SWITCH, ranks, Link(1.0))), 10**6
     at_once = cost(switch, K.ALL_REDUCE, "in-network", size)
     assert at_once.time == size
     assert set(at_once.link_bytes.tolist()) == {size}
     pulled = [cost(switch, K.ALL_REDUCE, "pulled", size, pieces).time for pieces in (1, 8, 64)]
     assert pulled == sorted(pulled, reverse=True)
-    assert pulled[-1] == pytest.approx(size, rel=0.02)
+    assert pulled[-1] == pytest.approx(size * (1 + 1 / ranks), rel=0.02)
+    links = cost(switch, K.ALL_REDUCE, "pulled", size, 8).link_bytes
+    assert set(links.tolist()) == {size * (1 + 1 / ranks)}
+
+
+def test_switches_that_add_on_request_give_a_sum_to_one() -> None:
+    """Sums are fetched, shares gathered; a sum is not sent on to all in one go."""
+    nvswitch = build(replace(able(T.SWITCH, 4, Link(1.0)), on_request=True))
+    assert cost(nvswitch, K.ALL_REDUCE, "pulled", 4000, 4).time == 5750
+    assert cost(nvswitch, K.REDUCE_SCATTER, "multicast", 4000).time == 3000
+    with pytest.raises(BadInput, match="gives a sum to several; got switch switch, which adds on request; use .* pulled"):
+        cost(nvswitch, K.ALL_REDUCE, "in-network", 4000)
 
 
 # --- what cannot be simulated ---

@@ -1,7 +1,7 @@
 """Layers with their backward pass, written out by hand: a transformer layer, experts, embedding and head.
 
-Tokens m, keys n, model k, heads h, head dims d and e, hidden f, experts x with slots c, vocabulary v. Constants of derivatives are left
-out where they change neither bytes nor work.
+Tokens m, keys n, model k, heads h, head dims d and e, hidden f, experts x with slots c, vocabulary v. Constants of derivatives
+are left out where they change neither bytes nor work.
 """
 
 from __future__ import annotations

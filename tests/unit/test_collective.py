@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -56,7 +57,9 @@ def test_bus_bandwidth_is_that_of_nccl_tests() -> None:
 def test_a_switch_that_adds_beats_one_that_does_not() -> None:
     plain = (Axis("x", 8, T.SWITCH, SWITCH[0].link),)
     with_it, without = (best(K.ALL_REDUCE, where, 10**9) for where in (SWITCH, plain))
-    assert with_it.algorithm == "in-network"
+    fetched = best(K.ALL_REDUCE, (replace(SWITCH[0], on_request=True),), 10**9)
+    assert (with_it.algorithm, str(fetched.schedule.algorithm)) == ("in-network", "pulled")
+    assert with_it.busbw > fetched.busbw > 450e9
     assert with_it.busbw > 450e9 > without.busbw > 449e9
     assert not any(ALGORITHMS[str(cost.schedule.algorithm)].network for cost in candidates(K.ALL_REDUCE, plain, 1000))
 

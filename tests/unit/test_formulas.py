@@ -184,6 +184,7 @@ CASES: dict[Formula, Case] = {
         UNEVEN, SECOND, lambda f, g, b, p, q, m: pipeline.round_trip_bound([f, g], [b, f], [p], [q], m)
     ),
     training.drained_time: Case((SECOND,) * 4, SECOND, lambda r, s, c, d: training.drained_time([r, s], [c, d])),
+    training.beside_time: Case((SECOND, SECOND, ONE), SECOND),
     training.exposed_reduction_time: Case((ONE, SECOND, SECOND), SECOND),
     training.prefetched_time: Case((SECOND,) * 4, SECOND, lambda g, h, w, x: training.prefetched_time([g, h], [w, x])),
     training.sharded_backward_time: Case(

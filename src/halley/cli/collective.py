@@ -27,7 +27,7 @@ from halley.network.choice import chosen
 from halley.network.collective import candidates
 from halley.network.contention import Contention, collective_execution, concurrent
 from halley.network.demands import all_to_all
-from halley.network.fabric import Fabric
+from halley.network.fabric import Fabric, with_overhead
 from halley.network.flow import concurrent_flow
 from halley.network.groups import Group
 from halley.network.overlay import Overlay
@@ -52,7 +52,7 @@ from halley.units import SECONDS, format_bytes, parse
 SIZES = "1KiB:1GiB"
 """Sizes of a plot or table for which none are given."""
 MOST_SIZES = 128
-LARGE = 128
+LARGE = 256
 """Ranks from which on a comparison of all candidates takes long enough to say so."""
 
 
@@ -77,6 +77,9 @@ def collective(
     ] = None,
     startup: Annotated[
         str | None, typer.Option("--start-up", help="Time before every step, e.g. 2us; none unless given.", metavar="TIME")
+    ] = None,
+    per_message: Annotated[
+        str | None, typer.Option("--per-message", help="Time of the sender for each message; none unless given.", metavar="TIME")
     ] = None,
     software: Annotated[
         str | None, typer.Option("--software", help="Fit of a communication library, by name or path.", metavar="NAME")
@@ -119,7 +122,7 @@ def collective(
     written = list(filter(None, (out, nccl)))
     for target in written:
         refuse_existing(target, force)
-    asked = _asked(kind, system, ranks, group, algorithm, startup, software)
+    asked = _asked(_kind(kind), _fabric(system, per_message), ranks, group, algorithm, startup, software)
     many = _sizes(sizes) if sizes is not None or written else ()
     shown = Shown([], {}, [])
     if size is not None or not many or beside or optimum or trace or asked.kind is Pattern.BARRIER:
@@ -167,8 +170,8 @@ class Shown:
 
 
 def _asked(
-    kind: str | None,
-    system: str | None,
+    kind: Kind,
+    fabric: Fabric,
     ranks: str | None,
     group: str | None,
     algorithm: str | None,
@@ -176,17 +179,15 @@ def _asked(
     software: str | None,
 ) -> Asked:
     """Raises BadInput: whatever cannot be read, or is not there."""
-    named = _kind(kind)
-    fabric = _fabric(system)
     team = members.team(fabric, _members(fabric, ranks, group))
     delay = 0.0 if startup is None else parse(startup, SECONDS, where="--start-up", zero=True)
     overlay = None if software is None else load_fit(software)
-    if overlay is not None and not isinstance(named, CollectiveKind):
-        raise BadInput(Fault("--software", "a collective", f"a {named}, of which no library was measured", "leave it out"))
+    if overlay is not None and not isinstance(kind, CollectiveKind):
+        raise BadInput(Fault("--software", "a collective", f"a {kind}, of which no library was measured", "leave it out"))
     if team.graph.ranks >= LARGE and algorithm is None:
         remark = f"compares all algorithms on {team.graph.ranks} ranks; --algorithm asks for one alone"
         options.remarks().print(Text(remark))
-    return Asked(named, fabric, team, algorithm, delay, overlay)
+    return Asked(kind, fabric, team, algorithm, delay, overlay)
 
 
 def _kind(text: str | None) -> Kind:
@@ -195,11 +196,14 @@ def _kind(text: str | None) -> Kind:
     return kind_of(text, "collective")
 
 
-def _fabric(name: str | None) -> Fabric:
+def _fabric(name: str | None, per_message: str | None) -> Fabric:
     if name is None:
         remedy = "add for example '--system dgx-h100'; 'halley topology list' lists them"
         raise BadInput(Fault("--system", "a network", "none", remedy))
-    return load_network(name)
+    fabric = load_network(name)
+    if per_message is None:
+        return fabric
+    return with_overhead(fabric, parse(per_message, SECONDS, where="--per-message", zero=True))
 
 
 def _members(fabric: Fabric, ranks: str | None, group: str | None) -> tuple[int, ...] | None:

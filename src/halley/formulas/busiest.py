@@ -181,6 +181,24 @@ def chain_bytes(members: Number, chunks: Number, payload: Number) -> Number:
     return (members - 2) * ceil_div(payload, chunks) + payload
 
 
+def pulled_bytes(members: Number, chunks: Number, payload: Number) -> Number:
+    """All-reduce over one switch in k pieces of n chunks: every member fetches the sum of its chunk of a piece, of all members and
+    itself, and sends it to all, itself among them, while it fetches that of the next piece.
+
+    .. math:: q = S + \min(S, n c) + \sum_{p = 1}^{k - 1} \min(c, \max(S - p n c, 0)) \le S + n c + (k - 1) c
+
+    Tends to S (1 + 1 / n) for many pieces. Symbols: n [1] members, n k [1] chunks, S [B] payload, c = ceil(S / (n k)). Source: the
+    sum's and the copies' ways through NVSwitch (PTX ISA: multimem.ld_reduce, multimem.st), each link counted in each step.
+
+    >>> pulled_bytes(2, 6, 58), pulled_bytes(4, 16, 1600)
+    (98, 2300)
+    """
+    chunk = ceil_div(payload, chunks)
+    piece = members * chunk
+    full = minimum(floor_div(chunks, members) - 1, floor_div(payload - chunk, piece))
+    return payload + minimum(payload, piece) + full * chunk + maximum(payload - (full + 1) * piece, 0)
+
+
 def forwarded_bytes(members: Number, payload: Number) -> Number:
     """All-to-all on a one-way ring: in step t a link carries all blocks of one member that have not arrived yet.
 

@@ -27,8 +27,8 @@ def matrix_tile_cycles(rows: Number, columns: Number, depth: Number, lanes: Numb
 
     .. math:: c = \\lceil M / w \\rceil \\lceil N / h \\rceil K
 
-    Symbols: M, N, K [1] rows, columns and contraction, w, h [1] lanes and stages of all tiles of the block. Does not model: filling
-    the array. Source: DFModel (arXiv 2412.16432), published code; after SCALE-Sim's folds.
+    Symbols: M, N, K [1] rows, columns and contraction, w, h [1] lanes and stages of all tiles of the block. Does not model:
+    filling the array. Source: DFModel (arXiv 2412.16432), published code; after SCALE-Sim's folds.
 
     >>> matrix_tile_cycles(1536, 33, 100, 768, 30)   # 2 x 2 folds of 100
     400
@@ -41,8 +41,8 @@ def vector_tile_cycles(rows: Number, columns: Number, lanes: Number) -> Number:
 
     .. math:: c = \\lceil M / w \\rceil N
 
-    Symbols: M, N [1] rows and columns, w [1] lanes of all tiles. Does not model: functions that take several cycles. Source: DFModel
-    (arXiv 2412.16432), published code.
+    Symbols: M, N [1] rows and columns, w [1] lanes of all tiles. Does not model: functions that take several cycles. Source:
+    DFModel (arXiv 2412.16432), published code.
 
     >>> vector_tile_cycles(12288, 31, 224)
     1705

@@ -29,6 +29,21 @@ def drained_time(ready: Sequence[Number], durations: Sequence[Number]) -> Number
     return end
 
 
+def beside_time(work: Number, collective: Number, held: Number) -> Number:
+    """Work with a collective beside it that holds a share of the cores; both start together.
+
+    .. math:: T = \\max(c, w + s c)
+
+    Symbols: w [s] work alone, c [s] collective, s [1] share of the cores that the collective holds while it runs. Holds for: work
+    that spreads over all cores that are free. Does not model: memory that both want. Source: while both run, work goes on at the
+    rate 1 - s.
+
+    >>> beside_time(12, 4, 0.25), beside_time(2, 5, 0.5)
+    (13.0, 5)
+    """
+    return maximum(collective, work + held * collective)
+
+
 def exposed_reduction_time(buckets: Number, work: Number, collective: Number) -> Number:
     """What is left of the gradients' collectives when the backward pass of equal buckets is over.
 

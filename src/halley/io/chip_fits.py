@@ -21,7 +21,7 @@ FORMAT = "halley.chip-fit/1"
 Share = Annotated[float, Field(gt=0, le=1)]
 Part = Annotated[float, Field(ge=0, le=1)]
 Error = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Name = Literal["matrix", "vector", "memory", "cache", "overlap", "latency", "launch"]
+Name = Literal["matrix", "vector", "memory", "cache", "overlap", "smaller", "latency", "launch"]
 
 
 class EfficiencyFile(Model):
@@ -32,6 +32,7 @@ class EfficiencyFile(Model):
     memory: Share = Field(description="share of the memory's bandwidth on long streams")
     cache: Share = Field(description="share of the shared cache's bandwidth")
     overlap: Part = Field(description="how far matrix and vector work of a tile run side by side")
+    smaller: Share = Field(1.0, description="share of the matrix rate left to tiles below the largest")
     latency: Latency = Field(description="start and end of a tile, or of a pass over rows")
     launch: Latency = Field(description="launch of a kernel behind another")
 

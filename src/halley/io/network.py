@@ -7,7 +7,7 @@ link technologies (`halley/library/networks/links.yaml`) that they stand in.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from halley.io.check import check
 from halley.io.chip import clock_of, origins_of
 from halley.io.entries import Entry, origin, shown
 from halley.io.load import is_path
-from halley.io.network_models import BlockFile, FabricFile, LinkEntry, Technology, links_table
+from halley.io.network_models import AXIS_FLAGS, BlockFile, FabricFile, LinkEntry, SwitchFile, Technology, links_table
 from halley.io.text import Document, Finding, KeyPath, read_text_bounded, read_yaml
 from halley.ir.hardware import Axis, Link, Topology
 from halley.library import network_names, network_text, unknown_network
@@ -148,7 +148,8 @@ class _Reader:
                 self.findings.append(Finding(path, "this key, or a technology", "neither", "add it", key=key))
         if len(numbers) < 3:
             return Link(1.0)
-        return Link(**numbers, price=self._price(entry, row, numbers["bandwidth"], ports, path))
+        price = self._price(entry, row, numbers["bandwidth"], ports, path)
+        return Link(**numbers, price=price, overhead=entry.overhead.value if entry.overhead else 0.0)
 
     def _price(self, entry: LinkEntry, row: Technology | None, bandwidth: float, ports: _Ports, path: KeyPath) -> float:
         if entry.price is not None:
@@ -207,7 +208,7 @@ class _Reader:
             tuple(part.value for part in block.shape or ()),
             self.link(upper, (*path, "upper" if block.upper else "link"), _Ports(0, 2)) if upper else None,
             self.link(block.top, (*path, "top"), _Ports(0, 2)) if block.top else None,
-            **{key: bool(flag and flag.value) for key, flag in _flags(block)},
+            **{key: bool(flag and flag.value) for key, flag in _flags(block, AXIS_FLAGS)},
         )
 
     # listed links
@@ -226,8 +227,9 @@ class _Reader:
         edges = list(self._edges(ranks, names))
         if self.findings:
             return None
+        flags = ("multicast", "reduction", "on_request")
         switches = tuple(
-            Switch(item.name, *(bool(flag and flag.value) for flag in (item.multicast, item.reduction))) for item in file.switches
+            Switch(item.name, **{key: bool(flag and flag.value) for key, flag in _flags(item, flags)}) for item in file.switches
         )
         shared = file.multipath is not None and file.multipath.value
         graph = Graph(file.name, ranks, tuple(edges), switches, EveryShortest() if shared else None)
@@ -280,6 +282,6 @@ class _Reader:
                 self.findings.append(Finding(("links",), expected, got, "add links that join them"))
 
 
-def _flags(block: BlockFile) -> Iterator[tuple[str, Entry[bool] | None]]:
-    for key in ("multicast", "reduction", "one_way", "multipath"):
-        yield key, getattr(block, key)
+def _flags(item: BlockFile | SwitchFile, keys: Sequence[str]) -> Iterator[tuple[str, Entry[bool] | None]]:
+    for key in keys:
+        yield key, getattr(item, key)

@@ -94,6 +94,11 @@ class LinkEntry(Section):
     latency: Latency | None = Field(None, description="latency from end to end")
     energy: EnergyPerByte | None = Field(None, description="energy per byte")
     price: Price | None = Field(None, description="price of both directions with what stands at their ends")
+    overhead: Latency | None = Field(None, description="time for which a rank is busy with each message that it posts; 0 unless given")
+
+
+AXIS_FLAGS = ("multicast", "reduction", "on_request", "one_way", "multipath")
+"""Keys of an axis that are true or false."""
 
 
 class BlockFile(Section):
@@ -108,6 +113,7 @@ class BlockFile(Section):
     top: LinkEntry | None = Field(None, description="link between pods or groups; as `upper` unless given")
     multicast: Flag | None = Field(None, description="true: the switches can send one arrival on to several")
     reduction: Flag | None = Field(None, description="true: the switches can add what arrives")
+    on_request: Flag | None = Field(None, description="true: the switches give a sum to the one rank that asks for it")
     one_way: Flag | None = Field(None, description="true: the links of the ring all point up")
     multipath: Flag | None = Field(None, description="true: a message shares all shortest paths; left out, it takes one")
 
@@ -118,6 +124,7 @@ class SwitchFile(Section):
     name: Text = Field(description="name of the switch, as links call it")
     multicast: Flag | None = Field(None, description="true: it can send one arrival on to several")
     reduction: Flag | None = Field(None, description="true: it can add what arrives")
+    on_request: Flag | None = Field(None, description="true: it gives a sum to the one rank that asks for it")
 
 
 class LinkListFile(LinkEntry):

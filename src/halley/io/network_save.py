@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from halley.errors import BadInput, Fault
+from halley.io.network_models import AXIS_FLAGS
 from halley.ir.hardware import Axis, Link
 from halley.network.fabric import Fabric
 from halley.network.graph import Graph
@@ -51,13 +52,14 @@ _PLAIN = ("name", "between", "from_to")
 
 def link_document(link: Link) -> dict[str, Any]:
     numbers = {"bandwidth": (link.bandwidth, "B/s"), "latency": (link.latency, "s"), "energy": (link.energy, "J/B")}
-    price = {"price": float(link.price)} if link.price else {}
-    return {key: f"{float(value)!r} {unit}" for key, (value, unit) in numbers.items()} | price
+    more: dict[str, Any] = {"price": float(link.price)} if link.price else {}
+    more |= {"overhead": f"{float(link.overhead)!r} s"} if link.overhead else {}
+    return {key: f"{float(value)!r} {unit}" for key, (value, unit) in numbers.items()} | more
 
 
 def axis_document(axis: Axis) -> dict[str, Any]:
     links = {key: link_document(link) for key, link in (("upper", axis.upper), ("top", axis.top)) if link}
-    flags = {key: True for key in ("multicast", "reduction", "one_way", "multipath") if getattr(axis, key)}
+    flags = {key: True for key in AXIS_FLAGS if getattr(axis, key)}
     shape = {"shape": list(axis.shape)} if axis.shape else {}
     head = {"name": axis.name, "size": axis.size, "topology": axis.topology.value}
     return head | shape | {"link": link_document(axis.link)} | links | flags
@@ -76,7 +78,7 @@ def _listed(graph: Graph) -> dict[str, Any]:
             continue
         pairs = kinds.setdefault(edge.link, {}).setdefault("between" if both else "from_to", [])
         pairs.append([_end(graph, edge.source), _end(graph, edge.target)])
-    flags = ("multicast", "reduction")
+    flags = ("multicast", "reduction", "on_request")
     switches = [{"name": switch.name, **{key: True for key in flags if getattr(switch, key)}} for switch in graph.switches]
     return {
         "ranks": graph.ranks,

@@ -70,6 +70,7 @@ class PortFile(Section):
     topology: Annotated[Entry[str], word(SIMPLE)] = Field(description="switch, ring, line or full")
     multicast: Flag | None = Field(None, description="true: the switches can send one arrival on to several")
     reduction: Flag | None = Field(None, description="true: the switches can add what arrives")
+    on_request: Flag | None = Field(None, description="true: the switches give a sum to the one rank that asks for it")
 
 
 class ChipParts(Section):

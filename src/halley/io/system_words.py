@@ -165,6 +165,7 @@ def _blocks(item: _Words, all_words: Sequence[_Words]) -> list[BlockFile]:
             link=item.port.link,
             multicast=item.port.multicast if item.port.topology.value == Topology.SWITCH else None,
             reduction=item.port.reduction if item.port.topology.value == Topology.SWITCH else None,
+            on_request=item.port.on_request if item.port.topology.value == Topology.SWITCH else None,
             source=item.port.source,
             assumed=item.port.assumed,
         )

@@ -40,12 +40,14 @@ CHIP_TOPOLOGIES = (Topology.LINE, Topology.RING, Topology.FULL)
 @dataclass(frozen=True, slots=True)
 class Link:
     """One link: bandwidth per direction [B/s], latency per hop [s], energy per byte and hop [J/B], price of both directions with
-    what stands at their ends [the currency of the file that states it]."""
+    what stands at their ends [the currency of the file that states it]; ``overhead``: time for which a rank is busy with each
+    message that it posts on the link [s], o of LogGP."""
 
     bandwidth: float
     latency: float = 0.0
     energy: float = 0.0
     price: float = 0.0
+    overhead: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +57,9 @@ class Axis:
     ``link``: between neighbours, or from a rank to its switch. ``shape``: extents of a mesh or torus; (leaf size, spines) or
     (leaf size, leaves per pod, spines per pod, cores) of a fat-tree; (routers per group, ranks per router, global links per
     router) of a dragonfly. ``upper``: between switches (``link`` unless given); ``top``: between pods or groups (``upper``
-    unless given). ``multicast``, ``reduction``: what the switches can do. ``one_way``: a ring whose links all point up.
-    ``multipath``: a message shares all shortest paths instead of taking one.
+    unless given). ``multicast``, ``reduction``: what the switches can do; ``on_request``: they add what one rank asks for, and give
+    the sum to it alone. ``one_way``: a ring whose links all point up. ``multipath``: a message shares all shortest paths instead
+    of taking one.
     """
 
     name: str
@@ -70,6 +73,7 @@ class Axis:
     reduction: bool = False
     one_way: bool = False
     multipath: bool = False
+    on_request: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,16 @@ A `Layout` counts, once, which chunks cross which link in which step. Its costs 
 sizes (the uneven ones of an all-to-all of experts, say), `Layout.curve` as a function of the payload alone, which is cheap enough
 for a search to ask millions of times.
 
-A step takes a start-up, the longest of its messages' latencies, and the time of its busiest link; steps are in lockstep. An empty
-chunk is still a message.
+A step takes a start-up, the time that the busiest rank needs to post its messages one after the other, the longest of the
+messages' latencies, and the time of its busiest link; steps are in lockstep. All that a rank sends to another in one step is one
+message; what switches send on to several is one for all of them. An empty chunk is still a message.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import TypeAlias
 
 import numpy as np
@@ -23,7 +25,7 @@ from halley.network.curve import Curve, curve
 from halley.network.graph import Graph
 from halley.network.routes import RoutingMatrix, routing_matrix
 from halley.network.shared import shared_crossings
-from halley.network.tables import Kind, Pattern, Steps, chunk_sizes
+from halley.network.tables import Kind, Pattern, Steps, Transfer, chunk_sizes
 
 Integers: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
@@ -50,8 +52,8 @@ class Evaluation:
 @dataclass(frozen=True, eq=False)
 class Layout:
     """A table laid out on a graph. Rows are pairs (step, link) that something crosses, by step, then link; entries are what
-    crosses: ``counts[e]`` times chunk ``chunk[e]``, for the entries from ``row_starts[row]`` on. ``latencies`` [s] and ``hops``:
-    per step, those of the message that takes longest."""
+    crosses: ``counts[e]`` times chunk ``chunk[e]``, for the entries from ``row_starts[row]`` on. Per step, ``latencies`` [s]: the
+    longest of the messages, behind the posting of as many as one rank sends; ``hops``: those of the longest way."""
 
     graph: Graph
     kind: Kind
@@ -108,24 +110,41 @@ def layout(graph: Graph, kind: Kind, table: Steps, chunks: int) -> Layout:
 
     Raises BadInput: no way between ranks that talk, or a switch that cannot do what shared transfers ask of it.
     """
-    flat = [(number, t) for number, step in enumerate(table) for t in step]
-    ends = np.array([(t.source, t.target) for _, t in flat], dtype=np.int64).reshape(-1, 2)
-    step = np.array([number for number, _ in flat], dtype=np.int64)
-    chunk = np.array([t.chunk for _, t in flat], dtype=np.int64)
-    shared = np.array([t.shared for _, t in flat], dtype=bool)
-    keys, which = np.unique(ends[:, 0] * graph.ranks + ends[:, 1], return_inverse=True)
+    lengths = [len(transfers) for transfers in table]
+    count, width = sum(lengths), len(Transfer._fields)
+    values = chain.from_iterable(chain.from_iterable(table))
+    source, target, chunk, combine, shares = np.fromiter(values, dtype=np.int64, count=count * width).reshape(-1, width).T
+    step, shared = np.repeat(np.arange(len(table)), lengths), shares == 1
+    keys, which = np.unique(source * graph.ranks + target, return_inverse=True)
     matrix = routing_matrix(graph, np.stack([keys // graph.ranks, keys % graph.ranks], axis=1))
     latencies, hops = np.zeros(len(table)), np.zeros(len(table), dtype=np.int64)
     np.maximum.at(latencies, step, matrix.latency[which])
+    if graph.overheads.any():
+        receiver = np.where(shared, graph.ranks + combine, target)  # one message for all that share a switch
+        latencies += _posting(graph, matrix, keys, np.stack([step, source, receiver, which]), len(table))
     np.maximum.at(hops, step, matrix.hops[which])
     steps, edges, chunks_of, counts = _crossings(matrix, which[~shared], step[~shared], chunk[~shared])
     if shared.any():
-        found = shared_crossings(graph, [pair for pair in flat if pair[1].shared])
+        found = shared_crossings(graph, [(number, t) for number, transfers in enumerate(table) for t in transfers if t.shared])
         steps = np.concatenate([steps, found[:, 0]])
         edges = np.concatenate([edges, found[:, 1]])
         chunks_of = np.concatenate([chunks_of, found[:, 2]])
         counts = np.concatenate([counts, np.ones(len(found), dtype=np.int64)])
     return _laid(graph, kind, chunks, latencies, hops, (steps, edges, chunks_of, counts))
+
+
+def _posting(graph: Graph, matrix: RoutingMatrix, keys: Integers, messages: Integers, steps: int) -> Floats:
+    """[steps] how long the rank that has most to post is busy with its messages [s], given as columns (step, source, receiver,
+    row of the matrix); the overhead is that of the link on which a message leaves."""
+    sources = keys // graph.ranks
+    leaving = graph.tails[matrix.edges] == sources[matrix.rows]
+    each = np.zeros(len(keys))
+    np.maximum.at(each, matrix.rows[leaving], graph.overheads[matrix.edges[leaving]])
+    _, first = np.unique(messages[:3], axis=1, return_index=True)
+    step, source, _, row = messages[:, first]
+    busy = np.zeros((steps, graph.ranks))
+    np.add.at(busy, (step, source), each[row])
+    return busy.max(axis=1, initial=0.0)
 
 
 def _crossings(

@@ -29,11 +29,13 @@ Bytes: TypeAlias = Callable[[Number, Number, Number], Number]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """``hops``: links that the longest messages cross, summed over the steps."""
+    """``hops``: links that the longest messages cross, ``messages``: those of the rank that posts most, both summed over the
+    steps."""
 
     steps: Steps
     bytes: Bytes
     hops: Steps
+    messages: Steps
 
     def time(self, ranks: Number, chunks: Number, payload: Number, link: Link, startup: float = 0.0) -> Number:
         """Time [s]; ``payload`` [B] and all else may be arrays. ``startup`` [s] of every step.
@@ -42,7 +44,8 @@ class Form:
         213.0
         """
         links = collective_time(self.hops(ranks, chunks), link.latency, 1, self.bytes(ranks, chunks, payload), link.bandwidth)
-        return self.steps(ranks, chunks) * startup + links
+        posting = self.messages(ranks, chunks) * link.overhead if link.overhead else 0.0
+        return self.steps(ranks, chunks) * startup + posting + links
 
 
 def _plain(form: Callable[[Number, Number], Number], times: int = 1) -> Bytes:
@@ -137,6 +140,7 @@ SWITCH: tuple[_Row, ...] = (
     (_SPREADS, "multicast", _steps(1), _all()),
     (_GATHERS, "multicast", _steps(1), _plain(busiest.most_of_others_bytes)),
     ((_K.ALL_REDUCE,), "in-network", _steps(1), _all()),
+    ((_K.ALL_REDUCE,), "pulled", lambda n, k: floor_div(k, n) + 1, busiest.pulled_bytes),
 )
 
 RING: tuple[_Row, ...] = (
@@ -153,6 +157,25 @@ LINE: tuple[_Row, ...] = (
 )
 
 
+def _both_ways_on_line(n: Number, _: Number) -> Number:
+    """One message a step, and a second one while some rank inside still passes on blocks of either side."""
+    return n - 1 + floor_div(n + 1, 2) - floor_div(2, n)
+
+
+POSTED: dict[tuple[Kind, str] | tuple[Kind, str, Topology], Steps] = {
+    **{(kind, "direct"): _neighbours for kind in (*_GATHERS, _K.ALL_TO_ALL, _K.SCATTER, _K.BROADCAST)},
+    (_K.ALL_REDUCE, "direct"): _twice(_neighbours),
+    (_K.ALL_REDUCE, "one-shot"): _neighbours,
+    (_P.BARRIER, "all-tell-all"): _neighbours,
+    (_K.ALL_REDUCE, "pulled"): lambda n, k: 2 * floor_div(k, n),
+    **{(kind, "bidirectional", _T.RING): _neighbours for kind in _GATHERS},
+    (_K.ALL_REDUCE, "bidirectional", _T.RING): _twice(_neighbours),
+    **{(kind, "bidirectional", _T.LINE): _both_ways_on_line for kind in _GATHERS},
+    (_K.ALL_REDUCE, "bidirectional", _T.LINE): _twice(_both_ways_on_line),
+}
+"""Messages of the rank that posts most, where they are more than one a step."""
+
+
 def _entries() -> Iterator[tuple[tuple[Kind, str, Topology], Form]]:
     for topology, rows, links in (
         (_T.FULL, (*ONE_AT_A_TIME, *FULL), 1),
@@ -162,16 +185,18 @@ def _entries() -> Iterator[tuple[tuple[Kind, str, Topology], Form]]:
     ):
         for kinds, name, steps, volume in rows:
             for kind in kinds:
-                yield (kind, name, topology), Form(steps, volume, _hops(steps, links))
+                messages = POSTED.get((kind, name, topology), POSTED.get((kind, name), steps))
+                yield (kind, name, topology), Form(steps, volume, _hops(steps, links), messages)
     across = _plain(busiest.across_line_bytes)
     for kind in (*_GATHERS, _K.ALL_TO_ALL):
-        yield (kind, "direct", _T.LINE), Form(_steps(1), across, _neighbours)
+        yield (kind, "direct", _T.LINE), Form(_steps(1), across, _neighbours, _neighbours)
     twice = _plain(busiest.across_line_bytes, 2)
-    yield (_K.ALL_REDUCE, "direct", _T.LINE), Form(_steps(2), twice, _twice(_neighbours))
+    yield (_K.ALL_REDUCE, "direct", _T.LINE), Form(_steps(2), twice, _twice(_neighbours), _twice(_neighbours))
     for kind in _GATHERS:  # the closing message of every step goes back over the whole line
-        yield (kind, "ring", _T.LINE), Form(_neighbours, _RING, lambda n, k: (n - 1) * (n - 1))
+        yield (kind, "ring", _T.LINE), Form(_neighbours, _RING, lambda n, k: (n - 1) * (n - 1), _neighbours)
     both = _plain(busiest.ring_bytes, 2)
-    yield (_K.ALL_REDUCE, "ring", _T.LINE), Form(_twice(_neighbours), both, lambda n, k: 2 * (n - 1) * (n - 1))
+    steps = _twice(_neighbours)
+    yield (_K.ALL_REDUCE, "ring", _T.LINE), Form(steps, both, lambda n, k: 2 * (n - 1) * (n - 1), steps)
 
 
 def _hops(steps: Steps, links: int) -> Steps:

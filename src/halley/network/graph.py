@@ -29,11 +29,13 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """A vertex that is no rank. ``multicast``: it can send one arrival on to several; ``reduction``: it can add what arrives."""
+    """A vertex that is no rank. ``multicast``: it can send one arrival on to several; ``reduction``: it can add what arrives;
+    ``on_request``: it adds what a rank asks for, and gives the sum to that rank alone."""
 
     name: str
     multicast: bool = False
     reduction: bool = False
+    on_request: bool = False
 
 
 Path: TypeAlias = tuple[int, ...]
@@ -109,6 +111,16 @@ class Graph:
     def energies(self) -> NDArray[np.float64]:
         """[edges] J/B."""
         return np.array([edge.link.energy for edge in self.edges])
+
+    @cached_property
+    def overheads(self) -> NDArray[np.float64]:
+        """[edges] s of the sender for each message."""
+        return np.array([edge.link.overhead for edge in self.edges])
+
+    @cached_property
+    def tails(self) -> NDArray[np.int64]:
+        """[edges] the vertex that each leaves."""
+        return np.array([edge.source for edge in self.edges], dtype=np.int64)
 
     def injection(self, vertex: int) -> float:
         """Bandwidth of all links that leave a vertex [B/s]."""

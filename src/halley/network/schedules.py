@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import permutations
 from math import isqrt, prod
 
@@ -24,12 +24,15 @@ _K = CollectiveKind
 
 MOST_PIECES = 256
 """Most pieces into which a payload is cut when the number is chosen."""
+FEW = 8
+"""Pieces below which one more is tried too."""
 PIPELINED = (4, 16)
 """Pieces with which collectives over several dimensions are tried, beside one."""
 MOST_TRANSFERS = 1 << 19
 """Transfers of a table beyond which more pieces are not tried: 4 pieces for 256 ranks, 16 for 128."""
 LEAST_PERMUTED = 3
 """Dimensions up to which all their orders are tried; of more, those by bandwidth."""
+_GATHERS = (_K.ALL_GATHER, _K.REDUCE_SCATTER, _K.ALL_REDUCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,32 +139,63 @@ def schedules(kind: Kind, group: Group, size: int, startup: float = 0.0) -> Iter
     """Every schedule that serves the collective on this network, with pieces chosen for this size."""
     ranks = group.graph.ranks
     for name, item in ALGORITHMS.items():
-        if item.unfit(kind, ranks) is None and not (item.network and not _able(group, kind, name)):
+        if item.unfit(kind, ranks) is None and not (item.network and _lacking(group, kind, name)):
             pieces = best_pieces(kind, name, group, size, startup) if _pieced(kind, name) else 1
             yield Schedule(name, pieces)
     if group.axes is None or len(group.axes) == 1:
         return
     shape = tuple(axis.size for axis in group.axes)
-    if kind in (_K.ALL_GATHER, _K.REDUCE_SCATTER, _K.ALL_REDUCE):
+    if kind in _GATHERS:
         yield Schedule("ring", order=snake(shape))
         yield Schedule("bidirectional", order=snake(shape))
     if kind in SERVED:
         yield from _hierarchies(kind, group, size, startup)
 
 
+def not_tried(kind: Kind, group: Group) -> dict[str, str]:
+    """Algorithms that serve the collective and are no candidates on this network, and why.
+
+    >>> from halley.ir.hardware import Link
+    >>> not_tried(_K.ALL_TO_ALL, members_of((Axis("x", 72, Topology.FULL, Link(1.0)),), range(72)))
+    {'store-and-forward': 'at most 64 members (n^3 / 2 transfers)'}
+    """
+    ranks, found = group.graph.ranks, {}
+    for name, item in ALGORITHMS.items():
+        misfit = item.unfit(kind, ranks)
+        if misfit and kind in item.kinds:
+            found[name] = misfit[0]
+        elif item.network and not misfit and (lacking := _lacking(group, kind, name)):
+            found[name] = lacking
+    if kind in SERVED and group.axes is not None and len(group.axes) > 1:
+        most = max((pieces for pieces in PIPELINED if _tabled(pieces, ranks)), default=1)
+        if most < PIPELINED[-1]:
+            found[f"one dimension after the other in over {_count(most)}"] = "fewer ranks (size of tables)"
+    return found
+
+
+def _count(pieces: int) -> str:
+    return f"{pieces} pieces" if pieces > 1 else "one piece"
+
+
+def _tabled(pieces: int, ranks: int) -> bool:
+    return 2 * pieces * ranks**2 <= MOST_TRANSFERS
+
+
 def _pieced(kind: Kind, name: str) -> bool:
     return kind in WHOLE and ALGORITHMS[name].cut(kind) in (Cut.PIECES, Cut.SHARED_PIECES)
 
 
-def _able(group: Group, kind: Kind, name: str) -> bool:
-    """Whether the network's switches can do what the algorithm asks of them."""
+def _lacking(group: Group, kind: Kind, name: str) -> str:
+    """What the algorithm asks of the network's switches and they cannot do; "" if they can."""
     if not any(switch.multicast or switch.reduction for switch in group.graph.switches):
-        return False
+        return "switches that multicast and add"
+    if group.axes is not None and len(group.axes) > 1:
+        return "one switch or tree of them, as ranks pass messages from dimension to dimension"
     try:
         laid_out(group, kind, Schedule(name))
-    except BadInput:
-        return False
-    return True
+    except BadInput as error:
+        return error.faults[0].expected
+    return ""
 
 
 def best_pieces(kind: Kind, name: str, group: Group, size: int, startup: float = 0.0) -> int:
@@ -178,7 +212,7 @@ def best_pieces(kind: Kind, name: str, group: Group, size: int, startup: float =
     if not (rate and delay):
         return most
     suggested = isqrt(int(squared_chunk_count(few.steps - 2 * rate, rate, size, delay, float(group.graph.bandwidths.min()))))
-    near = {max(min(k, most), 1) for k in (1, suggested // 2, suggested, suggested + 1, 2 * suggested)}
+    near = {max(min(k, most), 1) for k in (1, suggested // 2, suggested, 2 * suggested, suggested + (suggested < FEW))}
     return min(near, key=lambda k: (seconds(k), k))
 
 
@@ -191,19 +225,29 @@ def _hierarchies(kind: Kind, group: Group, size: int, startup: float) -> Iterato
     bandwidths = tuple(_sending(group, place) for place in range(len(axes)))
     widest = tuple(sorted(range(len(axes)), key=lambda d: -bandwidths[d]))
     orders = list(permutations(range(len(axes)))) if len(axes) <= LEAST_PERMUTED else [widest, widest[::-1]]
-    chosen = tuple(_fastest(kind, group, place, size, startup) for place in range(len(axes)))
+    plain = tuple(_fastest(kind, group, place, size, startup) for place in range(len(axes)))
+    shared = tuple("multicast" if _adds(axis) else name for axis, name in zip(axes, plain, strict=True))
+    made = partial(Hierarchy, shape, lines=lines, axes=tuple(axis.name for axis in axes))
     for order in orders:
-        yield Schedule(Hierarchy(shape, chosen, (order,), lines=lines))
+        yield Schedule(made(plain, (order,)))
         last = axes[order[-1]]
-        if kind is _K.ALL_REDUCE and last.reduction and last.multicast:
-            yield Schedule(Hierarchy(shape, chosen, (order,), turning="in-network", lines=lines))
+        if kind is _K.ALL_REDUCE and _adds(last):
+            yield Schedule(made(plain, (order,), turning="pulled" if last.on_request else "in-network"))
+    if shared != plain and kind in _GATHERS:
+        yield Schedule(made(shared, (widest,)))
     for pieces in PIPELINED:
-        if 2 * pieces * prod(shape) ** 2 > MOST_TRANSFERS:
+        if not _tabled(pieces, group.graph.ranks):
             return
-        yield Schedule(Hierarchy(shape, chosen, (widest,) * pieces, lines=lines))
+        yield Schedule(made(plain, (widest,) * pieces))
         balanced = balanced_orders(shape, bandwidths, pieces)
         if len(set(balanced)) > 1:
-            yield Schedule(Hierarchy(shape, chosen, balanced, False, lines=lines))
+            yield Schedule(made(plain, balanced, False))
+        if shared != plain and kind in _GATHERS:
+            yield Schedule(made(shared, (widest,) * pieces))
+
+
+def _adds(axis: Axis) -> bool:
+    return axis.multicast and axis.reduction
 
 
 def _sending(group: Group, dimension: int) -> float:

@@ -2,7 +2,8 @@
 
 The shared transfers of one chunk in one step travel together. A link carries one copy of the chunk, for it all comes from the
 same ranks for all that it goes to: what several links, or a rank, bring to it has to be added where they meet; what one link
-brings goes on along several. Only a switch with `reduction` adds and only one with `multicast` parts.
+brings goes on along several. Only a switch with `reduction` adds and only one with `multicast` parts; one that adds on request
+does not part a sum.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def _tree(graph: Graph, group: Sequence[Transfer]) -> tuple[int, ...]:
     into: dict[int, set[int | None]] = defaultdict(set)  # by edge, the edges that feed it; None: the rank that it leaves
     out_of: dict[int, set[int | None]] = defaultdict(set)
     for t in group:
-        path = _only(graph, t)
+        path = _only(graph, t) if t.source != t.target else _loop(graph, t.source, group)
         for before, edge in zip((None, *path), path, strict=False):
             flows[edge].add((t.source, t.target))
             into[edge].add(before)
@@ -62,6 +63,10 @@ def _tree(graph: Graph, group: Sequence[Transfer]) -> tuple[int, ...]:
             faults.append(_cannot(graph, where, graph.edges[edge].source, "reduction", "adds what arrives"))
         if len(out_of[edge]) > 1 and not _can(graph, graph.edges[edge].target, "multicast"):
             faults.append(_cannot(graph, where, graph.edges[edge].target, "multicast", "sends one arrival on to several"))
+        elif len(out_of[edge]) > 1 and adding and _can(graph, graph.edges[edge].target, "on_request"):
+            name = graph.switches[graph.edges[edge].target - graph.ranks].name
+            remedy = "use an algorithm that fetches sums, such as pulled, or one without switches"
+            faults.append(Fault(where, "a switch that gives a sum to several", f"switch {name}, which adds on request", remedy))
     if faults:
         raise BadInput(list(dict.fromkeys(faults)))
     return tuple(flows)
@@ -73,6 +78,13 @@ def _only(graph: Graph, transfer: Transfer) -> Path:
         where = f"network {graph.name}, from {transfer.source} to {transfer.target}"
         raise BadInput(Fault(where, "one way for what switches share", f"{len(ways)}", "route it without multi-path"))
     return ways[0]
+
+
+def _loop(graph: Graph, rank: int, group: Sequence[Transfer]) -> Path:
+    """The way of a rank's own copy: to the switch where the others' way to the rank, or from it, ends or starts, and back."""
+    others = (end for t in group for end in (t.source, t.target) if rank in (t.source, t.target) and end != rank)
+    first = paths(graph, rank, next(others))[0][0]
+    return first, graph.between[graph.edges[first].target, rank]
 
 
 def _can(graph: Graph, vertex: int, ability: str) -> bool:

@@ -75,13 +75,26 @@ def simulate(graph: Graph, table: Steps, held: Held, combine: Combine = np.add, 
                 arrivals.append((t, message))
         arrivals += _through_switches(graph, [t for t in step if t.shared], now, loads, combine)
         now = _arrived(now, arrivals, combine)
-        time += startup + latency
+        time += startup + _longest_posting(graph, step) + latency
         if loads:
             seconds, most = max((float(load) / graph.edges[edge].link.bandwidth, load) for edge, load in loads.items())
             time, busiest = time + seconds, busiest + most
         for edge, load in loads.items():
             crossed[edge] += load
     return Run(now, time, tuple(crossed[edge] for edge in range(len(graph.edges))), busiest)
+
+
+def _longest_posting(graph: Graph, step: Sequence[Transfer]) -> float:
+    """How long the busiest rank posts messages, one after the other: one to each rank that it sends to, one of each sort
+    through the switches."""
+    posted: set[tuple[int, int | bool, bool]] = set()
+    busy: dict[int, float] = defaultdict(float)
+    for t in step:
+        message = (t.source, t.combine if t.shared else t.target, t.shared)
+        if t.source != t.target and message not in posted:
+            posted.add(message)
+            busy[t.source] += max(graph.edges[way[0]].link.overhead for way in paths(graph, t.source, t.target))
+    return max(busy.values(), default=0.0)
 
 
 def _arrived(now: Held, arrivals: Sequence[tuple[Transfer, Array]], combine: Combine) -> Held:
@@ -104,11 +117,13 @@ def _through_switches(
     last: dict[tuple[int, int], set[int]] = defaultdict(set)
     bringing: dict[tuple[int, int], Transfer] = {}
     for t in transfers:
-        (way,) = paths(graph, t.source, t.target)
+        (way,) = _round(graph, t, transfers) if t.source == t.target else paths(graph, t.source, t.target)
         for before, edge in zip((-1 - t.source, *way), way, strict=False):
             feeds[t.chunk, edge].add(before)
         last[t.chunk, t.target].add(way[-1])
-        bringing[t.chunk, t.target] = t
+        # where a rank's own copy is in what comes, that replaces it
+        own = any(other.source == other.target == t.target for other in transfers if other.chunk == t.chunk)
+        bringing[t.chunk, t.target] = t._replace(combine=t.combine and not own)
 
     packets: dict[tuple[int, int], Array] = {}
 
@@ -125,6 +140,18 @@ def _through_switches(
         (bringing[chunk, target], _joined([packet(chunk, edge) for edge in sorted(edges)], combine))
         for (chunk, target), edges in last.items()
     ]
+
+
+def _round(graph: Graph, own: Transfer, transfers: Sequence[Transfer]) -> tuple[tuple[int, int]]:
+    """A rank's own copy: up the link on which what it sends to the others leaves it, or down that on which theirs comes."""
+    for t in transfers:
+        if t.chunk == own.chunk and t.source != t.target and own.source in (t.source, t.target):
+            (way,) = paths(graph, t.source, t.target)
+            up = t.source == own.source
+            link = graph.edges[way[0] if up else way[-1]]
+            switch = link.target if up else link.source
+            return ((graph.between[own.source, switch], graph.between[switch, own.source]),)
+    raise InternalError(Fault(str(own), "others that the rank shares the switch with", "none"))
 
 
 def _joined(arrays: Sequence[Array], combine: Combine) -> Array:

@@ -17,9 +17,8 @@ bytes nor routes.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias, assert_never
+from typing import NamedTuple, TypeAlias, assert_never
 
 from halley.errors import Fault, InternalError
 from halley.formulas.numbers import Number, ceil_div, maximum, minimum
@@ -43,11 +42,11 @@ WHOLE: tuple[Kind, ...] = (_K.ALL_REDUCE, _K.REDUCE, _K.BROADCAST, _P.POINT_TO_P
 """Kinds whose payload is one flat vector, cut into as many chunks as an algorithm likes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
+class Transfer(NamedTuple):
     """One chunk goes from ``source`` to ``target``. ``combine``: the target adds it (by the monoid) to its own copy, which
     it must have; otherwise the chunk replaces or creates the target's copy. ``shared``: switches carry it together with the
-    step's other shared transfers of that chunk: one copy on a link, sent on to several, and what several send added up."""
+    step's other shared transfers of that chunk: one copy on a link, sent on to several, and what several send added up; one
+    from a rank to itself is its own copy, which goes to the switch and comes back among the others."""
 
     source: int
     target: int
@@ -156,6 +155,8 @@ def verify(kind: Kind, table: Steps, size: int, chunks: int | None = None) -> No
         for transfer in step:
             source, target = (transfer.source, transfer.chunk), (transfer.target, transfer.chunk)
             where = f"{kind} among {size}, step {number}, {transfer}"
+            if transfer.shared and transfer.source == transfer.target:
+                continue  # what comes back has what was there already
             if not (0 <= transfer.target < size and transfer.source != transfer.target):
                 raise InternalError(Fault(where, "another member of the axis as target", str(transfer.target)))
             if source not in before:

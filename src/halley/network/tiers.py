@@ -146,4 +146,4 @@ def both_ways(pairs: list[tuple[int, int]], link: Link) -> list[Edge]:
 
 
 def _switches(axis: Axis, names: list[str]) -> tuple[Switch, ...]:
-    return tuple(Switch(name, axis.multicast, axis.reduction) for name in names)
+    return tuple(Switch(name, axis.multicast, axis.reduction, axis.on_request) for name in names)

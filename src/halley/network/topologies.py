@@ -63,6 +63,7 @@ _FIELDS: Mapping[str, tuple[Topology, ...]] = {
     "top": (_T.FAT_TREE, _T.DRAGONFLY),
     "multicast": _SWITCHED,
     "reduction": _SWITCHED,
+    "on_request": _SWITCHED,
     "one_way": (_T.RING,),
     "multipath": tuple(topology for topology in _T if topology is not _T.DRAGONFLY),
 }
@@ -130,6 +131,8 @@ def misfits(axis: Axis) -> Iterator[Misfit]:
     for name, having in _FIELDS.items():
         if getattr(axis, name) and axis.topology not in having:
             yield Misfit(name, f"this only for {', '.join(having)}", f"one for {axis.topology}", "leave it out")
+    if axis.on_request and not axis.reduction:
+        yield Misfit("on_request", "switches that add (reduction)", "none", "add reduction, or leave it out")
     if not all(map(_whole, shape)):
         yield Misfit("shape", "whole numbers, at least 1", repr(shape))
     elif axis.topology in _SHAPED:
@@ -189,7 +192,7 @@ def _full(axis: Axis) -> Graph:
 
 def _switch(axis: Axis) -> Graph:
     n = axis.size
-    switch = Switch("switch", axis.multicast, axis.reduction)
+    switch = Switch("switch", axis.multicast, axis.reduction, axis.on_request)
     return Graph(axis.name, n, tuple(both_ways([(i, n) for i in range(n)], axis.link)), (switch,))
 
 

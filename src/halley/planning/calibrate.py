@@ -34,6 +34,7 @@ BOUNDS = {
     "memory": (0.6, 1.0),
     "cache": (0.2, 1.0),
     "overlap": (0.05, 1.0),
+    "smaller": (0.8, 1.0),
     "latency": (3e-7, 1e-5),
 }
 """What is plausible: no share above the data sheet, none so low that it would hide a fault of the model; latency from a load of

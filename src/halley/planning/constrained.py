@@ -1,8 +1,9 @@
 """The least cost whose use of a resource stays within a capacity: exactly, by prices and branching.
 
-A price per unit of the resource turns use into cost; whatever the price, the least of cost + price x (use - capacity) is a bound of
-all choices that fit. The best price is where a choice that fits and one that does not cost the same (Lagrangian relaxation; Handler
-and Zang, Networks 10, 1980). What gap is left is closed by branching on the variables of the resource, the lowest bound first.
+A price per unit of the resource turns use into cost; whatever the price, the least of cost + price x (use - capacity) is a
+bound of all choices that fit. The best price is where a choice that fits and one that does not cost the same (Lagrangian
+relaxation; Handler and Zang, Networks 10, 1980). What gap is left is closed by branching on the variables of the resource, the
+lowest bound first.
 """
 
 from __future__ import annotations
@@ -10,21 +11,19 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from halley.errors import BadInput, Fault, Infeasible
-from halley.planning.elimination import Eliminated, Table, cost, eliminate, weighted
+from halley.errors import BadInput, Fault, Infeasible, InternalError
+from halley.planning.elimination import Table, cost, eliminate, weighted
 
 TOLERANCE = 1e-9
 """Relative difference of costs that counts as none; of equals, the choice with the least use is taken."""
-
-NODES = 500
-"""Most nodes of the search; what is left of the gap is reported."""
 
 
 Describe: TypeAlias = Callable[[float, Mapping[str, int] | None], str]
@@ -62,11 +61,17 @@ class _Point:
 
 @dataclass(frozen=True, slots=True)
 class _Relaxed:
-    """The best choice that was met and fits, a bound of all that fit, and the best choice that does not fit, if it matters."""
+    """The best choice that was met and fits, a bound of all that fit, and, if the two differ, the price of the bound and a choice
+    that costs less and does not fit."""
 
     best: _Point
     bound: float
-    over: _Point | None
+    price: float = 0.0
+    over: _Point | None = None
+
+
+_Allowed: TypeAlias = Mapping[str, NDArray[np.intp]]
+"""By variable, the values that are left; those of other variables all are."""
 
 
 def least(
@@ -75,8 +80,10 @@ def least(
     capacity: float = math.inf,
     where: str = "choice",
     describe: Describe = lambda use, values: f"{use:.6g}",
+    seconds: float = 60.0,
 ) -> Least:
-    """The choice of least cost among those whose use is at most ``capacity``. ``where`` and ``describe`` word the error.
+    """The choice of least cost among those whose use is at most ``capacity``. ``where`` and ``describe`` word the error. After
+    ``seconds`` [s] the best so far is given, with a bound that tells how far it may be from the optimum.
 
     >>> costs = [Table(("x",), np.array([1.0, 4.0])), Table(("y",), np.array([2.0, 3.0]))]
     >>> uses = [Table(("x",), np.array([8.0, 1.0])), Table(("y",), np.array([4.0, 2.0]))]
@@ -85,21 +92,22 @@ def least(
 
     Raises BadInput: no choice is allowed; Infeasible: none fits.
     """
-    search = _Search(costs, uses, capacity)
-    root = search.relaxed(())
+    end = time.monotonic() + seconds
+    search = _Search(costs, uses, capacity, slight(costs, uses))
+    root = search.relaxed({}, search.slight, math.inf)
     if root is None:
-        frugal = search.frugal(())
+        frugal = search.frugal({})
         if frugal is None:
             raise BadInput(Fault(where, "a choice that is allowed", "none", "free a layout or a split"))
         expected, got = f"a choice of at most {describe(capacity, None)}", f"at least {describe(frugal.use, frugal.values)}"
         raise Infeasible(Fault(where, expected, got, "take more ranks, or keep less"))
     best, nodes, order = root.best, 1, itertools.count()
-    heap: list[tuple[float, int, _Relaxed, _Masks]] = [(root.bound, next(order), root, {})]
-    while heap and heap[0][0] < best.cost * (1 - TOLERANCE) and nodes < NODES:
-        bound, _, node, masks = heapq.heappop(heap)
-        for branch in search.branches(node, masks):
+    heap: list[tuple[float, int, _Relaxed, _Allowed]] = [(root.bound, next(order), root, {})]
+    while heap and heap[0][0] < best.cost * (1 - TOLERANCE) and time.monotonic() < end:
+        bound, _, node, allowed = heapq.heappop(heap)
+        for branch in search.branches(node, allowed):
             nodes += 1
-            found = search.relaxed(tuple(Table((name,), mask) for name, mask in branch.items()))
+            found = search.relaxed(branch, node.price, best.cost)
             if found is not None:
                 best = min(best, found.best, key=lambda point: point.cost)
                 heapq.heappush(heap, (max(found.bound, bound), next(order), found, branch))
@@ -107,75 +115,92 @@ def least(
     return Least(best.values, best.cost, best.use, min(bound, best.cost), nodes, search.entries)
 
 
-_Masks: TypeAlias = Mapping[str, NDArray[np.float64]]
-"""By variable, 0 for values that are allowed and infinity for the others."""
-
-
 @dataclass(slots=True)
 class _Search:
-    """The tables, and how much was joined so far."""
+    """The tables, a price that only decides between equals, and how much was joined so far."""
 
     costs: Sequence[Table]
     uses: Sequence[Table]
     capacity: float
+    slight: float
     entries: int = 0
 
-    @property
-    def slight(self) -> float:
-        return slight(self.costs, self.uses)
-
-    def relaxed(self, masks: Sequence[Table]) -> _Relaxed | None:
-        """The best price of the resource; None if nothing fits."""
-        over = self._solve(masks, self.slight)
-        if over is None or over.use <= self.capacity:
-            return None if over is None else _Relaxed(over, over.cost * (1 - TOLERANCE), None)
-        fits = self.frugal(masks)
-        if fits is None or fits.use > self.capacity:
+    def relaxed(self, allowed: _Allowed, price: float, limit: float) -> _Relaxed | None:
+        """The best price of the resource, beginning with one that was good nearby; None if nothing fits that costs less than
+        ``limit``."""
+        point = self.priced(allowed, price)
+        if point is None or self._bound(point, price) >= limit * (1 - TOLERANCE):
             return None
-        best, bound = fits, over.cost * (1 - TOLERANCE)
+        fits: _Point | None = point
+        over: _Point | None = point
+        if point.use > self.capacity:
+            fits = self.frugal(allowed)
+        elif price > self.slight:
+            over = self.priced(allowed, self.slight)
+        if fits is None or over is None or fits.use > self.capacity:
+            return None
+        if over.use <= self.capacity:
+            return _Relaxed(over, over.cost * (1 - TOLERANCE))
+        return self._bracketed(allowed, fits, over, self._bound(point, price))
+
+    def _bracketed(self, allowed: _Allowed, fits: _Point, over: _Point, bound: float) -> _Relaxed:
+        """Prices between a choice that fits and one that does not, until none lies below the line through both."""
+        best = fits
         while True:
             price = max((fits.cost - over.cost) / (over.use - fits.use), self.slight)
-            point = self._solve(masks, price)
+            point = self.priced(allowed, price)
             if point is None:
-                return None
-            bound = max(bound, point.value - price * self.capacity)
+                raise InternalError(Fault("prices", "the choices met so far", "none"))
+            bound = max(bound, self._bound(point, price))
             if point.value >= (over.cost + price * over.use) * (1 - TOLERANCE) or point.values in (fits.values, over.values):
-                return _Relaxed(best, bound, over)
+                return _Relaxed(best, bound, price, over)
             if point.use <= self.capacity:
                 fits, best = point, min(best, point, key=lambda each: each.cost)
             else:
                 over = point
 
-    def frugal(self, masks: Sequence[Table]) -> _Point | None:
+    def _bound(self, point: _Point, price: float) -> float:
+        # what decides between equals may make a choice look dearer by as much as the tolerance
+        return point.value - price * self.capacity if price > self.slight else point.cost * (1 - TOLERANCE)
+
+    def priced(self, allowed: _Allowed, price: float) -> _Point | None:
+        """The least of cost + price x use."""
+        return self._solve(weighted(self.costs, self.uses, price), allowed)
+
+    def frugal(self, allowed: _Allowed) -> _Point | None:
         """The least use; of equals, the least cost."""
         scale = TOLERANCE / 4 * (_most(self.uses) or 1.0) / (_most(self.costs) or 1.0)
-        faint = (Table(item.variables, item.values * scale) for item in self.costs)
-        return self._point(eliminate((*masks, *faint, *self.uses)))
+        return self._solve(weighted(self.uses, self.costs, scale), allowed)
 
-    def branches(self, node: _Relaxed, masks: _Masks) -> Iterator[_Masks]:
-        """A variable of the resource by which the best choice differs from one that takes too much: with that value, and without."""
+    def branches(self, node: _Relaxed, allowed: _Allowed) -> Iterator[_Allowed]:
+        """A variable of the resource by which the best choice differs from one that takes too much: with that value, and
+        without."""
         if node.over is None:
             return
         over = node.over.values
         item, name = next(
             (item, name) for item in self.uses for name in item.variables if over[name] != node.best.values[name]
         )
-        size = item.values.shape[item.variables.index(name)]
-        allowed = masks.get(name, np.zeros(size))
-        this = np.arange(size) == over[name]
-        for keep in (this, ~this):
-            yield {**masks, name: np.where(keep, allowed, np.inf)}
+        values = allowed.get(name, np.arange(item.values.shape[item.variables.index(name)]))
+        for left in (values[values == over[name]], values[values != over[name]]):
+            yield {**allowed, name: left}
 
-    def _solve(self, masks: Sequence[Table], price: float) -> _Point | None:
-        return self._point(eliminate((*masks, *weighted(self.costs, self.uses, price))))
-
-    def _point(self, done: Eliminated) -> _Point | None:
+    def _solve(self, tables: Iterable[Table], allowed: _Allowed) -> _Point | None:
+        done = eliminate(_restricted(item, allowed) for item in tables)
         self.entries += done.entries
         value = float(done.rest.values)
         if math.isinf(value):
             return None
-        values = done.complete({})
+        values = {name: int(allowed[name][at]) if name in allowed else at for name, at in done.complete({}).items()}
         return _Point(values, cost(self.costs, values), cost(self.uses, values), value)
+
+
+def _restricted(item: Table, allowed: _Allowed) -> Table:
+    values = item.values
+    for axis, name in enumerate(item.variables):
+        if name in allowed:
+            values = values.take(allowed[name], axis)
+    return Table(item.variables, values)
 
 
 def slight(costs: Sequence[Table], uses: Sequence[Table]) -> float:

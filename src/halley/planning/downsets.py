@@ -133,11 +133,13 @@ def best_chain(
     value: Callable[[Costs], float],
     rest: Sequence[Costs],
     limit: float = math.inf,
+    least: Callable[[Kernels, State], Costs] | None = None,
 ) -> Found[State]:
     """The chain of least value, if any is below ``limit``.
 
     ``empty``, ``grow``: see `blocks`. ``price``: costs of a block, none negative. ``value``: of a chain's costs; it falls with
     none of them. ``rest``: for each downset, a lower bound of the costs of what is still to come; zeros are always right.
+    ``least``: a lower bound of what is still to come after a downset, that block or one grown from it included.
     """
     labels: list[list[Label[State]]] = [[] for _ in downsets.downsets]
     labels[0].append(Label(tuple(0.0 for _ in rest[0])))
@@ -148,7 +150,17 @@ def best_chain(
         labels[place] = []
         if not live:
             continue
-        for target, state in blocks(downsets, place, empty, grow):
+        lowest = tuple(min(label.costs[cost] for label in live) for cost in range(len(rest[0])))
+        done = downsets.downsets[place]
+
+        def promising(
+            state: State, kernel: int, lowest: Costs = lowest, done: Kernels = done, limit: float = limit
+        ) -> list[State]:
+            """What has grown, as far as it can still come below the limit."""
+            found = grow(state, kernel)
+            return [each for each in found if least is None or value(_sum(lowest, least(done, each))) < limit]
+
+        for target, state in blocks(downsets, place, empty, promising):
             costs = price(state)
             costed += 1
             for label in live:

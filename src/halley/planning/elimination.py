@@ -1,9 +1,10 @@
 """The least sum of tables over variables with few values each, exactly: variables are eliminated one after the other.
 
 A table gives a cost to each combination of values of some variables. To eliminate a variable, the tables that have it are added
-up and the least over its values is kept, with the value that gives it (bucket elimination: Dechter, Artificial Intelligence 113,
-1999). The order decides how large tables grow. It is chosen greedily: first the variable that brings the fewest pairs of values of
-others into one table that shared none before (min-fill, weighted by sizes), of equals the one with the smallest joined table.
+up and the least over its values is kept, with the value that gives it (bucket elimination: Dechter, Artificial Intelligence
+113, 1999). The order decides how large tables grow. It is chosen greedily: first the variable that brings the fewest pairs of
+values of others into one table that shared none before (min-fill, weighted by sizes), of equals the one with the smallest
+joined table.
 """
 
 from __future__ import annotations

@@ -10,15 +10,15 @@ from halley.ir.workload import Workload
 from halley.planning.kept import kept
 from halley.rewrite.backward import Differentiated, backward
 from halley.rewrite.recompute import Recompute, recompute
-from halley.units import format_quantity
+from halley.units import format_bytes
 from halley.workloads.model import Model, Part
 
 
 @dataclass(frozen=True, slots=True)
 class PartFacts:
-    """One of ``count`` equal parts: trained ``parameters``; ``weights`` [B]; multiply-accumulates and other work, as operations
-    of the ``forward`` and ``backward`` pass [op], repeated ops among the latter; ``kept`` [B]: activations from forward to
-    backward, data and weights apart."""
+    """One of ``count`` equal parts: trained ``parameters``; ``weights`` [B]; operations of contractions in
+    the ``forward`` and ``backward`` pass [op], repeated ops among the latter; ``kept`` [B]: what the backward pass needs besides
+    weights. Masks of dropout whose op is repeated are drawn again."""
 
     name: str
     count: int
@@ -57,12 +57,12 @@ class ModelFacts:
         """A line for the model and one for each part."""
         lines = [
             f"{self.name}: {self.parameters:,} parameters; {self.tokens:,} tokens take"
-            f" {_work(self.forward)} forward, {_work(self.backward)} backward, keep {format_quantity(self.kept, 'bytes')}"
+            f" {_work(self.forward)} forward, {_work(self.backward)} backward, keep {format_bytes(self.kept)}"
         ]
         for part in self.parts:
             lines.append(
-                f"  {part.count} x {part.name}: {part.parameters:,} parameters ({format_quantity(part.weights, 'bytes')}),"
-                f" {_work(part.forward)} forward, {_work(part.backward)} backward, {format_quantity(part.kept, 'bytes')} kept"
+                f"  {part.count} x {part.name}: {part.parameters:,} parameters ({format_bytes(part.weights)}),"
+                f" {_work(part.forward)} forward, {_work(part.backward)} backward, {format_bytes(part.kept)} kept"
             )
         return "\n".join(lines)
 
@@ -100,7 +100,10 @@ def _part(part: Part, choice: Recompute, whole: bool) -> PartFacts:
     found = recompute(differentiated(part), choice, whole)
     names = {op.name for op in found.backward}
     held = kept(found.workload, names, part.weights).tensors
-    activations = [name for name in held if name == "X" or name not in work.inputs]
+    # what a repeated op is given besides its input is drawn again (dropout), or there anyhow (routes)
+    again = found.backward[: len(found.repeated)]
+    drawn = {name for op in again for name in op.inputs} - {"X"}
+    activations = [name for name in held if name not in drawn.intersection(work.inputs)]
     forward = 2 * work.macs()
     return PartFacts(
         work.name,

@@ -58,7 +58,8 @@ class Tables:
 
 class Block(NamedTuple):
     """Kernels of a partition, ``streamed`` those of them whose weights stream; ``fastest``: place among the times; ``paths``:
-    kernels on the longest path to each; the rest are sums in bytes and seconds."""
+    kernels on the longest path to each; the rest are sums in bytes and seconds, ``entering`` that part of the traffic that stays
+    whatever the block grows into."""
 
     group: Kernels = 0
     streamed: Kernels = 0
@@ -68,6 +69,7 @@ class Block(NamedTuple):
     traffic: float = 0.0
     kept: float = 0.0
     network: float = 0.0
+    entering: float = 0.0
     paths: dict[int, int] = {}  # noqa: RUF012 - never written to
     passing: dict[int, Passing] = {}  # noqa: RUF012 - never written to
 
@@ -122,7 +124,7 @@ def grow(made: Tables, block: Block, kernel: int) -> list[Block]:
         return []
     needs = problem.graph.needs[kernel]
     paths = block.paths | {kernel: 1 + max((path for other, path in block.paths.items() if needs >> other & 1), default=0)}
-    passing, sram, traffic, kept = _passed(made, block, kernel)
+    passing, sram, traffic, kept, entering = _passed(made, block, kernel)
     network = block.network + float(made.network[kernel])
     return [
         Block(
@@ -134,6 +136,7 @@ def grow(made: Tables, block: Block, kernel: int) -> list[Block]:
             traffic + variant.streamed,
             kept,
             network,
+            entering + variant.streamed,
             paths,
             passing,
         )
@@ -142,10 +145,10 @@ def grow(made: Tables, block: Block, kernel: int) -> list[Block]:
     ]
 
 
-def _passed(made: Tables, block: Block, kernel: int) -> tuple[dict[int, Passing], float, float, float]:
-    """Tensors, SRAM, traffic and kept bytes of a block and one kernel more, without its weights."""
+def _passed(made: Tables, block: Block, kernel: int) -> tuple[dict[int, Passing], float, float, float, float]:
+    """Tensors, SRAM, traffic, kept and entering bytes of a block and one kernel more, without its weights."""
     problem, level = made.problem, made.problem.graph.levels[kernel]
-    passing, sram, traffic, kept = dict(block.passing), block.sram, block.traffic, block.kept
+    passing, sram, traffic, kept, entering = dict(block.passing), block.sram, block.traffic, block.kept, block.entering
     for number in made.writes[kernel]:
         moved = problem.tensors[number].bytes
         passing[number] = Passing(0, level, level)
@@ -155,7 +158,7 @@ def _passed(made: Tables, block: Block, kernel: int) -> tuple[dict[int, Passing]
         inside = tensor.writer is not None and bool(block.group >> tensor.writer & 1)
         if old is None:
             new = Passing(1, level, level)
-            traffic += tensor.bytes
+            traffic, entering = traffic + tensor.bytes, entering + tensor.bytes
             kept += tensor.bytes if problem.assumptions.kept_twice else 0.0
         else:
             new = Passing(old.readers + 1, min(old.low, level), max(old.high, level))
@@ -164,7 +167,7 @@ def _passed(made: Tables, block: Block, kernel: int) -> tuple[dict[int, Passing]
             traffic, kept = traffic - tensor.bytes, kept - tensor.bytes
         sram += _held(made, number, new, inside)
         passing[number] = new
-    return passing, sram, traffic, kept
+    return passing, sram, traffic, kept, entering
 
 
 def _held(made: Tables, number: int, passing: Passing, inside: bool) -> float:
@@ -197,6 +200,16 @@ def price(made: Tables, block: Block) -> Costs:
     ramp = ramp_time(compute, made.count, max(block.paths.values())) if assumed.ramps else 0.0
     start = problem.chip.start if assumed.latency else 0.0
     return float(steady), float(total((ramp, start, busy_time(block.loaded, bandwidth)))), block.kept
+
+
+def least(made: Tables, done: Kernels, block: Block) -> Costs:
+    """A lower bound of what comes after a downset if the next block is this one or grown from it.
+
+    Kernels come in ascending order, so that a block leaves those that it skips to others for good."""
+    skipped = members((1 << block.group.bit_length()) - 1 & ~(done | block.group))
+    others = max(sum(made.area[place] for place in skipped), sum(made.network[place] for place in skipped))
+    own = longest((made.times[block.fastest], busy_time(block.entering, made.problem.chip.bandwidth), block.network))
+    return float(own + others), 0.0, 0.0
 
 
 def rest(made: Tables, downsets: Lattice) -> list[Costs]:

@@ -295,6 +295,18 @@ def settled(heads: Indices, costs: Array, following: Indices, target: int, new: 
     return 1
 
 
+@compiled(INT(MACHINE, INT, INTS, ROWS, FLOATS, FLOAT, INTS))
+def alive(m: Machine, head: int, following: Indices, costs: Array, rest: Array, limit: float, live: Indices) -> int:
+    """How many labels of a downset can still come below the limit; they go to ``live``."""
+    count, label = 0, head
+    while label >= 0:
+        if valued(m, costs[label, 0] + rest[0], costs[label, 1] + rest[1], costs[label, 2] + rest[2]) < limit:
+            live[count] = label
+            count += 1
+        label = following[label]
+    return count
+
+
 @compiled(types.void(KERNELS, INT, ROWS))
 def left_out(k: Kernels, done: int, skipped: Array) -> None:
     """By kernel: work and network of all kernels up to it that are not done. A block that skips them leaves them to others."""
@@ -312,7 +324,9 @@ def run(s: Steps, k: Kernels, t: Tensors, m: Machine, times: Array, rest: Array,
     of the best chain (-1: none), its value, the blocks costed, and of each label the one before and its block.
 
     Blocks grow in ascending order of kernels, so that a block leaves those that it skips to others for good: its own time so far,
-    and theirs, bound all that grows from it."""
+    and theirs, bound all that grows from it.
+
+    It is one long loop because a call counts the references of all arrays that it passes, which takes longer than a step."""
     end, depth = len(s.starts) - 2, len(k.needs) + 1
     widest = 1
     for kernel in range(len(k.needs)):
@@ -328,20 +342,11 @@ def run(s: Steps, k: Kernels, t: Tensors, m: Machine, times: Array, rest: Array,
     costs, following, before = np.zeros((LABELS, 3)), np.full(LABELS, -1, np.int64), np.full(LABELS, -1, np.int64)
     groups, live = np.zeros((LABELS, 2), np.int64), np.zeros(LABELS, np.int64)
     heads[0], labels, best, costed = 0, 1, -1, 0
-    lowest = np.zeros(3)
     for place in range(end):
-        lives, label = 0, heads[place]
-        lowest[:] = np.inf
-        while label >= 0:
-            a, b, c = costs[label, 0] + rest[place, 0], costs[label, 1] + rest[place, 1], costs[label, 2] + rest[place, 2]
-            if valued(m, a, b, c) < limit:
-                live[lives] = label
-                lives += 1
-                for column in range(3):
-                    lowest[column] = min(lowest[column], costs[label, column])
-            label = following[label]
+        lives = alive(m, heads[place], following, costs, rest[place], limit, live)
         if lives == 0:
             continue
+        lowest = costs[live[:lives], 0].min()  # of their times per sample
         left_out(k, s.downsets[place], skipped)
         level = 0
         at[0], step[0], variant[0] = place, s.starts[place], -1
@@ -362,7 +367,7 @@ def run(s: Steps, k: Kernels, t: Tensors, m: Machine, times: Array, rest: Array,
                 continue
             kernel, target = s.kernels[step[level]], s.targets[step[level]]
             others = max(skipped[kernel, 0] - sums[level, 6], skipped[kernel, 1] - sums[level, 4])
-            if lowest[0] + least[level] + others >= limit:  # and more so with the steps that follow
+            if lowest + least[level] + others >= limit:  # and more so with the steps that follow
                 level -= 1
                 continue
             chosen[level] = kernel
@@ -380,7 +385,7 @@ def run(s: Steps, k: Kernels, t: Tensors, m: Machine, times: Array, rest: Array,
             sums[deeper, 5] = entering + k.streamed[which]
             sums[deeper, 6] = sums[level, 6] + k.area[kernel]
             least[deeper] = max(times[soonest], port_time(sums[deeper, 5], m.bandwidth), sums[deeper, 4])
-            if lowest[0] + least[deeper] + others >= limit:
+            if lowest + least[deeper] + others >= limit:
                 continue
             path[kernel] = 1
             for earlier in range(level):

@@ -28,13 +28,15 @@ Floats = NDArray[np.float64]
 class Optimizer:
     """A step bound by memory: ``bandwidth`` [B/s] of the chip's memory, ``start`` [s] of its kernels. ``clipping``: gradients
     are scaled by their norm over all chips, which takes ``norm_reduction`` [s] to sum. ``offload`` [B/s]: bandwidth, each way,
-    to a second tier of memory that keeps the state; None keeps it beside the weights."""
+    to a second tier of memory that keeps the state; None keeps it beside the weights. ``around`` [B]: per parameter, moved by
+    kernels of their own before and after it (gradients cleared, scaled; weights rounded)."""
 
     bandwidth: Number
     start: Number = 0.0
     clipping: bool = False
     norm_reduction: Number = 0.0
     offload: Number | None = None
+    around: Number = 0.0
 
     def norm_time(self, data: DataParallel, parameters: Number) -> Number:
         """A chip reads its gradients [s]; those that it alone has, where they are scattered."""
@@ -46,9 +48,10 @@ class Optimizer:
         own = parameters if data.sharded is Sharded.NOTHING else ceil_div(parameters, data.ranks)
         recipe = data.recipe
         traffic = optimizer_traffic(own, recipe.gradient, recipe.state, recipe.weight)
+        before = self.start + busy_time(own * self.around, self.bandwidth)
         if self.offload is None:
-            return self.start + busy_time(traffic, self.bandwidth)
-        return self.start + offloaded_step_time(traffic, self.bandwidth, own * recipe.state, self.offload)
+            return before + busy_time(traffic, self.bandwidth)
+        return before + offloaded_step_time(traffic, self.bandwidth, own * recipe.state, self.offload)
 
 
 @dataclass(frozen=True, slots=True)

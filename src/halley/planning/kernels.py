@@ -239,7 +239,8 @@ def _cut_time(extents: Array, cuts: tuple[Array, Array, Array], kernel: Gemm, ch
     row_bytes, column_bytes = np.minimum(tile_rows, m) * depth * word, np.minimum(tile_columns, n) * depth * word
     active = np.minimum(tiles, chip.cores)
     cache = gathered_bandwidth(active, chip.port, share.cache * chip.cache)
-    products = busy_time(tile_rows * tile_columns * depth * chip.cores, share.matrix * chip.mac_rate(kernel.dtype))
+    rate = np.where(tile_rows * tile_columns < ACCUMULATORS, share.smaller, 1.0) * share.matrix * chip.mac_rate(kernel.dtype)
+    products = busy_time(tile_rows * tile_columns * depth * chip.cores, rate)
     feed = busy_time(active * (row_bytes + column_bytes), cache)
     on_cores = waves_time(tiles, chip.cores, transfer_time(share.latency, products, feed))
     operands = batch * (m * k + filled * k * n) * word

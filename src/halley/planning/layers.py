@@ -1,7 +1,7 @@
 """Many equal layers, one after the other: each may be sharded in its own way, and the layouts between them are chosen with them.
 
-One layer gives a matrix: the least time for each pair of layouts at its two sides. Layers are joined by min-plus products with it, so
-that the optimum over all layers costs little more than that of one.
+One layer gives a matrix: the least time for each pair of layouts at its two sides. Layers are joined by min-plus products with
+it, so that the optimum over all layers costs little more than that of one.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerShardings:
-    """``runs``: (how many layers in a row, their sharding). ``time`` [s] and ``memory`` [B per rank] of all layers; no sharding of
-    the layers takes less than ``bound`` [s]. ``states``: layouts between layers that were looked at."""
+    """``runs``: (how many layers in a row, their sharding). ``time`` [s] and ``memory`` [B per rank] of all layers; no sharding
+    of the layers takes less than ``bound`` [s]. ``states``: layouts between layers that were looked at."""
 
     runs: tuple[tuple[int, Sharding], ...]
     time: float
@@ -93,14 +93,17 @@ def layer_matrix(problem: ShardingProblem, boundaries: Sequence[Boundary]) -> La
     for item in boundaries:
         sides = [[_shape(problem, name) for name in names] for names in (item.left, item.right)]
         if not item.left or not item.right or len(set(sides[0] + sides[1])) != 1:
-            faults.append(Fault("boundary of layers", "tensors of equal extents on both sides", f"{item.left} and {item.right}"))
+            got = f"{item.left} and {item.right}"
+            faults.append(Fault("boundary of layers", "tensors of equal extents on both sides", got))
     if faults or not boundaries:
         raise BadInput(faults or Fault("layers", "at least one boundary", "none", "say which output is the next layer's input"))
     groups = tuple(group for item in boundaries for group in (item.left, item.right))
     graph = sharding_graph(replace(problem, together=(*problem.together, *groups)))
-    left, right = ([graph.variables[f"end {names[0]}"] for names in side] for side in zip(*((b.left, b.right) for b in boundaries), strict=True))
+    left = [graph.variables[f"end {item.left[0]}"] for item in boundaries]
+    right = [graph.variables[f"end {item.right[0]}"] for item in boundaries]
     if len({*left, *right}) != 2 * len(boundaries):
-        raise BadInput(Fault("boundary of layers", "sides that lie apart", "tensors on both, or tied", "use shard() for equal sides"))
+        remedy = "use shard() where both sides lie alike"
+        raise BadInput(Fault("boundary of layers", "sides that lie apart", "tensors on both, or tied", remedy))
     price = slight(graph.time, graph.memory)
     done = eliminate(weighted(graph.time, graph.memory, price), (*left, *right))
     count = math.prod(done.rest.values.shape[: len(left)])
@@ -115,8 +118,8 @@ def _shape(problem: ShardingProblem, name: str) -> tuple[int, ...]:
 def shard_layers(
     layer: LayerMatrix, layers: int, first: Mapping[str, Layout] | None = None, last: Mapping[str, Layout] | None = None
 ) -> LayerShardings:
-    """The shardings of equal layers that take the least time together; ``first`` and ``last``: layouts of the left side of the first
-    layer and of the right side of the last, where they are not free.
+    """The shardings of equal layers that take the least time together; ``first`` and ``last``: layouts of the left side of the
+    first layer and of the right side of the last, where they are not free.
 
     Raises BadInput: fewer than one layer; sides that no sharding has.
     """

@@ -1,8 +1,9 @@
 """Layouts of a tensor over the axes of a mesh, and the cheapest collectives that lead from one to another.
 
-A layout has a placement per axis. Which elements of a dim a rank has along an axis depends on the rank's coordinate there alone, not
-on other axes that split the same dim (blocks are dealt out by digits of their number). So a collective over some axes changes the
-placements of these and no others, and every change of layout is a sequence of such collectives: a shortest path.
+A layout has a placement per axis. Which elements of a dim a rank has along an axis depends on the rank's coordinate there
+alone, not on other axes that split the same dim (blocks are dealt out by digits of their number). So a collective over some
+axes changes the placements of these and no others, and every change of layout is a sequence of such collectives: a shortest
+path.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class MeshAxis:
 
     def __post_init__(self) -> None:
         if not self.name or not isinstance(self.ranks, int) or isinstance(self.ranks, bool) or self.ranks < 2:
-            raise BadInput(Fault(f"mesh axis {self.name!r}", "a name and at least 2 ranks", repr(self.ranks), "leave the axis out"))
+            where = f"mesh axis {self.name!r}"
+            raise BadInput(Fault(where, "a name and at least 2 ranks", repr(self.ranks), "leave the axis out"))
 
 
 Mesh: TypeAlias = tuple[MeshAxis, ...]
@@ -99,8 +101,9 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ways:
-    """The ways between the layouts of all tensors of one shape, by the numbers of the layouts. ``bytes`` [options]: on the rank that
-    has most. ``time`` [from, to] [s]: of the cheapest sequence of changes, ``following`` [from, to]: where the first of them leads."""
+    """The ways between the layouts of all tensors of one shape, by the numbers of the layouts. ``bytes`` [options]: on the rank
+    that has most. ``time`` [from, to] [s]: of the cheapest sequence of changes, ``following`` [from, to]: where the first of
+    them leads."""
 
     bytes: NDArray[np.int64]
     time: NDArray[np.float64]
@@ -174,7 +177,7 @@ class Router:
         Raises InternalError: a collective with a time below 0 or that is not a number.
         """
         dims = [dim for dim in tensor.dims if extents[dim] > 1]
-        placements = (Replicate(), *map(Shard, dims), *([Partial(monoid)] if monoid else []))
+        placements: list[Placement] = [Replicate(), *map(Shard, dims), *([Partial(monoid)] if monoid else [])]
         options: tuple[Layout, ...] = tuple(itertools.product(placements, repeat=len(self.mesh)))
         key = (tuple(extents[dim] for dim in dims), tensor.word, bool(monoid))
         if key not in self._ways:

@@ -83,6 +83,7 @@ class Efficiency:
     ``matrix``: of the matrix rate, in the main loop of a tile; ``vector``: of the lanes' cycles; ``memory`` and ``cache``: of the
     bandwidths on long streams; ``overlap``: how far matrix and vector work of one tile run side by side. ``latency``: until a
     tile or a pass over rows has its first operands and has stored its results; ``launch``: of one kernel behind another.
+    ``smaller``: share of ``matrix`` that tiles smaller than the largest reach, which load more operands for each product.
     ``hosts``: by operator, where times were taken by the host around one call; not part of a kernel's own time.
     """
 
@@ -93,6 +94,7 @@ class Efficiency:
     overlap: float
     latency: float
     launch: float
+    smaller: float = 1.0
     hosts: Mapping[str, Host] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -102,7 +104,7 @@ class Efficiency:
             raise ValueError(f"efficiency: not a share from 0 to 1, or not a time: {', '.join(wrong)}")
 
 
-SHARES = ("matrix", "vector", "memory", "cache", "overlap")
+SHARES = ("matrix", "vector", "memory", "cache", "overlap", "smaller")
 """The parameters that are shares of something on the data sheet."""
 
 PEAK = Efficiency(matrix=1.0, vector=1.0, memory=1.0, cache=1.0, overlap=1.0, latency=0.0, launch=0.0)

@@ -18,7 +18,7 @@ from halley.errors import BadInput, Fault, Infeasible, InternalError
 from halley.formulas.spatial import stage_time, utilisation
 from halley.formulas.timing import longest, total
 from halley.planning.downsets import MOST_DOWNSETS, Lattice, TooManyDownsets, best_chain, in_line, lattice
-from halley.planning.growth import Block, Tables, grow, price, rest, tables
+from halley.planning.growth import Block, Tables, grow, least, price, rest, tables
 from halley.planning.spatial import Partition, Problem, held_bytes, on_chip, partition
 from halley.search.partitions import Kernels
 
@@ -34,7 +34,7 @@ SWITCH = Switch(module="halley.planning.growth_compiled")
 FIRST_STEP, LAST_STEP = 0.04, 4.0
 """How far above the lower bound the search begins to look, and from where on it looks without a limit."""
 
-SECONDS_PER_DOWNSET = 2e-3
+SECONDS_PER_DOWNSET, WHERE_WEIGHTS_STREAM = 2e-3, 2e-2
 """About what the uncompiled search takes for the blocks that follow a downset."""
 
 
@@ -84,7 +84,8 @@ class Search:
         self.made, self.costed = made, 0
         self._downsets, self._rest = downsets, rest(made, downsets)
         self._compiled = None
-        compiled = SWITCH.kernels(len(downsets.downsets) * SECONDS_PER_DOWNSET)
+        each = WHERE_WEIGHTS_STREAM if made.problem.assumptions.streaming else SECONDS_PER_DOWNSET
+        compiled = SWITCH.kernels(len(downsets.downsets) * each)
         if compiled is not None and len(made.problem.graph.kernels) <= compiled.MOST_KERNELS:
             self._compiled = compiled.Search(made, downsets, self._rest)
 
@@ -108,6 +109,7 @@ class Search:
             lambda costs: problem.value(*costs),
             self._rest,
             limit,
+            partial(least, self.made),
         )
         SWITCH.spent += time.perf_counter() - start
         self.costed += found.costed
@@ -130,6 +132,8 @@ def plan(problem: Problem, tile: int, groups: Sequence[Group]) -> SpatialPlan:
     not fit the chip, or memory that does not hold what passes between them.
     """
     faults = _order_faults(problem, groups)
+    if tile < 1:
+        faults.append(Fault("sequence tile", "at least 1", f"{tile}"))
     if faults:
         raise BadInput(faults)
     found = []
@@ -196,12 +200,12 @@ def climb(searches: Sequence[Search], limit: float) -> tuple[tuple[Group, ...], 
     step = FIRST_STEP
     while True:
         last = step > LAST_STEP or root * (1 + step) >= limit
-        least, best = limit if last else root * (1 + step), None
+        lowest, best = limit if last else root * (1 + step), None
         for search in searches:
-            if search.root < least:
-                groups, value = search(least)
+            if search.root < lowest:
+                groups, value = search(lowest)
                 if groups:
-                    least, best = value, (groups, value, search.made)
+                    lowest, best = value, (groups, value, search.made)
         if best is not None or last:
             return best
         step *= 1.5
@@ -209,7 +213,10 @@ def climb(searches: Sequence[Search], limit: float) -> tuple[tuple[Group, ...], 
 
 def _order_faults(problem: Problem, groups: Sequence[Group]) -> list[Fault]:
     kernels, done, found = problem.graph.kernels, 0, []
-    for number, (group, _) in enumerate(groups, start=1):
+    for number, (group, streamed) in enumerate(groups, start=1):
+        if streamed & ~group or (streamed and not problem.assumptions.streaming):
+            expected = "kernels of it, if weights may stream at all"
+            found.append(Fault(f"partition {number}, streamed", expected, f"{streamed:#b} of {group:#b}"))
         if not group or group & done or group >> len(kernels):
             found.append(Fault(f"partition {number}", "kernels of the graph that no other has", f"{group:#b} after {done:#b}"))
         done |= group

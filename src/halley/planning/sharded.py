@@ -1,4 +1,5 @@
-"""A sharding as a value: how every op is split, the collectives between them, their time and what lies in memory; and the best one."""
+"""A sharding as a value: how every op is split, the collectives between them, their time and what lies in memory; and the best
+one."""
 
 from __future__ import annotations
 
@@ -27,9 +28,9 @@ class OpSharding:
 class Move:
     """A change of layout of a tensor, made before the op with number ``at`` (the number of ops: at the end of the graph).
 
-    ``reader``: the op that calls for it, "" for the end of the graph or the time between the passes. ``copy``: for that reader alone;
-    else the tensor is kept so from here on. ``inside``: a part of the reader that it cannot run without (the rows of a gather, the
-    state of a softmax)."""
+    ``reader``: the op that calls for it, "" for the end of the graph or the time between the passes. ``copy``: for that reader
+    alone; else the tensor is kept so from here on. ``inside``: a part of the reader that it cannot run without (the rows of a
+    gather, the state of a softmax)."""
 
     tensor: str
     at: int
@@ -41,8 +42,8 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """Of all shardings of the declared space, none takes less than ``bound`` [s]. ``space``: how many there are, without the layouts
-    in which tensors are kept; ``nodes`` and ``entries`` of tables: what was searched."""
+    """Of all shardings of the declared space, none takes less than ``bound`` [s]. ``space``: how many there are, without the
+    layouts in which tensors are kept; ``nodes`` and ``entries`` of tables: what was searched."""
 
     bound: float
     gap: float
@@ -90,8 +91,9 @@ class Sharding:
         return next(item.ways for item in self.ops if item.op == op)
 
 
-def shard(problem: ShardingProblem, capacity: float = math.inf) -> Sharding:
-    """The sharding of least time; of equals, that of least memory. ``capacity`` [B]: what fits on a rank.
+def shard(problem: ShardingProblem, capacity: float = math.inf, seconds: float = 60.0) -> Sharding:
+    """The sharding of least time; of equals, that of least memory. ``capacity`` [B]: what fits on a rank; ``seconds`` [s]: when a
+    search under a capacity ends, with the gap that is left.
 
     >>> from halley.planning.layouts import MeshAxis
     >>> from halley.workloads.user import graph
@@ -112,7 +114,8 @@ def shard(problem: ShardingProblem, capacity: float = math.inf) -> Sharding:
         weights, kept = cost(graph.weights, values), cost(graph.kept, values)
         return f"{format_bytes(size)} (weights {format_bytes(weights)}, between the passes {format_bytes(kept)})"
 
-    return decoded(graph, least(graph.time, graph.memory, capacity, f"sharding of {problem.workload.name}, memory", describe))
+    where = f"sharding of {problem.workload.name}, memory"
+    return decoded(graph, least(graph.time, graph.memory, capacity, where, describe, seconds))
 
 
 def decoded(graph: ShardingGraph, found: Least) -> Sharding:

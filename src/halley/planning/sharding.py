@@ -1,10 +1,11 @@
 """The sharding of a graph over the axes of a mesh that takes the least time, exactly.
 
-Every op is shared out along every axis in one of its ways (`halley.planning.ways`), which says how its tensors have to lie. A tensor
-is made in one layout and then kept in one layout at a time: before each reader, in the order of the ops, the kept copy may be
-changed, and the reader may get a copy of its own that is in yet another layout. So an all-gather that is done once serves every reader
-that follows, and one that is done for a single reader costs no memory afterwards. Time is the sum of the work and of the collectives;
-nothing overlaps. Memory is what lies still: weights, and tensors between the forward and the backward pass.
+Every op is shared out along every axis in one of its ways (`halley.planning.ways`), which says how its tensors have to lie. A
+tensor is made in one layout and then kept in one layout at a time: before each reader, in the order of the ops, the kept copy
+may be changed, and the reader may get a copy of its own that is in yet another layout. So an all-gather that is done once
+serves every reader that follows, and one that is done for a single reader costs no memory afterwards. Time is the sum of the
+work and of the collectives; nothing overlaps. Memory is what lies still: weights, and tensors between the forward and the
+backward pass.
 
 Ops and kept copies are variables, costs are tables over two or three of them: `halley.planning.elimination` finds the optimum.
 """
@@ -41,9 +42,11 @@ class ShardingProblem:
     - ``layouts``: of inputs and outputs of the workload that are not free, a placement per axis.
     - ``splits``: by op, the dim that an axis splits ("" for none), where the user says so.
     - ``tied``: ops that are split alike on every axis (the products of a forward pass and of its backward pass).
-    - ``together``: inputs and outputs that lie alike, dim by dim (a weight and its gradient; what enters and what leaves a layer).
+    - ``together``: inputs and outputs that lie alike, dim by dim (a weight and its gradient; what enters and what leaves a
+      layer).
     - ``weights``: by input, the bytes that each of its elements takes for good, with gradient and optimizer state.
-    - ``backward``: the first op of the backward pass: what was made before and is read from there on is kept, ``in_flight`` times.
+    - ``backward``: the first op of the backward pass: what was made before and is read from there on is kept, ``in_flight``
+      times.
     """
 
     workload: Workload
@@ -169,7 +172,8 @@ def _ends(work: Workload) -> tuple[str, ...]:
 def _name_variables(graph: ShardingGraph) -> None:
     """Tied ops, and ends that lie together, share the variable of the first."""
     problem = graph.problem
-    named = {f"op {op.name}": f"op {op.name}" for op in problem.workload.ops} | {f"end {name}": f"end {name}" for name in graph.ends()}
+    variables = [*(f"op {op.name}" for op in problem.workload.ops), *(f"end {name}" for name in graph.ends())]
+    named = {name: name for name in variables}
     for kind, groups in (("op", problem.tied), ("end", problem.together)):
         for first, *others in groups:
             old = {named[f"{kind} {name}"] for name in others}
@@ -271,7 +275,7 @@ def _kept_bytes(graph: ShardingGraph, tensor: str, origin: str, made: NDArray[np
     """Bytes between the passes, by how a tensor is kept. A weight lies there anyway: only a copy in another layout counts."""
     known = graph.layouts[tensor]
     if tensor not in graph.problem.weights:
-        return Table((variable,), known.bytes * graph.problem.in_flight)
+        return Table((variable,), known.bytes.astype(np.float64) * graph.problem.in_flight)
     sizes = np.tile(known.bytes.astype(np.float64), (len(made), 1))
     sizes[np.arange(len(made)), made] = 0.0
     return table((origin, variable), sizes)
@@ -292,7 +296,8 @@ def _faults(problem: ShardingProblem) -> Iterator[Fault]:
     ops, axes = {op.name: op for op in work.ops}, {axis.name: axis for axis in problem.mesh}
     ends = _ends(work)
     if len(axes) != len(problem.mesh) or not axes:
-        yield Fault(where, "at least one axis, each with a name of its own", ", ".join(axis.name for axis in problem.mesh) or "none")
+        given = ", ".join(axis.name for axis in problem.mesh) or "none"
+        yield Fault(where, "at least one axis, each with a name of its own", given)
     for name in {*itertools.chain(*problem.tied), *problem.splits, *({problem.backward} - {""})}:
         if name not in ops:
             yield Fault(where, "names of ops", repr(name), did_you_mean(name, ops))

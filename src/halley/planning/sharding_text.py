@@ -1,9 +1,9 @@
 """A sharding as text, and the names that its splits go by in the field.
 
-The names are read off the graph. What splits a matrix is tensor parallelism (TP); what splits a dim that matrices share with all that
-they are multiplied with, such as experts, is expert parallelism (EP). Other dims are those of the data: batches (DP), or sequences,
-along which tokens meet each other; there it is sequence parallelism (SP) where the axis splits matrices too, and context parallelism
-(CP) where it does not. A matrix that lies in parts and is gathered for its readers is fully sharded (FSDP).
+The names are read off the graph. What splits a matrix is tensor parallelism (TP); what splits a dim that matrices share with
+all that they are multiplied with, such as experts, is expert parallelism (EP). Other dims are those of the data: batches (DP),
+or sequences, along which tokens meet each other; there it is sequence parallelism (SP) where the axis splits matrices too, and
+context parallelism (CP) where it does not. A matrix that lies in parts and is gathered for its readers is fully sharded (FSDP).
 """
 
 from __future__ import annotations
@@ -90,13 +90,12 @@ def sharding_text(plan: Sharding) -> str:
     used = parallelisms(plan)
     head = [
         f"{format_time(plan.time)}: work {format_time(plan.work_time)}, collectives {format_time(plan.collective_time)}; "
-        f"per rank weights {format_bytes(plan.weights_memory)}, between the passes {format_bytes(plan.kept_memory)}; {_proof(plan)}",
+        f"per rank weights {format_bytes(plan.weights_memory)}, between the passes {format_bytes(plan.kept_memory)}; "
+        f"{_proof(plan)}",
         *(f"axis {axis.name}, {axis.ranks} ranks: {', '.join(used[axis.name]) or 'repeats all work'}" for axis in mesh),
     ]
-    ops = [
-        [item.op, *(way.name or "-" for way in item.ways), " ".join(dict.fromkeys(filter(None, by_op[item.op]))), format_time(item.time)]
-        for item in plan.ops
-    ]
+    called = {name: " ".join(dict.fromkeys(filter(None, each))) for name, each in by_op.items()}
+    ops = [[item.op, *(way.name or "-" for way in item.ways), called[item.op], format_time(item.time)] for item in plan.ops]
     moved = [
         [str(step.kind), move.tensor, " ".join(step.axes), _change(plan, move.inside, step.before, step.after),
          move.reader or "-", format_bytes(step.bytes), format_time(step.time)]

@@ -80,6 +80,14 @@ class SpatialChip:
     bandwidth: float
     start: float = 0.0
 
+    def __post_init__(self) -> None:
+        sizes = {name: getattr(self, name) for name in ("tiles", "width", "height", "clock", "sram", "dram", "bandwidth")}
+        faults = [Fault(f"spatial chip, {name}", "a number above 0", f"{size}") for name, size in sizes.items() if not size > 0]
+        if not self.start >= 0:
+            faults.append(Fault("spatial chip, start", "at least 0 s", f"{self.start}"))
+        if faults:
+            raise BadInput(faults)
+
     @property
     def peak(self) -> float:
         """Operations per second."""
@@ -200,6 +208,14 @@ class Problem:
     transfer: float = 0.0
     fused: bool = True
     most: float = float("inf")
+
+    def __post_init__(self) -> None:
+        counts = {name: getattr(self, name) for name in ("layers", "stages", "most")}
+        faults = [Fault(f"problem, {name}", "at least 1", f"{count}") for name, count in counts.items() if not count >= 1]
+        if not self.transfer >= 0:
+            faults.append(Fault("problem, transfer", "at least 0 s", f"{self.transfer}"))
+        if faults:
+            raise BadInput(faults)
 
     @cached_property
     def tensors(self) -> tuple[Tensor, ...]:

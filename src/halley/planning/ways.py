@@ -6,7 +6,7 @@
 | split on a dim | inputs that have the dim split on it, others whole | outputs split on it; partial, if the op sums over it |
 | partial sums | the inputs in which the op is linear as partial sums | partial sums, for work that costs little to repeat |
 | rows of a table split | the table split on its rows, the index whole | partial sums: a member adds zero for rows that it lacks |
-| exchanged | a gather's table split on its rows, the result split on a dim of the index; a scatter the other way round | as said: all-to-all |
+| exchanged | a gather's table split on its rows | the result split on a dim of the index, by all-to-all; a scatter in reverse |
 
 Nonlinear work needs complete inputs. A state of two tensors (softmax, Welford) is combined where it is made. Products do not take
 partial sums: each member would repeat the whole product.
@@ -21,8 +21,11 @@ from halley.execute.arithmetic import index_input
 from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Partial, Placement, Replicate, Shard
 from halley.ir.workload import FUNCTIONS, Op, OpKind, Workload
+from halley.rewrite.derivatives import DERIVATIVES
 
 LINEAR: dict[str, tuple[tuple[int, ...], ...]] = {
+    # what an argument receives is linear in what the result receives
+    **{rule.function: ((rule.arguments.index("d"),),) for rules in DERIVATIVES.values() for rule in rules if rule},
     "identity": ((0,),),
     "scale": ((0,),),
     "add": ((0, 1),),

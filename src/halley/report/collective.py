@@ -17,6 +17,7 @@ from halley.network.graph import Graph
 from halley.network.groups import Group
 from halley.network.measures import power, price
 from halley.network.reasons import ranks_of
+from halley.network.schedules import not_tried
 from halley.network.tables import KINDS
 from halley.report.table import Table, ratio
 from halley.units import format_bytes, format_energy, format_power, format_rate, format_time
@@ -90,8 +91,19 @@ def facts(answer: Answer) -> dict[str, str]:
     found["bytes"] = f"{sent}, {format_bytes(cost.byte_hops)} x links in all"
     found["energy"] = f"{format_energy(cost.energy)} on the links; {energy_sources(fabric, team.ranks)}"
     cost_words = "not stated" if money is None else f"{money:,.0f} {fabric.currency}".strip()
+    if len(answer.candidates) > 1:
+        found |= _not_tried(answer)
     found["network"] = f"price {cost_words}, {format_power(power(fabric.graph))} with all links busy"
     return found
+
+
+def _not_tried(answer: Answer) -> dict[str, str]:
+    """Algorithms that are no candidates here, by what they need."""
+    needing: dict[str, list[str]] = {}
+    for name, needed in not_tried(answer.cost.kind, answer.team).items():
+        needing.setdefault(needed, []).append(name)
+    texts = [f"{', '.join(names)}: needs {needed}" for needed, names in needing.items()]
+    return {"not tried": "; ".join(texts)} if texts else {}
 
 
 def optimum_words(flow: Flow) -> str:
@@ -174,6 +186,7 @@ def answer_document(answer: Answer) -> dict[str, Any]:
         "chosen": _cost_document(cost, answer) | {"limiting_link": limiting_words(answer), "busiest": busiest_time(cost, team)},
         "bound": {"value": cost.bound.value, "why": cost.bound.why, "parts": parts},
         "candidates": [_cost_document(item, answer) for item in answer.candidates],
+        "not_tried": not_tried(cost.kind, team) if len(answer.candidates) > 1 else {},
         "energy_sources": energy_sources(fabric, team.ranks),
         "network_power": power(fabric.graph),
         "network_price": price(fabric.graph),

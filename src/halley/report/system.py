@@ -45,6 +45,7 @@ def _topology(axis: Axis) -> str:
     """The topology with its shape and what its switches can do."""
     shape = f" {' x '.join(map(str, axis.shape))}" if axis.shape else ""
     able = [word for word in ("multicast", "reduction") if getattr(axis, word)]
+    able[1:] = [f"{word} on request" if axis.on_request else word for word in able[1:]]
     return f"{axis.topology}{shape}" + (f" with {' and '.join(able)}" if able else "")
 
 

@@ -2,8 +2,8 @@
 
     S = A B; P = softmax(S)  ->  ... ; dS = P (dP - sum of dP P); dA = dS B^T; dB = A^T dS
 
-Each op is followed, in reverse order, by what its inputs receive (`halley.rewrite.pullbacks`); what a tensor receives from several
-readers is added up. Gradients are ops and tensors like others: they are sharded, fused, scheduled and costed like others.
+Each op is followed, in reverse order, by what its inputs receive (`halley.rewrite.pullbacks`); what a tensor receives from
+several readers is added up. Gradients are ops and tensors like others: they are sharded, fused, scheduled and costed like others.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from halley.rewrite.pullbacks import pull_back, pull_back_softmax
 class Differentiated:
     """A graph with its backward.
 
-    ``workload``: forward ops, then backward ops; its outputs are those of the forward graph and the gradients. ``forward``: names
-    of the forward ops. ``seeds``: by output, the input that brings its gradient. ``gradients``: by tensor asked for, its gradient;
-    two tensors may have the same. ``repeated``: forward ops that the backward runs again (`halley.rewrite.recompute`).
+    ``workload``: forward ops, then backward ops; its outputs are those of the forward graph and the gradients. ``forward``:
+    names of the forward ops. ``seeds``: by output, the input that brings its gradient. ``gradients``: by tensor asked for, its
+    gradient; two tensors may have the same. ``repeated``: forward ops that are run again, by ops at the start of the backward
+    (`halley.rewrite.recompute`).
     """
 
     workload: Workload

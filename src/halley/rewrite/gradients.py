@@ -21,6 +21,7 @@ class GradientGraph:
         self.ops: list[Op] = []
         self._active = frozenset(active)
         self._contributions: dict[str, list[str]] = {}
+        self._totals: dict[str, str | None] = {}
         self._gradients: dict[str, str | None] = {}
         self._owners: dict[str, str] = {}
         self._op_names = {op.name for op in workload.ops}
@@ -72,13 +73,22 @@ class GradientGraph:
         self._owners |= dict(zip(made, targets, strict=True))
         name = self._op_name(f"{source.name}_d_{target}")
         numbers = tuple((constants or {}).items())
-        self._add(Op(name, kind, tuple(inputs), made, tuple(over), function, monoid, along=along, constants=numbers, windows=windows))
+        op = Op(name, kind, tuple(inputs), made, tuple(over), function, monoid, along=along, constants=numbers, windows=windows)
+        self._add(op)
         return made
 
+    def total(self, target: str) -> str | None:
+        """The sum of all that a tensor has received; it may lack dims of the tensor. None if it received nothing."""
+        if target not in self._totals:
+            self._totals[target] = self._add_up(target)
+        return self._totals[target]
+
     def gradient(self, target: str) -> str | None:
-        """The sum of all that a tensor has received, with its dims; None if it received nothing."""
+        """The same with all dims of the tensor, in its order."""
         if target not in self._gradients:
-            self._gradients[target] = self._total(target)
+            total = self.total(target)
+            full = total is None or self.dims(total) == self.dims(target)
+            self._gradients[target] = total if total is None or full else self.copy(target, total)
         return self._gradients[target]
 
     def copy(self, target: str, tensor: str) -> str:
@@ -113,13 +123,13 @@ class GradientGraph:
         """New names: what is all that a tensor receives is its gradient."""
         taken = set(self.tensors)
         found = {}
-        for target, tensor in self._gradients.items():
+        for target, tensor in (self._totals | self._gradients).items():
             wanted = f"d_{target}"
             if tensor is not None and tensor != wanted and self._owners.get(tensor) == target and wanted not in taken:
                 found[tensor] = wanted
         return found
 
-    def _total(self, target: str) -> str | None:
+    def _add_up(self, target: str) -> str | None:
         parts = self._contributions.get(target, [])
         if not parts:
             return None
@@ -130,7 +140,7 @@ class GradientGraph:
         for part in parts[1:]:
             covered = {*self.dims(total), *self.dims(part)}
             total = self._sum(target, "add", (total, part), tuple(dim for dim in own if dim in covered))
-        return total if self.dims(total) == own else self.copy(target, total)
+        return total
 
     def _sum(self, target: str, function: str, inputs: tuple[str, ...], dims: tuple[str, ...]) -> str:
         made = self._tensor(f"d_{target}_sum", Tensor("", dims, self.tensors[target].dtype))

@@ -95,7 +95,7 @@ def _give(
 
 
 def _map(graph: GradientGraph, op: Op) -> None:
-    gradient = graph.gradient(op.outputs[0])
+    gradient = graph.total(op.outputs[0])
     if gradient is not None:
         _pointwise(graph, op, gradient, lambda: op.outputs[0])
 
@@ -151,7 +151,7 @@ def _reduction(graph: GradientGraph, op: Op, independent: Independent) -> None:
 def _of_points(graph: GradientGraph, op: Op, points: Callable[[], str], independent: Independent) -> list[str]:
     """What each point of a reduction receives, in parts that add up."""
     first = op.outputs[0]
-    result = graph.gradient(op.outputs[-1])
+    result = graph.total(op.outputs[-1])
     match op.monoid:
         case "sum":
             return [result] if result else []
@@ -162,7 +162,7 @@ def _of_points(graph: GradientGraph, op: Op, points: Callable[[], str], independ
                 return []
             return [_chosen(graph, op, points(), first, result)]
         case "softmax":
-            found = []
+            found: list[str] = []
             if result:
                 found += graph.make(
                     op, op.inputs[0], OpKind.MAP, (result, points(), first), op.dims, op.dims, "mul_exp_difference"
@@ -175,11 +175,11 @@ def _of_points(graph: GradientGraph, op: Op, points: Callable[[], str], independ
                         op, first, OpKind.MAP, pair, dims, dims, "scaled_product", constants={"scale": -1.0}
                     )
                     graph.give(first, minus[0])
-                largest = graph.gradient(first)
+                largest = graph.total(first)
                 found += [_chosen(graph, op, points(), first, largest)] if largest else []
             return found
         case "welford":
-            mean = graph.gradient(first)
+            mean = graph.total(first)
             count = math.prod(graph.workload.dims[dim] for dim in graph.workload.reduced(op))
             found = [_scaled(graph, op, first, mean, 1.0 / count)] if mean else []
             if result:

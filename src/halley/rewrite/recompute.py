@@ -2,8 +2,8 @@
 
     forward: S, P, O; backward reads P   ->   forward: S, P, O; again: S, P; backward reads the second P
 
-Which ops are repeated is the caller's choice. Two are usual (Korthikanti et al., arXiv 2205.05198): the whole forward graph from its
-inputs (*full*), or attention from the scores to their softmax (*selective*: large tensors, little work).
+Which ops are repeated is the caller's choice. Two are usual (Korthikanti et al., arXiv 2205.05198): the whole forward graph from
+its inputs (*full*), or attention from the scores to their softmax (*selective*: large tensors, little work).
 """
 
 from __future__ import annotations

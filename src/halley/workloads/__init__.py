@@ -3,8 +3,11 @@
 from halley.workloads.attention import attention
 from halley.workloads.blocks import embedding, gated_scan, merge_heads, power_spectrum, scatter_add
 from halley.workloads.convolution import conv_chain
+from halley.workloads.dlrm import dlrm
 from halley.workloads.einsum import attention_einsum, gpt_layer
+from halley.workloads.fft import fft
 from halley.workloads.gemm import gemm, gemm_layernorm, gemm_rmsnorm, gemm_softmax
+from halley.workloads.hpl import hpl, hpl_orders
 from halley.workloads.hyena import hyena
 from halley.workloads.layer import transformer_layer
 from halley.workloads.mamba import mamba, mamba_2
@@ -27,7 +30,9 @@ __all__ = [
     "attention_einsum",
     "build",
     "conv_chain",
+    "dlrm",
     "embedding",
+    "fft",
     "gated_mlp",
     "gated_scan",
     "gemm",
@@ -37,6 +42,8 @@ __all__ = [
     "gemm_softmax",
     "gpt_layer",
     "graph",
+    "hpl",
+    "hpl_orders",
     "hyena",
     "mamba",
     "mamba_2",

@@ -9,8 +9,11 @@ from halley.ir.workload import Workload
 from halley.workloads.attention import ATTENTION
 from halley.workloads.blocks import EMBEDDING, GATED_SCAN, MERGE_HEADS, POWER_SPECTRUM, SCATTER_ADD
 from halley.workloads.convolution import CONV_CHAIN
+from halley.workloads.dlrm import DLRM
 from halley.workloads.einsum import ATTENTION_EINSUM, GPT_LAYER
+from halley.workloads.fft import FFT
 from halley.workloads.gemm import GEMM, GEMM_LAYERNORM, GEMM_RMSNORM, GEMM_SOFTMAX
+from halley.workloads.hpl import HPL
 from halley.workloads.hyena import HYENA
 from halley.workloads.layer import TRANSFORMER_LAYER
 from halley.workloads.mamba import MAMBA, MAMBA_2
@@ -37,6 +40,9 @@ WORKLOADS: dict[str, WorkloadKind] = {
     "mamba-2": MAMBA_2,
     "hyena": HYENA,
     "conv-chain": CONV_CHAIN,
+    "dlrm": DLRM,
+    "hpl": HPL,
+    "fft": FFT,
     "gated-scan": GATED_SCAN,
     "power-spectrum": POWER_SPECTRUM,
     "embedding": EMBEDDING,

@@ -1,10 +1,11 @@
 """Transformers for training: embedding, layer, head and loss as graphs over a batch.
 
-Dims: sequences b, tokens m (as keys n), model k, KV heads h, query heads in a group g, head dims d and e, hidden f, vocabulary v;
-of experts x with slots c; of latent attention: latents q of queries and l of keys, rotary part r.
+Dims: sequences b, tokens m (as keys n), model k, KV heads h, query heads in a group g (left out where each head has keys of its
+own), head dims d and e, hidden f, vocabulary v; experts x with slots c, shared experts s; of latent attention the latents q of
+queries and l of keys, and the rotary part r.
 
-Each of these dims can be split: b by sequences, m by tokens (keys and values are then gathered where they take the name n), h or g
-by heads, f by the hidden dim, x by experts, v by the vocabulary. A dim of one element is left out (g where each head has its keys).
+Each dim can be split: b by sequences, m by tokens (keys and values are then gathered where they take the name n), h or g by
+heads, f by the hidden dim, x by experts, v by the vocabulary.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from halley.ir.workload import Op, OpKind, Workload
 from halley.workloads.graph import STATISTIC, contract, elementwise, reduction, tensors
 from halley.workloads.model import Model, Part
 from halley.workloads.moe import gate
-from halley.workloads.transformer import Experts, Latent, Transformer, check_training
 from halley.workloads.steps import layernorm, rmsnorm, scale_scores, softmax_and_values
+from halley.workloads.transformer import Experts, Latent, Transformer, check_training
 
 ROW = "b m"
 

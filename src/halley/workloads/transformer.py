@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 
 from halley.errors import BadInput, Fault, did_you_mean
@@ -43,8 +43,8 @@ class Transformer:
     """Extents of one transformer.
 
     ``model``: model dim; ``head_dim``: of queries and keys (of their content part in latent attention); ``hidden``: of the
-    feed-forward block; ``sequence``: tokens that it was trained on. ``gated``: the feed-forward block has three matrices (SwiGLU)
-    rather than two around GELU; ``rms``: RMSNorm rather than LayerNorm; ``positions``: a learned table of positions; ``tied``: the
+    feed-forward block; ``sequence``: tokens that it was trained on. ``gated``: three feed-forward matrices (SwiGLU) rather than
+    two around GELU; ``rms``: RMSNorm rather than LayerNorm; ``positions``: a learned table of positions; ``tied``: the
     head multiplies by the table of the embedding; ``dropout``: share that is dropped from attention weights and of the two
     branches. ``published``: parameters that the source states, 0 if it states none. Left out: biases of matrices, rotation by
     position.
@@ -103,7 +103,7 @@ def _faults(shape: Transformer) -> Iterator[Fault]:
             yield Fault(f"{where}, experts, dense_layers", f"fewer than layers ({shape.layers})", str(experts.dense_layers))
 
 
-def _size_faults(where: str, sizes: dict[str, object], least: int = 1) -> Iterator[Fault]:
+def _size_faults(where: str, sizes: Mapping[str, object], least: int = 1) -> Iterator[Fault]:
     for name, value in sizes.items():
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= SIZE_LIMIT:
             yield Fault(f"{where}, {name}", f"a whole number from {least} to {SIZE_LIMIT}", repr(value))

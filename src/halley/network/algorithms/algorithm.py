@@ -119,7 +119,12 @@ def backwards(make: Maker, combine: bool = True) -> Maker:
 
 def there_and_back(make: Maker) -> Maker:
     """All-reduce: collect backwards with combining, then spread."""
-    return lambda at: mirror(make(at), True) + make(at)
+
+    def both(at: Setting) -> Steps:
+        spread = make(at)
+        return mirror(spread, True) + spread
+
+    return both
 
 
 def gathering(make: Maker) -> dict[Kind, Maker]:

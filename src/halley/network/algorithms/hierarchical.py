@@ -43,7 +43,7 @@ class Hierarchy:
     ``shape``: ranks per dimension. ``algorithms``: per dimension, the name of one that serves the phases of the kind
     (all-gather for an all-reduce and its halves). ``orders``: one per piece. ``staggered``: piece p sets out p phases after
     the first; else all at once. ``turning``: the all-reduce of the last dimension, in place of its reduce-scatter and
-    all-gather; "" for these. ``lines``: dimensions without a link that closes the ring.
+    all-gather; "" for these. ``lines``: dimensions without a link that closes the ring. ``axes``: what the dimensions are called.
     """
 
     shape: tuple[int, ...]
@@ -52,12 +52,15 @@ class Hierarchy:
     staggered: bool = True
     turning: str = ""
     lines: frozenset[int] = frozenset()
+    axes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         where, dimensions = f"collective over dimensions of {self.shape}", len(self.shape)
         faults = []
         if len(self.algorithms) != dimensions:
             faults.append(Fault(where, f"an algorithm for each of {dimensions} dimensions", str(len(self.algorithms))))
+        if len(self.axes) not in (0, dimensions):
+            faults.append(Fault(where, f"a name for each of {dimensions} dimensions, or none", str(len(self.axes))))
         if not self.orders:
             faults.append(Fault(where, "an order of the dimensions for each piece", "none"))
         for order in self.orders:
@@ -79,8 +82,13 @@ class Hierarchy:
 
     @property
     def name(self) -> str:
-        """Such as ``ring 1, ring 0`` for rings over dimension 1, then 0."""
-        first = ", ".join(f"{self.algorithms[d]} {d}" for d in self.orders[0])
+        """Such as ``ring on gpu, direct on node`` for a ring over the axis gpu, then direct over node.
+
+        >>> Hierarchy((2, 3), ("direct", "ring"), ((1, 0),), axes=("node", "gpu")).name
+        'ring on gpu, direct on node'
+        """
+        names = self.axes or tuple(f"dimension {d}" for d in range(len(self.shape)))
+        first = ", ".join(f"{self.algorithms[d]} on {names[d]}" for d in self.orders[0])
         turning = f", turning by {self.turning}" if self.turning else ""
         balanced = "balanced" if len(set(self.orders)) > 1 else "pipelined"
         return first + turning + (f", {self.pieces} pieces {balanced}" if self.pieces > 1 else "")
@@ -186,7 +194,7 @@ class _Phases:
         """The all-reduce of the last dimension, on the chunks that the dimensions before have left each rank."""
         dim = order[-1]
         item, extent = ALGORITHMS[self.plan.turning], self.plan.shape[dim]
-        count = item.chunks(_K.ALL_REDUCE, extent, extent)
+        count = item.chunks(_K.ALL_REDUCE, extent, 1 if item.cut(_K.ALL_REDUCE) is Cut.SHARED_PIECES else extent)
         if item.cut(_K.ALL_REDUCE) is not Cut.UNCUT and count != extent:
             remedy = "use one that cuts into one chunk per rank, or not at all"
             raise BadInput(Fault(f"all-reduce of {extent} by {item.name}", f"{extent} chunks", str(count), remedy))

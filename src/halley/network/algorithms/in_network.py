@@ -7,7 +7,6 @@ their ways meet. A table is good on a graph only if its switches can do what the
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 
 from halley.ir.mapping import CollectiveKind
 from halley.network.algorithms.algorithm import Algorithm, Cut, Setting, backwards, every, spreading, table_of
@@ -31,15 +30,18 @@ def _in_network_all_reduce(at: Setting) -> Steps:
 
 
 def _pulled_all_reduce(at: Setting) -> Steps:
-    """Rank i has the i-th share of every piece added on its way here, and sends the sum to all while it fetches the next."""
+    """Rank i has the i-th share of every piece added on its way here, and sends the sum to all while it fetches the next.
+
+    Both go by addresses that stand for all ranks, so that its own copy passes the switch too.
+    """
     n = at.ranks
     pieces = at.chunks // n
     steps: dict[int, list[Transfer]] = defaultdict(list)
     for i in range(n):
         for piece in range(pieces):
-            fetch = [Transfer(j, i, piece * n + i, True, True) for j in range(n) if j != i]
+            fetch = [Transfer(j, i, piece * n + i, True, True) for j in range(n)]
             steps[piece] += fetch
-            steps[piece + 1] += (replace(t, source=i, target=t.source, combine=False) for t in fetch)
+            steps[piece + 1] += (t._replace(source=i, target=t.source, combine=False) for t in fetch)
     return table_of(steps[number] for number in sorted(steps))
 
 
@@ -59,7 +61,7 @@ IN_NETWORK = (
     Algorithm(
         "in-network",
         {_K.ALL_REDUCE: _in_network_all_reduce},
-        "Every rank sends its vector once; switches add on the way up and copy on the way down (aggregation tree; Graham et al., "
+        "Every rank sends its vector once; switches add on the way up and copy on the way down of themselves (aggregation tree; Graham et al., "
         "SHARP, COM-HPC 2016).",
         cuts=every(Cut.UNCUT),
         network=True,
@@ -67,8 +69,8 @@ IN_NETWORK = (
     Algorithm(
         "pulled",
         {_K.ALL_REDUCE: _pulled_all_reduce},
-        "Every rank fetches the sum of its share through the switch and multicasts it, one piece after the other (in-switch "
-        "reduction by loads and stores; Klenk et al., ISCA 2020).",
+        "Every rank fetches the sum of its share through the switch and multicasts it, its own copy going the same way; the next "
+        "piece is fetched meanwhile (NVLink SHARP: reduction by loads and stores to addresses of all ranks; Klenk et al., ISCA 2020).",
         cuts=every(Cut.SHARED_PIECES),
         network=True,
     ),

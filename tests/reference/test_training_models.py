@@ -1,0 +1,319 @@
+"""Training graphs against textbook results, numerical gradients, and published counts of parameters, work and activations."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.reference.differences import check
+from tests.reference.graphs import evaluate
+from tests.reference.oracles import oracle, silu, softmax
+
+from halley.errors import BadInput
+from halley.formulas.activations import attention_core_bytes, layer_input_bytes, sequence_parallel_layer_bytes
+from halley.io.transformers import ExpertsFile, LatentFile, TransformerFile, load_model, parse_model
+from halley.ir.workload import Workload
+from halley.library import model_names, model_text
+from halley.planning.facts import differentiated, model_facts
+from halley.rewrite.recompute import Recompute, recompute
+from halley.workloads import mla, moe, transformer_layer
+from halley.workloads.model import Model
+from halley.workloads.training import training_model
+from halley.workloads.transformer import Experts, Latent, Transformer
+
+LLAMA = Transformer("llama", layers=3, model=6, heads=4, kv_heads=2, head_dim=3, hidden=5, vocabulary=9, sequence=4)
+GPT = Transformer(
+    "gpt", layers=3, model=6, heads=2, kv_heads=2, head_dim=3, hidden=24, vocabulary=9, sequence=4, gated=False, rms=False,
+    positions=True, tied=True, dropout=0.25,
+)  # fmt: skip
+MIXTURE = Transformer(
+    "mixture", layers=3, model=6, heads=4, kv_heads=2, head_dim=3, hidden=5, vocabulary=9, sequence=4,
+    experts=Experts(experts=3, top_k=2, hidden=5, shared=4, dense_layers=1),
+)  # fmt: skip
+LATENT = Transformer(
+    "latent", layers=2, model=6, heads=2, kv_heads=2, head_dim=3, hidden=5, vocabulary=9, sequence=4,
+    latent=Latent(queries=5, keys=4, rope_dim=2, value_dim=3),
+)  # fmt: skip
+SMALL = (LLAMA, GPT, MIXTURE, LATENT)
+
+
+def drawn(work: Workload, seed: int = 0) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(seed)
+    ranges = {"token": "v", "target": "v", "index": "m"}
+    arrays: dict[str, np.ndarray] = {}
+    for name in work.inputs:
+        shape = [work.dims[dim] for dim in work.tensors[name].dims]
+        if name in ranges:
+            arrays[name] = random.integers(0, work.dims[ranges[name]], shape)
+        elif work.tensors[name].dtype == "int8":
+            arrays[name] = random.integers(0, 2, shape)
+        else:
+            arrays[name] = random.normal(size=shape)
+    return arrays
+
+
+def parts(model: Model) -> dict[str, Workload]:
+    return {part.workload.name: part.workload for part in model.parts}
+
+
+# ---------------------------------------------------------------- graphs against the textbook
+
+
+@pytest.mark.parametrize("rms", [True, False])
+@pytest.mark.parametrize("gated", [True, False])
+@pytest.mark.parametrize("kv_heads", [4, 2, 1])
+def test_a_layer_is_that_of_one_sequence_for_each_sequence(rms: bool, gated: bool, kv_heads: int) -> None:
+    shape = Transformer("t", 1, 6, 4, kv_heads, 3, 5, 9, 4, gated=gated, rms=rms)
+    work = training_model(shape, batch=3).blocks[0].workload
+    arrays = drawn(work)
+    known = evaluate(work, arrays)
+    one = transformer_layer(tokens=4, model=6, heads=4, kv_heads=kv_heads, head_dim=3, hidden=5, gated=gated, rms=rms)
+    weights = {name: np.moveaxis(arrays[name], 0, -2) for name in ("Wq", "Wk", "Wv")}
+    for b in range(3):
+        given = {**arrays, **weights, "X": arrays["X"][b], "Xn": arrays["X"][b]}
+        np.testing.assert_allclose(known["Y"][b], oracle(one, given)["Y"], rtol=1e-9, atol=1e-9)
+
+
+def test_dropout_drops_and_scales() -> None:
+    work = training_model(GPT, batch=2).blocks[0].workload
+    arrays = drawn(work)
+    known = evaluate(work, arrays)
+    np.testing.assert_allclose(known["Pd"], known["P"] * arrays["keep_P"] / 0.75)
+    np.testing.assert_allclose(known["X2"], arrays["X"] + known["Z"] * arrays["keep_Z"] / 0.75)
+    np.testing.assert_allclose(known["Y"], known["X2"] + known["D"] * arrays["keep_D"] / 0.75)
+
+
+def test_experts_are_those_of_one_sequence_for_each_sequence() -> None:
+    work = training_model(MIXTURE, batch=2).blocks[1].workload
+    arrays = drawn(work)
+    known = evaluate(work, arrays)
+    one = moe(tokens=4, model=6, hidden=5, experts=3, top_k=2)
+    assert work.dims["c"] == one.dims["c"]
+    for b in range(2):
+        normed = known["B"][b]
+        routed = oracle(one, {**arrays, "X": normed, "index": arrays["index"][b]})["Y"]
+        shared = (silu(normed @ arrays["Vg"]) * (normed @ arrays["Vu"])) @ arrays["Vd"]
+        np.testing.assert_allclose(known["D"][b], routed + shared, rtol=1e-9, atol=1e-9)
+
+
+def test_latent_attention_is_that_of_one_sequence() -> None:
+    work = training_model(LATENT, batch=2).blocks[0].workload
+    arrays = drawn(work)
+    known = evaluate(work, arrays)
+
+    def normed(x: np.ndarray, gain: np.ndarray) -> np.ndarray:
+        return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * gain
+
+    one = mla(heads=2, queries=4, keys=4, latent=4, head_dim=3, rope_dim=2, value_dim=3, causal=True)
+    for b in range(2):
+        a = normed(arrays["X"][b], arrays["gain1"])
+        q = normed(a @ arrays["Wa"], arrays["gainq"])
+        c = normed(a @ arrays["Wc"], arrays["gainl"])
+        given = {
+            "Qc": np.einsum("mq,qhd->hmd", q, arrays["Wq"]),
+            "Qr": np.einsum("mq,qhr->hmr", q, arrays["Wrq"]),
+            "R": a @ arrays["Wrk"],
+            "C": c,
+            "Wk": arrays["Wk"].transpose(1, 0, 2),
+            "Wv": arrays["Wv"].transpose(1, 0, 2),
+        }
+        output = oracle(one, given)["O"]
+        wanted = arrays["X"][b] + np.einsum("hme,hek->mk", output, arrays["Wo"])
+        np.testing.assert_allclose(known["X2"][b], wanted, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("shape", [LLAMA, GPT], ids=lambda shape: shape.name)
+def test_embedding_and_head(shape: Transformer) -> None:
+    model = training_model(shape, batch=2)
+    embedding, head = model.embedding.workload, model.head.workload
+    arrays = drawn(embedding)
+    wanted = arrays["table"][arrays["token"]] + arrays.get("positions", 0.0)
+    np.testing.assert_allclose(evaluate(embedding, arrays)["Y"], wanted)
+    arrays = drawn(head)
+    known = evaluate(head, arrays)
+    logits = known["A"] @ (arrays["table"].T if shape.tied else arrays["Wv"])
+    chance = np.take_along_axis(softmax(logits), arrays["target"][..., None], -1)[..., 0]
+    np.testing.assert_allclose(known["L"], -np.log(chance))
+
+
+@pytest.mark.parametrize("shape", SMALL, ids=lambda shape: shape.name)
+def test_gradients_of_every_part(shape: Transformer) -> None:
+    for part in training_model(shape, batch=2).parts:
+        found = differentiated(part)
+        assert set(part.weights) <= set(found.gradients)
+        check(part.workload, found, drawn(part.workload, 1))
+
+
+@pytest.mark.parametrize("shape", SMALL, ids=lambda shape: shape.name)
+def test_graphs_are_well_formed(shape: Transformer) -> None:
+    for part in training_model(shape, batch=2).parts:
+        work = differentiated(part).workload
+        names = [op.name for op in work.ops]
+        assert len(set(names)) == len(names)
+        assert [name for kernel in work.kernels for name in kernel] == names
+        assert {name for op in part.workload.ops for name in (*op.inputs, *op.outputs)} == set(part.workload.tensors)
+        used = {dim for tensor in part.workload.tensors.values() for dim in tensor.dims}
+        assert used == set(part.workload.dims)
+
+
+# ---------------------------------------------------------------- published counts
+
+
+def model(name: str) -> Model:
+    return training_model(load_model(name), batch=1)
+
+
+WITHOUT_BIASES = {name for name in model_names() if name.startswith(("gpt", "megatron"))}
+EXACT = {"llama2-7b", "llama2-70b", "llama3-8b", "llama3-70b", "llama3-405b", "mistral-7b", "mixtral-8x7b"}
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_parameters_are_the_published_ones(name: str) -> None:
+    """To the last one where the released model is counted; else to the digits of the publication, without what is left out."""
+    shape, made = load_model(name), model(name)
+    assert shape.name == name == made.name
+    if name in EXACT:
+        assert made.parameters == shape.published
+    elif name == "deepseek-v3":
+        assert made.parameters == 671_026_419_200 - 58 * 256  # the released model has a bias for each routed expert
+    else:
+        assert name in WITHOUT_BIASES
+        assert made.parameters == pytest.approx(shape.published, rel=1e-2)
+
+
+@pytest.mark.parametrize("name", sorted(WITHOUT_BIASES))
+def test_parameters_of_gpt_follow_the_published_equation(name: str) -> None:
+    """12 l h^2 (1 + 13 / 12 h + (V + s) / 12 l h), Narayanan et al. 2021, equation 2; 9 h biases per layer are left out, and the
+    equation leaves out the last norm."""
+    shape = load_model(name)
+    h, layers = shape.model, shape.layers
+    equation = 12 * layers * h * h + 13 * layers * h + (shape.vocabulary + shape.sequence) * h
+    assert model(name).parameters == equation - 9 * layers * h + 2 * h
+
+
+@pytest.mark.parametrize("name", ["megatron-22b", "megatron-175b", "megatron-530b", "gpt3-1t"])
+def test_work_follows_the_published_equations(name: str) -> None:
+    """72 B s l h^2 (1 + s / 6 h + V / 12 l h) without recomputation (Korthikanti et al. 2023, appendix A), 96 (.. V / 16 ..) with
+    that of whole layers (Narayanan et al. 2021, equation 3)."""
+    shape = load_model(name)
+    b, s, layers, h, v = 3, shape.sequence, shape.layers, shape.model, shape.vocabulary
+    made = training_model(shape, batch=b)
+    facts = model_facts(made)
+    layer = b * s * layers * h * h * 24 + 4 * b * s * s * layers * h
+    assert facts.forward + facts.backward == 3 * (layer + 2 * b * s * h * v)
+    assert facts.backward == 2 * facts.forward
+    again = model_facts(made, Recompute.FULL, whole=True)
+    assert again.forward + again.backward == 4 * layer + 3 * 2 * b * s * h * v
+    selective = model_facts(made, Recompute.SELECTIVE, whole=True)
+    assert selective.backward - facts.backward == 2 * b * s * s * h * layers  # scores alone; frameworks repeat P V too
+
+
+@pytest.mark.parametrize("name", ["megatron-22b", "megatron-175b", "megatron-530b", "gpt3-1t"])
+def test_activations_are_the_published_ones(name: str) -> None:
+    """Korthikanti et al. 2023, table 2, one rank; the paper leaves out mean and deviation of the two norms, 4 numbers a token."""
+    shape = load_model(name)
+    b, s = 3, shape.sequence
+    made = training_model(shape, batch=b)
+    norms = 4 * 4 * s * b
+    whole = sequence_parallel_layer_bytes(s, b, shape.model, 1)
+    core = attention_core_bytes(s, b, shape.heads, 1)
+    layers = {choice: model_facts(made, choice, whole=True).parts[1].kept for choice in Recompute}
+    assert layers[Recompute.NONE] == whole + core + norms
+    assert layers[Recompute.SELECTIVE] == whole + norms
+    assert layers[Recompute.FULL] == layer_input_bytes(s, b, shape.model, 1)
+
+
+def test_experts_work_on_the_tokens_that_are_sent_to_them() -> None:
+    shape = load_model("mixtral-8x7b")
+    facts = model_facts(training_model(shape, batch=1, sequence=4096))
+    layer = facts.parts[1]
+    attention = 2 * 4096 * (2 * 4096 * 4096 + 2 * 4096 * 1024) + 4 * 4096 * 4096 * 4096
+    assert layer.forward == attention + 2 * 4096 * 4096 * 8 + 2 * 2 * 4096 * 3 * 4096 * 14336
+    assert "32 x mixtral-8x7b layer of experts: 1,451,270,144 parameters" in str(facts)
+
+
+# ---------------------------------------------------------------- files, and what is wrong
+
+
+def test_recomputed_layers_have_the_same_gradients() -> None:
+    for shape in SMALL:
+        part = training_model(shape, batch=2).blocks[-1]
+        arrays, plain = drawn(part.workload), differentiated(part)
+        seed = {"d_Y": np.random.default_rng(3).normal(size=arrays["X"].shape)}
+        first = evaluate(plain.workload, arrays | seed)
+        for choice in (Recompute.SELECTIVE, Recompute.FULL):
+            for whole in (False, True):
+                again = recompute(plain, choice, whole)
+                second = evaluate(again.workload, arrays | seed)
+                assert all(np.array_equal(first[name], second[name]) for name in plain.gradients.values())
+
+
+def test_every_model_has_a_source_and_reads_back() -> None:
+    for name in model_names():
+        assert load_model(name).source
+        assert parse_model(model_text(name)) == load_model(name)
+
+
+def test_faults_of_a_model_come_together() -> None:
+    text = model_text("llama3-8b").replace("heads: 32", "head: 32").replace("layers: 32", "layers: 0")
+    with pytest.raises(BadInput) as caught:
+        parse_model(text, "mine.yaml")
+    told = "\n".join(map(str, caught.value.faults))
+    assert "layers" in told
+    assert "heads" in told
+    with pytest.raises(BadInput, match="did you mean 'llama3-8b'"):
+        load_model("llama3-8")
+    with pytest.raises(BadInput) as caught:
+        Transformer("t", 2, 6, 4, 3, 3, 5, 9, 0, dropout=1.0)
+    assert len(caught.value.faults) == 2
+    with pytest.raises(BadInput, match="kv_heads: expected a divisor of heads"):
+        Transformer("t", 2, 6, 4, 3, 3, 5, 9, 4)
+    with pytest.raises(BadInput, match="top_k: expected at most 3; got 4"):
+        Transformer("t", 2, 6, 4, 4, 3, 5, 9, 4, experts=Experts(3, 4, 5))
+    with pytest.raises(BadInput, match="dense_layers: expected fewer than layers"):
+        Transformer("t", 2, 6, 4, 4, 3, 5, 9, 4, experts=Experts(3, 2, 5, dense_layers=2))
+    with pytest.raises(BadInput, match="with latent attention; got 2"):
+        Transformer("t", 2, 6, 4, 2, 3, 5, 9, 4, latent=Latent(2, 2, 2, 2))
+
+
+def test_faults_of_what_a_model_is_trained_on() -> None:
+    with pytest.raises(BadInput) as caught:
+        training_model(LLAMA, batch=0, sequence=-1, dtype="int8")
+    assert len(caught.value.faults) == 3
+    with pytest.raises(BadInput, match="expected at most 4, the positions of its table; got 5"):
+        training_model(GPT, batch=1, sequence=5)
+
+
+def test_the_page_lists_the_models() -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/models.md").read_text(encoding="utf-8")
+    table = page.split("## ")[0].splitlines()
+    told = {row[0]: row[1:] for row in (line.strip("| ").split(" | ") for line in table if line.startswith("| `"))}
+    assert list(told) == [f"`{name}`" for name in model_names()]
+    for name in model_names():
+        shape, facts = load_model(name), model_facts(model(name))
+        heads, work = f"{shape.heads} ({shape.kv_heads})", f"{3 * facts.forward / facts.tokens / 1e9:.1f}"
+        wanted = [str(shape.layers), str(shape.model), heads, str(shape.sequence), f"{facts.parameters:,}", work]
+        assert told[f"`{name}`"] == wanted
+
+
+def test_the_page_runs() -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/models.md").read_text(encoding="utf-8")
+    code = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "llama3-8b: 8,030,261,248 parameters" in out
+    assert "d_Wq" in out
+
+
+def test_the_page_lists_the_keys_of_a_file() -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/models.md").read_text(encoding="utf-8").split("## Model files")[1]
+    told = [line for line in page.splitlines() if line.startswith("| `")]
+    wanted = []
+    for prefix, model_class in (("", TransformerFile), ("experts.", ExpertsFile), ("latent.", LatentFile)):
+        for name, field in model_class.model_fields.items():
+            needed = "required" if field.is_required() else "optional"
+            wanted.append(f"| `{prefix}{name}` | {needed} | {field.description} |")
+    assert told == wanted

@@ -1,0 +1,226 @@
+"""Shardings: bad input, text, linearity of what partial sums pass through, layers in a row, the backward as a rewrite."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import pytest
+from tests.reference.drawn_graphs import Costs, drawn_mesh
+from tests.reference.training_graphs import WEIGHTS, forward_layer, layer_dims
+
+from halley.errors import BadInput, Infeasible, InternalError
+from halley.execute.functions import DEFINITIONS, Site
+from halley.ir.mapping import CollectiveKind
+from halley.ir.placement import Partial, Replicate, Shard
+from halley.ir.workload import FUNCTIONS, Op
+from halley.planning.elimination import Table, eliminate
+from halley.planning.layers import Boundary, layer_matrix, shard_layers
+from halley.planning.layouts import MeshAxis
+from halley.planning.sharded import shard
+from halley.planning.sharding import ShardingProblem
+from halley.planning.sharding_text import parallelisms, sharding_text
+from halley.planning.training_sharding import training_problem
+from halley.planning.ways import LINEAR
+from halley.rewrite.backward import backward
+from halley.rewrite.recompute import Recompute, recompute
+from halley.workloads.user import graph
+
+MESH = (MeshAxis("x", 4),)
+GEMM = graph("C[m,n] = A[m,k] * B[k,n]", {"m": 8, "k": 16, "n": 6})
+
+
+def kernel(op: Op, local: Mapping[str, int]) -> float:
+    return math.prod(local.values()) * 1e-9
+
+
+def wire(kind: CollectiveKind, axes: tuple[str, ...], size: int) -> float:
+    return 1e-6 * (2 if kind is CollectiveKind.ALL_REDUCE else 1) * len(axes) + size * 1e-9
+
+
+def problem(**more: object) -> ShardingProblem:
+    given: dict = {"workload": GEMM, "mesh": MESH, "kernel_time": kernel, "collective_time": wire} | more
+    return ShardingProblem(**given)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"mesh": ()}, "at least one axis"),
+        ({"mesh": (MESH[0], MESH[0])}, "each with a name of its own; got x, x"),
+        ({"tied": (("C", "c"),)}, r"names of ops; got 'c'; use one of: C|did you mean 'C'"),
+        ({"splits": {"D": {"x": "m"}}}, "names of ops; got 'D'"),
+        ({"backward": "D"}, "names of ops; got 'D'"),
+        ({"layouts": {"Z": (Replicate(),)}}, "inputs that an op reads; got 'Z'"),
+        ({"together": (("A", "B"),)}, r"equal extents of A, B, which lie together; got \[\(8, 16\), \(16, 6\)\]"),
+        ({"together": ((),)}, "at least one name; got an empty one"),
+        ({"weights": {"C": 2.0}}, "weights that are inputs which an op reads; got 'C'"),
+        ({"splits": {"C": {"y": "m"}}}, "known axes; got 'y'"),
+        ({"splits": {"C": {"x": "q"}}}, r"a dim of the op \(m, k, n\); got 'q'"),
+        ({"splits": {"C": {"x": "n"}}}, "n=6 in 4 equal parts; got 2 left over; split another dim"),
+    ],
+)
+def test_bad_problems(more: dict[str, object], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        problem(**more)
+
+
+def test_all_faults_at_once() -> None:
+    with pytest.raises(BadInput) as caught:
+        problem(weights={"C": 2.0}, backward="D", splits={"C": {"x": "n"}})
+    assert len(caught.value.faults) == 3
+
+
+@pytest.mark.parametrize("ranks", [1, 0, -2, True, 2.0])
+def test_axes_have_ranks(ranks: object) -> None:
+    with pytest.raises(BadInput, match="at least 2 ranks"):
+        MeshAxis("x", ranks)  # type: ignore[arg-type]
+
+
+def test_layouts_that_a_tensor_cannot_have() -> None:
+    with pytest.raises(BadInput, match="layout of A: expected one that the tensor can have; got n/x"):
+        shard(problem(layouts={"A": (Shard("n"),)}))
+    with pytest.raises(BadInput, match="a placement for each of 1 axes; got 2"):
+        shard(problem(layouts={"A": (Shard("m"), Replicate())}))
+    with pytest.raises(BadInput, match="complete values at the ends of the graph"):
+        shard(problem(layouts={"C": (Partial("sum"),)}))
+
+
+def test_ties_that_leave_no_way() -> None:
+    lines = "S[m,n] = A[m,k] * B[k,n]\nT[m,n] = relu(S[m,n])"
+    pair = graph(lines, {"m": 4, "n": 4, "k": 4})
+    with pytest.raises(BadInput, match="sharding of S, T: expected a way to share it out; got none"):
+        shard(problem(workload=pair, tied=(("S", "T"),), splits={"S": {"x": "k"}}))
+
+
+@pytest.mark.parametrize("wrong", [-1.0, math.nan])
+def test_impossible_times_are_found(wrong: float) -> None:
+    with pytest.raises(InternalError, match=r"time of all-gather of \d+ B over x: expected at least 0 s"):
+        shard(problem(collective_time=lambda kind, axes, size: wrong if kind is CollectiveKind.ALL_GATHER else 1.0))
+
+
+def test_memory_that_is_not_there() -> None:
+    with pytest.raises(Infeasible, match=r"at most 1 B per rank; got at least 96 B \(weights 96 B, between the passes 0 B\)"):
+        shard(problem(weights={"B": 4.0}), capacity=1.0)
+
+
+def test_ends_that_rule_each_other_out() -> None:
+    fixed = {"A": (Shard("m"),), "C": (Shard("n"),)}
+    square = graph("C[m,n] = A[m,k] * B[k,n]", {"m": 8, "k": 8, "n": 8})
+    with pytest.raises(BadInput, match="a choice that is allowed; got none"):
+        shard(problem(workload=square, together=(("A", "C"),), layouts=fixed))
+
+
+def test_tables_that_grow_too_large_say_so() -> None:
+    wide = [Table(("x", f"y{n}"), np.zeros((64, 64))) for n in range(6)]
+    with pytest.raises(BadInput, match="tables of at most"):
+        eliminate(wide, tuple(f"y{n}" for n in range(6)))
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_partial_sums_pass_through_linear_functions(name: str) -> None:
+    """f of a sum is the sum of f, while the arguments outside the group are held; constants as the function wants them."""
+    random = np.random.default_rng(7)
+    site = Site(name, dict.fromkeys(FUNCTIONS[name].constants, 2.0), (0, 0))
+    for group in LINEAR[name]:
+        first, second = (random.uniform(0.5, 1.5, (FUNCTIONS[name].arity, 4, 4)) for _ in range(2))
+        held = [place for place in range(len(first)) if place not in group]
+        second[held] = first[held]
+        joined = first + second
+        joined[held] = first[held]
+        whole = DEFINITIONS[name](site, *joined)
+        np.testing.assert_allclose(whole, DEFINITIONS[name](site, *first) + DEFINITIONS[name](site, *second), rtol=1e-12)
+
+
+def test_text() -> None:
+    big = graph("C[m,n] = A[m,k] * B[k,n]\nR[m,n] = relu(C[m,n])", {"m": 4, "k": 1 << 16, "n": 4})
+    plan = shard(problem(workload=big, layouts={"A": (Shard("k"),), "R": (Replicate(),)}, weights={"B": 2.0}))
+    lines = sharding_text(plan).splitlines()
+    assert lines[0].startswith(f"{plan.time * 1e6:.1f} us: work")
+    assert lines[1] == "axis x, 4 ranks: TP"
+    assert "C   k" in sharding_text(plan)
+    assert [line.split()[:3] for line in lines if line.startswith("all-reduce")] == [["all-reduce", "C", "x"]]
+    assert "Partial(sum) -> Replicate" in sharding_text(plan)
+    assert lines[-1].split() == ["R", "whole"]
+
+
+def block(random: Random) -> ShardingProblem:
+    lines = "F[m,f] = X[m,k] * W[k,f]\nH[m,f] = relu(F[m,f])\nY[m,k] = H[m,f] * V[f,k]"
+    mesh = drawn_mesh(random, 1)
+    costs = Costs(random, mesh)
+    return ShardingProblem(graph(lines, {"m": 4, "k": 6, "f": 9}), mesh, costs.kernel, costs.wire)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_layers_in_a_row(seed: int) -> None:
+    """Equal to the best of all ways to fix the layouts between layers and to shard each on its own."""
+    random = Random(seed)
+    layer, count = block(random), random.randint(1, 3)
+    made = layer_matrix(layer, [Boundary(("X",), ("Y",))])
+    options = [(Replicate(),), (Shard("m"),), (Shard("k"),)]
+    ends = random.choice([{}, {"X": random.choice(options)}])
+    found = shard_layers(made, count, first=ends)
+    alone = {
+        (left, right): shard(replace(layer, layouts={"X": left, "Y": right})).time for left in options for right in options
+    }
+    wanted = min(
+        sum(alone[pair] for pair in itertools.pairwise(path))
+        for path in itertools.product(options, repeat=count + 1)
+        if path[0] == ends.get("X", path[0])
+    )
+    assert found.time == pytest.approx(wanted, rel=1e-8)
+    assert sum(number for number, _ in found.runs) == count
+    sides = [(plan.ends["X"], plan.ends["Y"]) for number, plan in found.runs for _ in range(number)]
+    assert all(left[1] == right[0] for left, right in itertools.pairwise(sides))
+
+
+def test_bad_layers() -> None:
+    layer = block(Random(1))
+    with pytest.raises(BadInput, match="equal extents on both sides"):
+        layer_matrix(layer, [Boundary(("X",), ("W",))])
+    with pytest.raises(BadInput, match="at least one boundary"):
+        layer_matrix(layer, [])
+    with pytest.raises(BadInput, match="sides that lie apart"):
+        layer_matrix(replace(layer, together=(("X", "Y"),)), [Boundary(("X",), ("Y",))])
+    made = layer_matrix(layer, [Boundary(("X",), ("Y",))])
+    with pytest.raises(BadInput, match="at least 1; got 0"):
+        shard_layers(made, 0)
+    with pytest.raises(BadInput, match="tensors of the left side: X; got 'Y'"):
+        shard_layers(made, 2, first={"Y": (Replicate(),)})
+
+
+@pytest.mark.parametrize("choice", [Recompute.NONE, Recompute.FULL])
+def test_a_layer_with_its_backward(choice: Recompute) -> None:
+    """The rewrite of graphs gives what the layer written out by hand does: reduce-scatters of sums, all-gathers of what blocks
+    read."""
+    found = recompute(backward(forward_layer(layer_dims(2048, 4096, 32, 16384))), choice)
+    given = training_problem(found, (MeshAxis("x", 8),), _seconds, _ring, dict.fromkeys(WEIGHTS, 16.0), {"Y": "X"})
+    plan = shard(given)
+    reduced = {move.tensor for move, step in plan.steps if step.kind is CollectiveKind.REDUCE_SCATTER}
+    assert {"Z", "D", "d_B", "d_A"} <= reduced
+    assert parallelisms(plan) == {"x": ("SP", "TP")}
+    assert ("Q", "Q_d_A", "Q_d_Wq") in [tuple(name for name in group if not name.startswith("again")) for group in given.tied]
+    if choice is Recompute.FULL:
+        assert set(plan.kept) == {"X", *WEIGHTS}
+
+
+def test_bad_passes() -> None:
+    found = backward(forward_layer(layer_dims(8, 8, 2, 8)))
+    with pytest.raises(BadInput, match="an output with a gradient; got 'X2'") as caught:
+        training_problem(found, MESH, kernel, wire, {}, {"X2": "Wo2"})
+    assert len(caught.value.faults) == 2
+
+
+def _seconds(op: Op, local: Mapping[str, int]) -> float:
+    points = math.prod(local[dim] for dim in op.dims)
+    return 2 * points / 300e12 if op.kind.value == "contract" else 6 * points / 2e12
+
+
+def _ring(kind: CollectiveKind, axes: tuple[str, ...], size: int) -> float:
+    """Bidirectional rings of eight."""
+    passes = {CollectiveKind.ALL_REDUCE: 2.0, CollectiveKind.ALL_TO_ALL: 1.0}.get(kind, 1.0)
+    return passes * (4e-6 + size / 8 * 4 / 100e9)
