@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 
-from benchmarks import collectives, costing, flows, fusion, proofs, startup
+from benchmarks import collectives, costing, flows, fusion, proofs, sharding, startup
 from benchmarks.measure import ONE_THREAD, ROOT, Measurement, machine
 
 THEMES: dict[str, Callable[[], Iterator[Measurement]]] = {
@@ -23,6 +23,7 @@ THEMES: dict[str, Callable[[], Iterator[Measurement]]] = {
     "proof": proofs.measurements,
     "flows": flows.measurements,
     "fusion": fusion.measurements,
+    "sharding": sharding.measurements,
 }
 INSTALL = "install"
 LATEST = ROOT / "benchmarks" / "latest.json"

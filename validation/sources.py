@@ -8,6 +8,7 @@ from pathlib import Path
 from validation.attention.compare import compare as attention
 from validation.collectives.compare import compare as collectives
 from validation.dfmodel.compare import compare as dfmodel
+from validation.megatron.compare import compare as megatron
 from validation.operators.compare import compare as operators
 from validation.outcome import Case, Line, Outcome
 from validation.rtl.compare import compare as rtl
@@ -52,4 +53,5 @@ SOURCES: dict[str, Callable[[Path | None], Outcome]] = {
     "attention": attention,
     "collectives": collectives,
     "operators": operators,
+    "megatron": lambda data: megatron(),
 }

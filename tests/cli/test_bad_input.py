@@ -202,9 +202,9 @@ def test_a_gap_that_is_good_enough(solved: Solved) -> None:
 
 
 def test_infeasible(empty_folder: Path) -> None:
-    from halley.library import chip_text
+    from halley.library import CHIPS
 
-    (empty_folder / "tiny.yaml").write_text(chip_text("edge").replace("capacity: 64 KiB", "capacity: 1 B"))
+    (empty_folder / "tiny.yaml").write_text(CHIPS.text("edge").replace("capacity: 64 KiB", "capacity: 1 B"))
     outcome = halley(*GEMM, "--chip", "./tiny.yaml")
     assert outcome.code == 2
     assert "buf" in outcome.err

@@ -12,7 +12,7 @@ from tests.cli.running import halley
 
 from halley.io.load import load_chip
 from halley.ir.hardware import Chip
-from halley.library import chip_names
+from halley.library import CHIPS
 from halley.units import format_bytes, format_rate
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "chips.md").read_text(encoding="utf-8")
@@ -35,13 +35,13 @@ def row(chip: Chip) -> str:
     return f"| `{chip.name}` | {' > '.join(levels)} | {peak} | {memories} |"
 
 
-@pytest.mark.parametrize("name", chip_names())
+@pytest.mark.parametrize("name", CHIPS.names())
 def test_the_table_is_what_the_files_say(name: str) -> None:
     assert row(load_chip(name)) in PAGE
 
 
 def test_every_chip_has_its_paragraph_and_no_other() -> None:
-    assert re.findall(r"^- \*\*`([\w-]+)`\*\*", PAGE, flags=re.M) == list(chip_names())
+    assert re.findall(r"^- \*\*`([\w-]+)`\*\*", PAGE, flags=re.M) == list(CHIPS.names())
 
 
 def test_commands_run(empty_folder: Path) -> None:

@@ -36,7 +36,7 @@ def test_the_command_of_the_issue() -> None:
         "all-reduce of 256 MiB (the vector of one rank) among 8 ranks of dgx-h100",
         "algorithm pulled, 24 pieces",
         "time 717.8 us: 25 us in 25 steps, 692.8 us on links",
-        "algorithm bandwidth 373.9 GB/s bus bandwidth 654.4 GB/s",
+        "algorithm bandwidth 374 GB/s bus bandwidth 654.4 GB/s",
         "bound 597.5 us: latency (",
         "gap 1.20 x the bound",
         "limiting link rank 0 to switch of gpu 0 (axis gpu, 450 GB/s), busy 671.1 us",

@@ -20,7 +20,7 @@ from halley.io.load import load_chip
 from halley.io.result import load_result, save_result
 from halley.io.text import Document
 from halley.ir.mapping import Spatial, walk
-from halley.library import chip_names
+from halley.library import CHIPS
 from halley.report import html
 from halley.report.table import Table
 from halley.rewrite.legality import faults
@@ -43,7 +43,7 @@ def test_import_brings_in_nothing_heavy() -> None:
     assert made.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("name", chip_names())
+@pytest.mark.parametrize("name", CHIPS.names())
 def test_a_saved_chip_is_the_same_chip(name: str) -> None:
     chip = load_chip(name)
     again, findings = read_chip(Document("chip", chip_document(chip), {(): 1}))

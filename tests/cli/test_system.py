@@ -22,7 +22,7 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "systems.md
 def test_list_names_every_system() -> None:
     outcome = halley("system", "list", width=160)
     assert outcome.code == 0
-    assert [name for name in library.system_names() if name not in outcome.out] == []
+    assert [name for name in library.SYSTEMS.names() if name not in outcome.out] == []
     grid = halley("system", "list", "dfmodel", width=160)
     assert grid.code == 0
     assert len(re.findall(r"^\S+/\S+/\S+/\S+ +1024 ", grid.out, re.MULTILINE)) == 80
@@ -60,7 +60,7 @@ def test_json_is_a_file_that_reads_back(name: str) -> None:
 
 def test_shipped_files_fit_the_schema() -> None:
     rules = schema("system")
-    texts = {name: read_yaml(library.system_text(name), name).data for name in library.system_names()}
+    texts = {name: read_yaml(library.SYSTEMS.text(name), name).data for name in library.SYSTEMS.names()}
     assert [name for name, data in texts.items() if not fits(data, rules, rules)] == []
     assert not fits({"name": "x"}, rules, rules)
 
@@ -105,6 +105,6 @@ def test_the_page_about_systems_runs(empty_folder: Path) -> None:
 def test_the_page_has_every_system_and_every_port() -> None:
     from halley.io.system_models import parts_table
 
-    assert [name for name in library.system_names() if f"`{name}`" not in PAGE] == []
+    assert [name for name in library.SYSTEMS.names() if f"`{name}`" not in PAGE] == []
     for chip, row in parts_table().chips.items():
         assert [port for port in row.ports if not re.search(rf"^\| `{chip}` \|.*`{port}`", PAGE, re.MULTILINE)] == []

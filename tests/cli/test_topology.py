@@ -23,7 +23,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 def test_list_names_every_network() -> None:
     outcome = halley("topology", "list", width=160)
     assert outcome.code == 0
-    assert [name for name in library.network_names() if name not in outcome.out] == []
+    assert [name for name in library.NETWORKS.names() if name not in outcome.out] == []
     assert "torus 4,4,4" in outcome.out
 
 
@@ -50,7 +50,7 @@ def test_the_picture_of_characters_has_every_rank() -> None:
     assert set(map(str, range(64))) <= set(re.findall(r"\d+", picture))
 
 
-@pytest.mark.parametrize("name", library.network_names())
+@pytest.mark.parametrize("name", library.NETWORKS.names())
 def test_a_picture_has_every_vertex_and_every_link_in_its_frame(name: str) -> None:
     assert halley("topology", "show", name, "-o", "made.svg").code == 0
     root = ElementTree.parse("made.svg").getroot()
@@ -64,7 +64,7 @@ def test_a_picture_has_every_vertex_and_every_link_in_its_frame(name: str) -> No
     assert len({(circle.get("cx"), circle.get("cy")) for circle in circles}) == graph.ranks
 
 
-@pytest.mark.parametrize("name", library.network_names())
+@pytest.mark.parametrize("name", library.NETWORKS.names())
 def test_no_two_vertices_share_a_place(name: str) -> None:
     places = {tuple(place) for place in layout(load_network(name)).round(6).tolist()}
     assert len(places) == load_network(name).graph.vertices
@@ -122,4 +122,4 @@ def test_the_page_about_networks_runs(empty_folder: Path) -> None:
             assert outcome.code == 0, f"{line}\n{outcome.err}"
             ran += 1
     assert ran >= 4
-    assert [name for name in library.network_names() if f"`{name}`" not in text] == []
+    assert [name for name in library.NETWORKS.names() if f"`{name}`" not in text] == []

@@ -38,7 +38,7 @@ def chosen(random: Random, axes: int, extents: tuple[int, ...]) -> Sharding:
     return shard(ShardingProblem(work, mesh, costs.kernel, costs.wire, backward=backward))
 
 
-@pytest.mark.parametrize("seed", range(250))
+@pytest.mark.parametrize("seed", range(180))
 def test_members_get_the_result(seed: int) -> None:
     random = Random(seed)
     agree(chosen(random, random.choice((1, 1, 2)), (2, 3, 6, 7, 9)), random)
@@ -59,7 +59,7 @@ def test_collectives_carry_what_they_are_said_to(seed: int) -> None:
         assert size == step.bytes
 
 
-@pytest.mark.parametrize(("seed", "axes"), [*((seed, 1) for seed in range(8)), (9, 2)])
+@pytest.mark.parametrize(("seed", "axes"), [*((seed, 1) for seed in range(6)), pytest.param(9, 2, marks=pytest.mark.slow)])
 def test_a_layer_with_its_backward(seed: int, axes: int) -> None:
     """Every output and gradient of a transformer layer, tied and with ends that lie alike, with and without room to keep
     copies."""
@@ -86,7 +86,7 @@ def test_experts(seed: int) -> None:
 def test_all_sorts_are_drawn() -> None:
     """Every kind of change and every kind of way occurs in the plans above."""
     seen: Counter[str] = Counter()
-    for seed in range(250):
+    for seed in range(180):
         random = Random(seed)
         plan = chosen(random, random.choice((1, 1, 2)), (2, 3, 6, 7, 9))
         seen.update(str(step.kind) for move in plan.moves for step in move.steps)

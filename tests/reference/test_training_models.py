@@ -17,7 +17,7 @@ from halley.errors import BadInput
 from halley.formulas.activations import attention_core_bytes, layer_input_bytes, sequence_parallel_layer_bytes
 from halley.io.transformers import ExpertsFile, LatentFile, TransformerFile, load_model, parse_model
 from halley.ir.workload import Workload
-from halley.library import model_names, model_text
+from halley.library import MODELS
 from halley.planning.facts import differentiated, model_facts
 from halley.rewrite.recompute import Recompute, recompute
 from halley.workloads import mla, moe, transformer_layer
@@ -167,11 +167,11 @@ def model(name: str) -> Model:
     return training_model(load_model(name), batch=1)
 
 
-WITHOUT_BIASES = {name for name in model_names() if name.startswith(("gpt", "megatron"))}
+WITHOUT_BIASES = {name for name in MODELS.names() if name.startswith(("gpt", "megatron"))}
 EXACT = {"llama2-7b", "llama2-70b", "llama3-8b", "llama3-70b", "llama3-405b", "mistral-7b", "mixtral-8x7b"}
 
 
-@pytest.mark.parametrize("name", model_names())
+@pytest.mark.parametrize("name", MODELS.names())
 def test_parameters_are_the_published_ones(name: str) -> None:
     """To the last one where the released model is counted; else to the digits of the publication, without what is left out."""
     shape, made = load_model(name), model(name)
@@ -253,13 +253,13 @@ def test_recomputed_layers_have_the_same_gradients() -> None:
 
 
 def test_every_model_has_a_source_and_reads_back() -> None:
-    for name in model_names():
+    for name in MODELS.names():
         assert load_model(name).source
-        assert parse_model(model_text(name)) == load_model(name)
+        assert parse_model(MODELS.text(name)) == load_model(name)
 
 
 def test_faults_of_a_model_come_together() -> None:
-    text = model_text("llama3-8b").replace("heads: 32", "head: 32").replace("layers: 32", "layers: 0")
+    text = MODELS.text("llama3-8b").replace("heads: 32", "head: 32").replace("layers: 32", "layers: 0")
     with pytest.raises(BadInput) as caught:
         parse_model(text, "mine.yaml")
     told = "\n".join(map(str, caught.value.faults))
@@ -292,8 +292,8 @@ def test_the_page_lists_the_models() -> None:
     page = (Path(__file__).parents[2] / "docs/reference/models.md").read_text(encoding="utf-8")
     table = page.split("## ")[0].splitlines()
     told = {row[0]: row[1:] for row in (line.strip("| ").split(" | ") for line in table if line.startswith("| `"))}
-    assert list(told) == [f"`{name}`" for name in model_names()]
-    for name in model_names():
+    assert list(told) == [f"`{name}`" for name in MODELS.names()]
+    for name in MODELS.names():
         shape, facts = load_model(name), model_facts(model(name))
         heads, work = f"{shape.heads} ({shape.kv_heads})", f"{3 * facts.forward / facts.tokens / 1e9:.1f}"
         wanted = [str(shape.layers), str(shape.model), heads, str(shape.sequence), f"{facts.parameters:,}", work]

@@ -20,7 +20,7 @@ from halley.ir.workload import FUNCTIONS, MONOIDS
 from halley.units import UNLIMITED
 from halley.workloads.gemm import gemm
 
-CHIPS = library.chip_names()
+CHIPS = library.CHIPS.names()
 GB, GIB, MIB, KIB, PJ_PER_BIT = 10**9, 2**30, 2**20, 2**10, 8e-12
 
 
@@ -43,7 +43,7 @@ def bare(value: object, path: str = "") -> Iterator[str]:
 @pytest.mark.parametrize("name", CHIPS)
 def test_every_number_of_a_shipped_chip_has_a_source_or_an_assumption(name: str) -> None:
     chip = load_chip(name)
-    leaves = set(bare(read_yaml(library.chip_text(name), name).data))
+    leaves = set(bare(read_yaml(library.CHIPS.text(name), name).data))
     assert leaves == set(chip.sources)
     assert all(text.strip() for text in chip.sources.values())
     assert chip.name == name
@@ -51,7 +51,7 @@ def test_every_number_of_a_shipped_chip_has_a_source_or_an_assumption(name: str)
 
 @pytest.mark.parametrize("name", CHIPS)
 def test_a_shipped_chip_without_its_source_is_refused(name: str) -> None:
-    text = re.sub(r"^source: .*\n", "", library.chip_text(name), flags=re.M)
+    text = re.sub(r"^source: .*\n", "", library.CHIPS.text(name), flags=re.M)
     text = re.sub(r"^clock: \{value: ([^,]+),.*\}$", r"clock: \1", text, flags=re.M)
     with pytest.raises(BadInput, match="expected a source, or assumed: and why; got neither"):
         parse_chip(text, sourced=True)
@@ -199,7 +199,7 @@ def test_an_energy_that_cites_a_row_says_which() -> None:
 
 def test_unknown_names() -> None:
     with pytest.raises(BadInput, match=r"got 'clod'; did you mean 'cloud'\?"):
-        library.chip_text("clod")
+        library.CHIPS.text("clod")
 
 
 def test_the_order_of_levels_is_outermost_first() -> None:

@@ -155,6 +155,7 @@ CASES: dict[Formula, Case] = {
     busiest.folded_bytes: SPREAD,
     busiest.folded_scatter_bytes: SPREAD,
     busiest.chain_bytes: Case((ONE, ONE, BYTE), BYTE),
+    busiest.pulled_bytes: Case((ONE, ONE, BYTE), BYTE),
     busiest.forwarded_bytes: SPREAD,
     busiest.doublings: Case((ONE,), ONE),
     busiest.squared_chunk_count: Case((ONE, ONE, BYTE, SECOND, BANDWIDTH), ONE),

@@ -18,7 +18,7 @@ from halley.errors import BadInput, Fault, HalleyError
 from halley.io.load import ProblemFile, load_chip, load_problem, parse_chip, parse_problem, read_text_bounded
 from halley.io.text import read_yaml
 from halley.ir.hardware import Dataflow, Topology
-from halley.library import chip_names
+from halley.library import CHIPS
 
 CHIP = """\
 name: tiny
@@ -281,7 +281,7 @@ def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
 
 
 def test_an_unknown_chip_is_told_which_there_are() -> None:
-    ships = f"chip: expected the name of a shipped chip ({', '.join(chip_names())}) or a path to a file"
+    ships = f"chip: expected the name of a shipped chip ({', '.join(CHIPS.names())}) or a path to a file"
     assert complaint(lambda: load_chip("egde")) == f"{ships}; got 'egde'; did you mean 'edge'?"
     assert complaint(lambda: load_chip("zzz")) == f"{ships}; got 'zzz'; a path contains / or ends in .yaml"
 
@@ -316,7 +316,7 @@ def test_faults_of_an_inline_chip_carry_the_line_of_the_problem() -> None:
         ("chip: edge\n", "", "p.yaml:1: chip: expected this key (name of a shipped chip, path to a chip file (from this file's folder), or the chip itself); got nothing; add it"),
         ("chip: edge", "chip: [edge]", "p.yaml:2: chip: expected the name of a chip, a path to its file, or a map; got a list"),
         ("chip: edge", "chip: ''", "p.yaml:2: chip: expected the name of a chip, a path to its file, or a map; got ''"),
-        ("chip: edge", "chip: edg", f"p.yaml:2: chip: expected the name of a shipped chip ({', '.join(chip_names())}) or a path to a file; got 'edg'; did you mean 'edge'?"),
+        ("chip: edge", "chip: edg", f"p.yaml:2: chip: expected the name of a shipped chip ({', '.join(CHIPS.names())}) or a path to a file; got 'edg'; did you mean 'edge'?"),
         ("chip: edge", "chip: ./no.yaml", "p.yaml:2: chip: no.yaml: expected a file; got no such file; check the path"),
         ("kind: gemm-softmax, ", "", "p.yaml:1: workload.kind: expected this key (kind of workload, e.g. gemm-softmax); got nothing; add it"),
         ("m: 2048", "m: 20.48", "p.yaml:1: workload.m: expected a whole number, a word, true or false; got 20.48"),

@@ -23,7 +23,7 @@ from halley.network.products import product
 from halley.network.routes import EveryShortest, paths
 from halley.network.topologies import build
 
-NETWORKS = library.network_names()
+NETWORKS = library.NETWORKS.names()
 LINK = "{bandwidth: 10 GB/s, latency: 1 us, energy: 8 pJ/bit}"
 SQUARE = """\
 name: square
@@ -58,7 +58,7 @@ def test_a_shipped_network_states_where_its_numbers_come_from(name: str) -> None
         numbers = [f"{at}.link.{key}" for key in ("bandwidth", "latency", "energy")]
         numbers += [f"{at}.link.price"] if axis.link.price else []
         assert {f"{at}.size", f"{at}.topology", *numbers} <= set(fabric.sources)
-    bare = re.sub(r"(?m)^(source|assumed): .*\n|, (source|assumed): (\"[^\"]*\"|[^}]*)", "", library.network_text(name))
+    bare = re.sub(r"(?m)^(source|assumed): .*\n|, (source|assumed): (\"[^\"]*\"|[^}]*)", "", library.NETWORKS.text(name))
     with pytest.raises(BadInput, match="expected a source, or assumed: and why; got neither"):
         parse_network(bare, sourced=True)
 
@@ -130,7 +130,7 @@ def test_a_pod_of_tpu_v4_has_the_published_bisection() -> None:
 
 def test_shipped_files_fit_the_schema() -> None:
     rules = schema("network")
-    assert [name for name in NETWORKS if not fits(read_yaml(library.network_text(name), name).data, rules, rules)] == []
+    assert [name for name in NETWORKS if not fits(read_yaml(library.NETWORKS.text(name), name).data, rules, rules)] == []
     assert not fits({"name": "x", "axes": [{"name": "a"}]}, rules, rules)
 
 

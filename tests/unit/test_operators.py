@@ -12,7 +12,7 @@ from halley.errors import BadInput
 from halley.io.chip_fits import chip_fit_document, load_chip_fit, parse_chip_fit
 from halley.io.load import load_chip
 from halley.io.operators import OPERATORS, read_operators
-from halley.library import calibration_names, calibration_text
+from halley.library import CHIP_FITS
 from halley.planning.calibrate import (
     BOUNDS,
     TYPICAL,
@@ -124,7 +124,7 @@ def test_a_descent_follows_a_valley_that_lies_across() -> None:
 # --- files --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", calibration_names())
+@pytest.mark.parametrize("name", CHIP_FITS.names())
 def test_a_shipped_fit_is_plausible(name: str) -> None:
     shipped = load_chip_fit(name)
     assert shipped.chip == name == load_chip(name).name
@@ -132,7 +132,7 @@ def test_a_shipped_fit_is_plausible(name: str) -> None:
         assert least <= getattr(shipped.efficiency, parameter) <= most, parameter
     assert "github.com" in shipped.source
     assert parse_chip_fit(chip_fit_document(shipped)) == shipped
-    assert chip_fit_document(shipped) == calibration_text(name)
+    assert chip_fit_document(shipped) == CHIP_FITS.text(name)
 
 
 def test_a_fit_is_saved_and_read() -> None:
@@ -155,7 +155,7 @@ def test_a_fit_is_saved_and_read() -> None:
     ],
 )
 def test_a_wrong_file_is_refused(old: str, new: str, message: str) -> None:
-    text = calibration_text("a100")
+    text = CHIP_FITS.text("a100")
     assert old in text
     with pytest.raises(BadInput) as caught:
         parse_chip_fit(text.replace(old, new, 1))
@@ -163,7 +163,7 @@ def test_a_wrong_file_is_refused(old: str, new: str, message: str) -> None:
 
 
 def test_an_unknown_fit_is_refused() -> None:
-    with pytest.raises(BadInput, match=r"the name of a shipped fit of a chip \(.*a100.*\).*got 'a10'; did you mean 'a100'"):
+    with pytest.raises(BadInput, match=r"the name of a shipped chip fit \(.*a100.*\).*got 'a10'; did you mean 'a100'"):
         load_chip_fit("a10")
 
 

@@ -17,7 +17,7 @@ from halley.errors import BadInput
 from halley.formulas.software import overlaid_time
 from halley.io.fits import fit_document, load_fit, parse_fit
 from halley.ir.mapping import CollectiveKind
-from halley.library import fit_names
+from halley.library import NETWORK_FITS
 from halley.network.baselines import judge, unseen_ranks
 from halley.network.calibrate import SWITCH_COST, Measurement, _best_run, _Rows, calibrate, fit_rows
 from halley.network.overlay import FAMILIES, Choice, Family, Fit, Overlay, Protocol, Series, demand
@@ -266,7 +266,7 @@ def test_a_fit_survives_its_file() -> None:
     assert parse_fit(fit_document(unlimited)) == unlimited
 
 
-@pytest.mark.parametrize("name", fit_names())
+@pytest.mark.parametrize("name", NETWORK_FITS.names())
 def test_shipped_fits_are_within_their_targets(name: str) -> None:
     """On sizes that were held out, on average over the series of a family."""
     overlay = load_fit(name)

@@ -102,9 +102,9 @@ def fits_file(value: object, name: str) -> bool:
     return fits(value, rules, rules)
 
 
-@pytest.mark.parametrize("name", library.chip_names())
+@pytest.mark.parametrize("name", library.CHIPS.names())
 def test_the_schema_accepts_shipped_chips(name: str) -> None:
-    assert fits_file(read_yaml(library.chip_text(name), name).data, "chip")
+    assert fits_file(read_yaml(library.CHIPS.text(name), name).data, "chip")
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_the_schema_accepts_shipped_chips(name: str) -> None:
     ],
 )
 def test_the_schema_and_the_loader_refuse_the_same(old: str, new: str) -> None:
-    text = library.chip_text("edge")
+    text = library.CHIPS.text("edge")
     assert old in text
     text = text.replace(old, new, 1)
     assert not fits_file(read_yaml(text, "edge").data, "chip")
@@ -137,7 +137,7 @@ def test_the_schema_and_the_loader_refuse_the_same(old: str, new: str) -> None:
 def test_the_schema_of_problems() -> None:
     problem: dict[str, Any] = {"workload": {"kind": "gemm", "m": 4, "dtype": "bf16"}, "chip": "edge", "time_limit": "60 s"}
     assert fits_file(problem, "problem")
-    assert fits_file(problem | {"chip": read_yaml(library.chip_text("edge"), "edge").data}, "problem")
+    assert fits_file(problem | {"chip": read_yaml(library.CHIPS.text("edge"), "edge").data}, "problem")
     wrong: list[dict[str, Any]] = [{"time_limit": 60}, {"objective": "speed"}, {"chip": 3}, {"gap": 1}, {"tiem_limit": "60 s"}]
     for part in (*wrong, {"workload": {"m": 4}}, {"time_limit": "60 cycles"}):
         assert not fits_file(problem | part, "problem"), part

@@ -116,9 +116,21 @@ def test_ends_that_rule_each_other_out() -> None:
 
 
 def test_tables_that_grow_too_large_say_so() -> None:
-    wide = [Table(("x", f"y{n}"), np.zeros((64, 64))) for n in range(6)]
+    names = tuple(f"y{n}" for n in range(6))
     with pytest.raises(BadInput, match="tables of at most"):
-        eliminate(wide, tuple(f"y{n}" for n in range(6)))
+        eliminate([Table(("x", name), np.zeros((64, 64))) for name in names], names)
+
+
+def test_large_tables_are_joined_in_slabs() -> None:
+    """Sums over all of them at once are the same."""
+    random = np.random.default_rng(3)
+    star = [Table(("x", name), random.random((30, 30))) for name in "abc"] + [Table(("c", "b"), random.random((30, 30)))]
+    done = eliminate(star, ("a", "b", "c"))
+    first, second, third, last = (item.values for item in star)
+    whole = (first[:, :, None, None] + second[:, None, :, None] + third[:, None, None, :]).min(axis=0) + last.T[None]
+    np.testing.assert_allclose(done.rest.values, whole, rtol=1e-15)
+    assert all(done.choices[0].best[a, b, c] == (first[:, a] + second[:, b] + third[:, c]).argmin()
+               for a, b, c in random.integers(0, 30, (50, 3)))
 
 
 @pytest.mark.parametrize("name", LINEAR)
@@ -224,3 +236,27 @@ def _ring(kind: CollectiveKind, axes: tuple[str, ...], size: int) -> float:
     """Bidirectional rings of eight."""
     passes = {CollectiveKind.ALL_REDUCE: 2.0, CollectiveKind.ALL_TO_ALL: 1.0}.get(kind, 1.0)
     return passes * (4e-6 + size / 8 * 4 / 100e9)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_ties_are_the_best_of_equal_choices(seed: int) -> None:
+    """Tied products: the best over the dims that both split; ends that lie together: the best over layouts of both."""
+    random = Random(7000 + seed)
+    mesh = drawn_mesh(random, 1)
+    costs = Costs(random, mesh)
+    lines = "F[m,f] = X[m,k] * W[k,f]\nH[m,f] = tanh(F[m,f])\ndW[k,f] = X[m,k] * H[m,f]"
+    free = ShardingProblem(graph(lines, {"m": 4, "k": 6, "f": 9}), mesh, costs.kernel, costs.wire)
+    tied = replace(free, tied=(("F", "dW"),))
+    same = [dict.fromkeys(("F", "dW"), {"x": dim}) for dim in ("m", "k", "f", "")]
+    even = [each for each in same if not each["F"]["x"] or free.workload.dims[each["F"]["x"]] % mesh[0].ranks == 0]
+    found = shard(tied)
+    assert found.strategy("F")[0].split == found.strategy("dW")[0].split
+    assert found.time <= min(shard(replace(free, splits=each)).time for each in even) * (1 + 1e-8)
+    again = {name: {"x": found.strategy(name)[0].split} for name in ("F", "dW")}
+    if again in even:
+        assert found.time == pytest.approx(min(shard(replace(free, splits=each)).time for each in even), rel=1e-8)
+    alike = shard(replace(free, together=(("W", "dW"),)))
+    layouts = [(Replicate(),), (Shard("k"),), (Shard("f"),)]
+    each_alone = [shard(replace(free, layouts={"W": item, "dW": item})).time for item in layouts]
+    assert alike.time == pytest.approx(min(each_alone), rel=1e-8)
+    assert alike.ends["W"] == alike.ends["dW"]

@@ -29,7 +29,7 @@ from halley.network import measures
 from halley.network.bill import bill, bisection
 from halley.network.products import product
 
-SYSTEMS = library.system_names()
+SYSTEMS = library.SYSTEMS.names()
 LINK = "{bandwidth: 10 GB/s, latency: 1 us, energy: 8 pJ/bit, price: 40}"
 OWN = f"""\
 name: own
@@ -57,7 +57,7 @@ def test_a_shipped_system_states_where_its_numbers_come_from(name: str) -> None:
     if system.host:
         numbers += [f"host.{key}" for key in ("capacity", "bandwidth", "link.bandwidth", "link.latency", "link.energy")]
     assert [number for number in numbers if not system.sources.get(number, "").strip()] == []
-    bare = re.sub(r"(?m)^ *(source|assumed): .*\n|, (source|assumed): (\"[^\"]*\"|[^}]*)", "", library.system_text(name))
+    bare = re.sub(r"(?m)^ *(source|assumed): .*\n|, (source|assumed): (\"[^\"]*\"|[^}]*)", "", library.SYSTEMS.text(name))
     with pytest.raises(BadInput, match="expected a source, or assumed: and why; got neither"):
         parse_system(bare, sourced=True)
 
@@ -78,7 +78,7 @@ def test_what_is_written_reads_back(name: str) -> None:
 
 def test_the_table_of_parts_is_sourced_and_of_shipped_chips() -> None:
     table = parts_table()
-    assert set(table.chips) <= set(library.chip_names())
+    assert set(table.chips) <= set(library.CHIPS.names())
     assert table.currency == links_table().currency == "USD"
     for name, row in table.chips.items():
         told = {path: text for path, text in origins_of(row, (), "") if path[-1] not in ("technology", "count")}
@@ -86,7 +86,7 @@ def test_the_table_of_parts_is_sourced_and_of_shipped_chips() -> None:
 
 
 def test_names_of_systems_and_chips_differ() -> None:
-    assert not set(SYSTEMS) & set(library.chip_names())
+    assert not set(SYSTEMS) & set(library.CHIPS.names())
 
 
 PUBLISHED = [

@@ -11,7 +11,7 @@ from validation.collectives.compare import TABLE, compare, judged, machines
 
 from halley.cli.validate import DATA
 from halley.io.fits import load_fit
-from halley.library import fit_names
+from halley.library import NETWORK_FITS
 from halley.network.calibrate import calibrate
 
 FOLDER = Path(os.environ[DATA]) if os.environ.get(DATA) else None
@@ -54,7 +54,7 @@ def test_targets_are_met() -> None:
 @needs_data
 def test_shipped_fits_are_those_of_the_measurements() -> None:
     assert FOLDER is not None
-    shipped = {(fit.machine, fit.software): fit for fit in map(load_fit, fit_names())}
+    shipped = {(fit.machine, fit.software): fit for fit in map(load_fit, NETWORK_FITS.names())}
     found = machines(FOLDER / TABLE)
     assert len(found) == len(shipped)
     for machine, measured in list(found.items())[:4]:

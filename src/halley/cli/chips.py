@@ -10,7 +10,7 @@ from halley.cli import options
 from halley.cli.options import JsonOption
 from halley.io.chip_save import chip_document
 from halley.io.load import load_chip
-from halley.library import chip_names
+from halley.library import CHIPS
 from halley.report.hardware import chip_list, chip_tables
 from halley.report.terminal import show
 
@@ -23,7 +23,7 @@ def chips(
 
     Example: halley chips edge
     """
-    shown = [load_chip(item) for item in ((name,) if name else chip_names())]
+    shown = [load_chip(item) for item in ((name,) if name else CHIPS.names())]
     if json:
         documents = [chip_document(chip) for chip in shown]
         options.print_json(documents[0] if name else documents)

@@ -18,7 +18,7 @@ from halley.io.system import load_system
 from halley.io.system_grid import load_grid
 from halley.io.system_save import system_document
 from halley.ir.system import System
-from halley.library import system_names
+from halley.library import SYSTEMS
 from halley.network.fabric import Fabric
 from halley.network.products import product
 from halley.report import terminal
@@ -37,7 +37,7 @@ def list_systems(
 
     Example: halley system list dfmodel
     """
-    systems = {name: load_system(name) for name in system_names()} if grid is None else load_grid(grid)
+    systems = {name: load_system(name) for name in SYSTEMS.names()} if grid is None else load_grid(grid)
     terminal.show(options.output(), [system_list(systems)])
 
 

@@ -17,7 +17,7 @@ from halley.io.astra import load_astra
 from halley.io.network import load_network
 from halley.io.network_save import network_document, network_text
 from halley.io.save import write_atomic
-from halley.library import network_names
+from halley.library import NETWORKS
 from halley.report import terminal
 from halley.report.browser import png_file
 from halley.report.markup import svg_file
@@ -32,7 +32,7 @@ def list_networks() -> None:
 
     Example: halley topology list
     """
-    terminal.show(options.output(), [network_list([load_network(name) for name in network_names()])])
+    terminal.show(options.output(), [network_list([load_network(name) for name in NETWORKS.names()])])
 
 
 @app.command()

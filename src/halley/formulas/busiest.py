@@ -182,7 +182,7 @@ def chain_bytes(members: Number, chunks: Number, payload: Number) -> Number:
 
 
 def pulled_bytes(members: Number, chunks: Number, payload: Number) -> Number:
-    """All-reduce over one switch in k pieces of n chunks: every member fetches the sum of its chunk of a piece, of all members and
+    r"""All-reduce over one switch in k pieces of n chunks: every member fetches the sum of its chunk of a piece, of all members and
     itself, and sends it to all, itself among them, while it fetches that of the next piece.
 
     .. math:: q = S + \min(S, n c) + \sum_{p = 1}^{k - 1} \min(c, \max(S - p n c, 0)) \le S + n c + (k - 1) c

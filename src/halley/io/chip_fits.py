@@ -13,7 +13,7 @@ from halley.io.check import check
 from halley.io.entries import Latency, Text
 from halley.io.models import Model
 from halley.io.text import Finding, read_text_bounded, read_yaml
-from halley.library import calibration_names, calibration_text, unknown_calibration
+from halley.library import CHIP_FITS
 from halley.planning.calibrate import ChipFit, Series
 from halley.planning.machine import SHARES, Efficiency, Host
 
@@ -69,10 +69,10 @@ def load_chip_fit(path_or_name: str | Path) -> ChipFit:
     Raises BadInput: neither a shipped fit nor a file that can be read; every fault of the file.
     """
     name = str(path_or_name)
-    if name in calibration_names():
-        return parse_chip_fit(calibration_text(name), f"{name}.yaml")
+    if name in CHIP_FITS.names():
+        return parse_chip_fit(CHIP_FITS.text(name), f"{name}.yaml")
     if not isinstance(path_or_name, Path) and "/" not in name and not name.endswith((".yaml", ".yml")):
-        raise BadInput(unknown_calibration(name))
+        raise BadInput(CHIP_FITS.unknown(name))
     return parse_chip_fit(read_text_bounded(path_or_name), name)
 
 

@@ -14,7 +14,7 @@ from halley.io.entries import Bandwidth, Entry, Latency, Size, Text, word
 from halley.io.models import Model
 from halley.io.text import Finding, KeyPath, read_text_bounded, read_yaml
 from halley.ir.mapping import CollectiveKind
-from halley.library import fit_names, fit_text, unknown_fit
+from halley.library import NETWORK_FITS
 from halley.network.overlay import FAMILIES, Choice, Family, Fit, Overlay, Protocol, Series
 from halley.units import UNLIMITED
 
@@ -78,10 +78,10 @@ def load_fit(path_or_name: str | Path) -> Overlay:
     Raises BadInput: neither a shipped fit nor a file that can be read; every fault of the file.
     """
     name = str(path_or_name)
-    if name in fit_names():
-        return parse_fit(fit_text(name), f"{name}.yaml")
+    if name in NETWORK_FITS.names():
+        return parse_fit(NETWORK_FITS.text(name), f"{name}.yaml")
     if not isinstance(path_or_name, Path) and "/" not in name and not name.endswith((".yaml", ".yml")):
-        raise BadInput(unknown_fit(name))
+        raise BadInput(NETWORK_FITS.unknown(name))
     return parse_fit(read_text_bounded(path_or_name), name)
 
 

@@ -18,7 +18,7 @@ from halley.io.entries import shown
 from halley.io.models import GraphWorkload, ProblemModel, WorkloadFile
 from halley.io.text import SIZE_LIMIT, Document, Finding, KeyPath, read_text_bounded, read_yaml
 from halley.ir.hardware import Chip
-from halley.library import chip_names, chip_text, unknown_chip
+from halley.library import CHIPS
 from halley.workloads.user import assemble, extents_text
 
 __all__ = ["SIZE_LIMIT", "ProblemFile", "load_chip", "load_problem", "parse_chip", "parse_problem", "read_text_bounded"]
@@ -49,10 +49,10 @@ def load_chip(path_or_name: str | Path) -> Chip:
     Raises BadInput: neither a shipped chip nor a file that can be read; every fault of the file.
     """
     text = str(path_or_name)
-    if text in chip_names():
-        return parse_chip(chip_text(text), f"{text}.yaml", sourced=True)
+    if text in CHIPS.names():
+        return parse_chip(CHIPS.text(text), f"{text}.yaml", sourced=True)
     if not is_path(path_or_name):
-        raise BadInput(unknown_chip(text))
+        raise BadInput(CHIPS.unknown(text))
     return parse_chip(read_text_bounded(path_or_name), text)
 
 

@@ -19,7 +19,7 @@ from halley.io.load import is_path
 from halley.io.network_models import AXIS_FLAGS, BlockFile, FabricFile, LinkEntry, SwitchFile, Technology, links_table
 from halley.io.text import Document, Finding, KeyPath, read_text_bounded, read_yaml
 from halley.ir.hardware import Axis, Link, Topology
-from halley.library import network_names, network_text, unknown_network
+from halley.library import NETWORKS
 from halley.network.fabric import Fabric
 from halley.network.graph import Edge, Graph, Switch
 from halley.network.products import COORDINATES, product
@@ -44,10 +44,10 @@ def load_network(path_or_name: str | Path) -> Fabric:
     Raises BadInput: neither a shipped network nor a file that can be read; every fault of the file.
     """
     text = str(path_or_name)
-    if text in network_names():
-        return parse_network(network_text(text), f"{text}.yaml", sourced=True)
+    if text in NETWORKS.names():
+        return parse_network(NETWORKS.text(text), f"{text}.yaml", sourced=True)
     if not is_path(path_or_name):
-        raise BadInput(unknown_network(text))
+        raise BadInput(NETWORKS.unknown(text))
     return parse_network(read_text_bounded(path_or_name), text)
 
 

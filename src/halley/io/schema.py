@@ -13,7 +13,7 @@ from halley.io.network_models import FabricFile
 from halley.io.result_models import ResultFile
 from halley.io.system_models import SystemFile
 from halley.ir.workload import DTYPE_BYTES
-from halley.library import chip_names
+from halley.library import CHIPS
 
 SCHEMAS: dict[str, type[BaseModel]] = {
     "chip": ChipFile,
@@ -45,7 +45,7 @@ def schema(name: str) -> dict[str, Any]:
             if engine == "VectorFile":
                 definitions[engine]["properties"][table]["required"] = sorted(keys)
     if name in ("problem", "system"):
-        result["properties"]["chip"]["examples"] = list(chip_names())
+        result["properties"]["chip"]["examples"] = list(CHIPS.names())
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **result, "title": f"Halley {name} file"}
 
 

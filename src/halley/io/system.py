@@ -19,7 +19,7 @@ from halley.io.system_words import parse_words
 from halley.io.text import Document, Finding, read_text_bounded, read_yaml
 from halley.ir.hardware import Chip
 from halley.ir.system import System, resized, with_memory
-from halley.library import grid_names, system_names, system_text, unknown_system
+from halley.library import GRIDS, SYSTEMS
 from halley.network.topologies import edge_count
 
 _COUNTED = re.compile(r"\s*([0-9]{1,9})\s*x\s+([^,\s]+)\s*")
@@ -41,12 +41,12 @@ def load_system(reference: str | Path) -> System:
     """
     text = str(reference)
     counted = _COUNTED.fullmatch(text)
-    if counted and (counted[2] in system_names() or is_path(counted[2])):
+    if counted and (counted[2] in SYSTEMS.names() or is_path(counted[2])):
         return _bounded(resized(load_system(counted[2]), int(counted[1])))
-    if text in system_names():
-        return parse_system(system_text(text), f"{text}.yaml", sourced=True)
+    if text in SYSTEMS.names():
+        return parse_system(SYSTEMS.text(text), f"{text}.yaml", sourced=True)
     grid, colon, name = text.partition(":")
-    if colon and grid in grid_names():
+    if colon and grid in GRIDS.names():
         systems = load_grid(grid)
         if name not in systems:
             hint = did_you_mean(name, systems)
@@ -56,7 +56,7 @@ def load_system(reference: str | Path) -> System:
     if "," in text or re.match(r"\s*\S+\s+x\b", text):
         return parse_words(text)
     if not is_path(reference):
-        raise BadInput(unknown_system(text))
+        raise BadInput(SYSTEMS.unknown(text))
     return parse_system(read_text_bounded(reference), text, folder=Path(reference).parent)
 
 

@@ -16,7 +16,7 @@ from halley.io.system_models import GridAxis, GridChip, GridFile, GridLink, Grid
 from halley.io.text import Document, Finding, KeyPath, read_text_bounded, read_yaml
 from halley.ir.hardware import Axis, Chip, Link, Topology
 from halley.ir.system import Cost, System, with_memory
-from halley.library import chip_names, grid_names, grid_text
+from halley.library import CHIPS, GRIDS
 from halley.network.topologies import edge_count
 from halley.planning.machine import machine
 
@@ -30,8 +30,8 @@ def load_grid(path_or_name: str | Path) -> dict[str, System]:
 
     Raises BadInput: neither a shipped grid nor a file that can be read; every fault of the file.
     """
-    if str(path_or_name) in grid_names() or not is_path(path_or_name):
-        return parse_grid(grid_text(str(path_or_name)), f"{path_or_name}.yaml", sourced=True)
+    if str(path_or_name) in GRIDS.names() or not is_path(path_or_name):
+        return parse_grid(GRIDS.text(str(path_or_name)), f"{path_or_name}.yaml", sourced=True)
     return parse_grid(read_text_bounded(path_or_name), str(path_or_name))
 
 
@@ -58,8 +58,8 @@ def parse_grid(text: str, name: str = "grid", sourced: bool = False) -> dict[str
 
 def _misfits(file: GridFile) -> Iterator[Finding]:
     for name, item in file.chips.items():
-        if item.chip not in chip_names():
-            remedy = did_you_mean(item.chip, chip_names())
+        if item.chip not in CHIPS.names():
+            remedy = did_you_mean(item.chip, CHIPS.names())
             yield Finding(("chips", name, "chip"), "the name of a shipped chip", repr(item.chip), remedy)
     for name, axes in file.topologies.items():
         names = [axis.name for axis in axes]

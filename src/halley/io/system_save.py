@@ -11,7 +11,7 @@ from halley.io.load import load_chip
 from halley.io.network_save import axis_document, link_document
 from halley.ir.hardware import Chip
 from halley.ir.system import Cost, System
-from halley.library import chip_names
+from halley.library import CHIPS
 
 
 def system_yaml(system: System) -> str:
@@ -39,7 +39,7 @@ def system_document(system: System) -> dict[str, Any]:
 
 
 def _chip(chip: Chip) -> str | dict[str, Any]:
-    return chip.name if chip.name in chip_names() and load_chip(chip.name) == chip else chip_document(chip)
+    return chip.name if chip.name in CHIPS.names() and load_chip(chip.name) == chip else chip_document(chip)
 
 
 def _cost(cost: Cost) -> dict[str, Any]:

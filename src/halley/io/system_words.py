@@ -27,7 +27,7 @@ from halley.io.system_parts import parts_row, read_parts
 from halley.io.text import KeyPath
 from halley.ir.hardware import Topology
 from halley.ir.system import System
-from halley.library import chip_names, system_names
+from halley.library import CHIPS, SYSTEMS
 
 _HEAD = re.compile(r"(\S+)\s+x\s+(.+)")
 _SIZES = re.compile(r"[0-9]{1,9}(x[0-9]{1,9})*")
@@ -62,7 +62,7 @@ def parse_words(text: str) -> System:
         raise BadInput(Fault("system", "a count of chips and a chip", repr(head), _EXAMPLE))
     faults: list[Fault] = []
     count, chip_name = _count(match[1], faults), match[2].strip()
-    if chip_name not in chip_names() and not is_path(chip_name):
+    if chip_name not in CHIPS.names() and not is_path(chip_name):
         raise BadInput([*faults, _unknown(chip_name)])
     chip = load_chip(chip_name)
     row = parts_row(chip.name)
@@ -83,9 +83,9 @@ def parse_words(text: str) -> System:
 
 def _unknown(name: str) -> Fault:
     """The complaint about what is neither a chip nor a system."""
-    if name in system_names():
+    if name in SYSTEMS.names():
         return Fault("system, chip", "a chip before axes", repr(name), "a system brings axes of its own: leave these out")
-    hint = did_you_mean(name, [*chip_names(), *system_names()])
+    hint = did_you_mean(name, [*CHIPS.names(), *SYSTEMS.names()])
     remedy = hint if hint.startswith("did") else "'halley chips' and 'halley system list' name them"
     return Fault("system, chip", "a shipped chip, a shipped system, or a path to either's file", repr(name), remedy)
 

@@ -157,9 +157,14 @@ LINE: tuple[_Row, ...] = (
 )
 
 
-def _both_ways_on_line(n: Number, _: Number) -> Number:
-    """One message a step, and a second one while some rank inside still passes on blocks of either side."""
+def _spread_on_line(n: Number, _: Number) -> Number:
+    """One message a step, and a second one while some rank passes on blocks of either side."""
     return n - 1 + floor_div(n + 1, 2) - floor_div(2, n)
+
+
+def _collected_on_line(n: Number, _: Number) -> Number:
+    """The same backwards: a second one while some rank still hears of either side."""
+    return n - 1 + floor_div(n - 1, 2)
 
 
 POSTED: dict[tuple[Kind, str] | tuple[Kind, str, Topology], Steps] = {
@@ -170,8 +175,10 @@ POSTED: dict[tuple[Kind, str] | tuple[Kind, str, Topology], Steps] = {
     (_K.ALL_REDUCE, "pulled"): lambda n, k: 2 * floor_div(k, n),
     **{(kind, "bidirectional", _T.RING): _neighbours for kind in _GATHERS},
     (_K.ALL_REDUCE, "bidirectional", _T.RING): _twice(_neighbours),
-    **{(kind, "bidirectional", _T.LINE): _both_ways_on_line for kind in _GATHERS},
-    (_K.ALL_REDUCE, "bidirectional", _T.LINE): _twice(_both_ways_on_line),
+    (_K.ALL_GATHER, "bidirectional", _T.LINE): _spread_on_line,
+    (_K.REDUCE_SCATTER, "bidirectional", _T.LINE): _collected_on_line,
+    (_K.ALL_REDUCE, "bidirectional", _T.LINE): lambda n, k: _spread_on_line(n, k) + _collected_on_line(n, k),
+    (_K.ALL_REDUCE, "centre"): lambda n, k: n - 1 + n - 2 * floor_div(n, 2),  # a rank in the centre serves both sides
 }
 """Messages of the rank that posts most, where they are more than one a step."""
 

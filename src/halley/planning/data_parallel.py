@@ -127,7 +127,8 @@ def dealt_out(
     counts = deal(len(layers), pipeline.last + 1)
     ends = list(accumulate(counts))
     stack = [list(layers[end - count : end]) for count, end in zip(counts, ends, strict=True)]
-    stack[0], stack[-1] = [*first, *stack[0]], [*stack[-1], *last]
+    stack[0] = [*first, *stack[0]]
+    stack[-1] = [*stack[-1], *last]
     return tuple(buckets(chunk, bucket) for chunk in stack)
 
 

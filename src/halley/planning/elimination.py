@@ -18,8 +18,11 @@ from numpy.typing import NDArray
 
 from halley.errors import BadInput, Fault
 
-LARGEST = 1 << 27
-"""Most entries of a joined table: 1 GiB."""
+LARGEST = 1 << 30
+"""Most entries of a joined table: what takes some ten seconds."""
+
+SLAB = 1 << 18
+"""Entries that are joined at once: 2 MiB."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,19 +80,49 @@ def eliminate(tables: Iterable[Table], keep: Sequence[str] = ()) -> Eliminated:
 
     >>> chain = [Table(("x", "y"), np.array([[0.0, 5.0], [2.0, 1.0]])), Table(("y", "z"), np.array([[9.0], [3.0]]))]
     >>> done = eliminate(chain)
-    >>> float(done.rest.values), done.complete({})
-    (4.0, {'z': 0, 'y': 1, 'x': 1})
+    >>> float(done.rest.values), sorted(done.complete({}).items())
+    (4.0, [('x', 1), ('y', 1), ('z', 0)])
 
     Raises BadInput: a table would be too large.
     """
     pool = _Pool(tables, keep)
     choices = []
     while (name := pool.next()) is not None:
-        joined = pool.take(name)
-        choices.append(Choice(name, joined.variables[:-1], joined.values.argmin(axis=-1)))
-        pool.put(Table(joined.variables[:-1], joined.values.min(axis=-1)))
-    rest = pool.join(pool.all(), tuple(keep))
-    return Eliminated(rest, tuple(choices), pool.entries)
+        items, given = pool.take(name)
+        values, best = _least(items, given, name, pool.sizes)
+        choices.append(Choice(name, given, best))
+        pool.put(Table(given, values))
+    rest = np.zeros([pool.sizes[name] for name in keep])
+    for item in pool.all():
+        rest += aligned(item, keep)
+    return Eliminated(Table(tuple(keep), rest), tuple(choices), pool.entries)
+
+
+def _least(
+    items: Sequence[Table], given: tuple[str, ...], name: str, sizes: Mapping[str, int]
+) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+    """The least sum over the values of a variable, and the value that gives it, for each combination of the others; large tables
+    are joined in slabs that stay in a cache."""
+    shape = [sizes[other] for other in given]
+    if math.prod(shape) * sizes[name] <= SLAB or not given:
+        total = np.zeros((*shape, sizes[name]))
+        for item in items:
+            total += aligned(item, (*given, name))
+        return total.min(axis=-1), total.argmin(axis=-1)
+    first, *others = given
+    values, best = np.empty(shape), np.empty(shape, np.intp)
+    for place in range(sizes[first]):
+        slab = [_at(item, first, place) for item in items]
+        values[place], best[place] = _least(slab, tuple(others), name, sizes)
+    return values, best
+
+
+def _at(item: Table, name: str, place: int) -> Table:
+    """The table at one value of a variable."""
+    if name not in item.variables:
+        return item
+    axis = item.variables.index(name)
+    return Table((*item.variables[:axis], *item.variables[axis + 1 :]), item.values.take(place, axis))
 
 
 class _Pool:
@@ -125,14 +158,23 @@ class _Pool:
         """The variable that is cheapest to eliminate."""
         return min(self.prices.values())[-1] if self.prices else None
 
-    def take(self, name: str) -> Table:
-        """The sum of the variable's tables, its own axis last; they leave the pool."""
+    def take(self, name: str) -> tuple[list[Table], tuple[str, ...]]:
+        """The variable's tables, which leave the pool, and the other variables that they have.
+
+        Raises BadInput: they are too many.
+        """
         items, around = self.having.pop(name), self.around.pop(name)
         for other in around:
             self.having[other] = [item for item in self.having[other] if name not in item.variables]
             self.around[other].discard(name)
         del self.prices[name]
-        return self.join(items, (*sorted(around), name))
+        given = tuple(sorted(around))
+        size = self.sizes[name] * math.prod([self.sizes[other] for other in given])
+        if size > LARGEST:
+            got = f"{size} over {', '.join((name, *given))}"
+            raise BadInput(Fault("elimination", f"tables of at most {LARGEST} entries", got, "use fewer axes, or fix a layout"))
+        self.entries += size
+        return items, given
 
     def put(self, item: Table) -> None:
         """Adds a table and prices anew all who see two of its variables."""
@@ -144,19 +186,6 @@ class _Pool:
     def all(self) -> list[Table]:
         """Each table that is left, once."""
         return [*self.scalars, *{id(item): item for items in self.having.values() for item in items}.values()]
-
-    def join(self, items: Sequence[Table], order: tuple[str, ...]) -> Table:
-        """The sum of tables over all of ``order``. Raises BadInput: it is too large."""
-        shape = [self.sizes[name] for name in order]
-        size = math.prod(shape)
-        if size > LARGEST:
-            got = f"{size} over {', '.join(order)}"
-            raise BadInput(Fault("elimination", f"tables of at most {LARGEST} entries", got, "use fewer axes, or fix a layout"))
-        self.entries += size
-        total = np.zeros(shape)
-        for item in items:
-            total += aligned(item, order)
-        return Table(order, total)
 
 
 def aligned(item: Table, order: Sequence[str]) -> NDArray[np.float64]:

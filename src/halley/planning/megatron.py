@@ -14,14 +14,13 @@ Sources: Shoeybi et al., arXiv 1909.08053; Narayanan et al., SC 2021 (arXiv 2104
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from halley.errors import BadInput, Fault
 from halley.formulas.numbers import Number
 from halley.ir.mapping import CollectiveKind
-from halley.ir.workload import DTYPE_BYTES, FUNCTIONS, MONOIDS
+from halley.ir.workload import DTYPE_BYTES, FUNCTIONS, Function
 from halley.planning.kernels import Gemm, Stream, layer_norm
 from halley.planning.passes import Exchange, Kind, Step, Work
 from halley.rewrite.recompute import Recompute
@@ -29,6 +28,11 @@ from halley.workloads.transformer import Transformer
 
 WORD, SUM, MASK = DTYPE_BYTES["bf16"], DTYPE_BYTES["fp32"], 1
 """Bytes of an activation, of what is summed in fp32, and of an entry of a dropout mask."""
+
+DRAW = Function({"mul": 10.0, "add": 15.0}, 0, "a random number")
+"""Of dropout: Philox4x32 makes four in ten rounds, each of two long products (both halves of them), four exclusive ors and two
+steps of the key, counted as sums. Salmon et al., SC 2011."""
+WORK = {**FUNCTIONS, "draw": DRAW}
 
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
 
@@ -241,17 +245,19 @@ def _matrix(name: str, rows: Number, columns: Number, depth: Number, batch: Numb
 
 def _stream(name: str, points: Number, read: float, written: float, *functions: str, kind: Kind = Kind.VECTOR) -> Step:
     """``read`` and ``written`` [B] at each point."""
-    work: Counter[str] = Counter()
+    work: dict[str, float] = {}
     for function in functions:
-        work.update(FUNCTIONS[function].work)
-    return Step(name, kind, Stream(points, points * read, points * written, dict(work)))
+        for operation, count in WORK[function].work.items():
+            work[operation] = work.get(operation, 0.0) + count
+    return Step(name, kind, Stream(points, points * read, points * written, work))
 
 
 def _dropout(shape: Transformer, name: str, points: Number, kind: Kind = Kind.VECTOR, backward: bool = False) -> Iterator[Step]:
     """Forward it makes a mask, backward it reads it."""
-    if shape.dropout:
-        read, written = (WORD + MASK, WORD) if backward else (WORD, WORD + MASK)
-        yield _stream(name, points, read, written, "scaled_product", kind=kind)
+    if shape.dropout and backward:
+        yield _stream(name, points, WORD + MASK, WORD, "scaled_product", kind=kind)
+    elif shape.dropout:
+        yield _stream(name, points, WORD, WORD + MASK, "draw", "maximum", "scaled_product", kind=kind)
 
 
 def _norm(name: str, shape: Transformer, split: Split) -> Step:
@@ -271,7 +277,7 @@ def _residual(shape: Transformer, split: Split, name: str) -> Step:
     """Bias, dropout and sum in one kernel."""
     points = split.own * shape.model
     if shape.dropout:
-        return _stream(name, points, 2 * WORD, WORD + MASK, "add", "scaled_product", "add")
+        return _stream(name, points, 2 * WORD, WORD + MASK, "add", "draw", "maximum", "scaled_product", "add")
     return _stream(name, points, 2 * WORD, WORD, "add", "add")
 
 
@@ -281,19 +287,21 @@ def _residual_backward(shape: Transformer, split: Split, name: str) -> Iterator[
     yield _stream(f"{name}, gradient of bias", points, WORD, 0, "add")
 
 
-def _weight_gradient(name: str, rows: Number, columns: Number, depth: Number) -> Step:
-    """In fp32; the sum that it is added to is read beside the product."""
-    return Step(f"{name}, gradient of weight", Kind.MATRIX, Gemm(rows, columns, depth, 1, "bf16", "fp32"))
+def _weight_gradient(name: str, rows: Number, columns: Number, depth: Number) -> tuple[Step, Step]:
+    """In fp32, and what it takes longer as it is added to a sum: a tile fills the registers of its core until it is done, and only
+    then reads the sum. (What it writes waits in the cache, and leaves beside the next tiles.)"""
+    product = Step(f"{name}, gradient of weight", Kind.MATRIX, Gemm(rows, columns, depth, 1, "bf16", "fp32"))
+    return product, _stream(f"{name}, sum of gradients read", rows * columns, SUM, 0, "add", kind=Kind.MATRIX)
 
 
 def _into_backward(name: str, shape: Transformer, split: Split, columns: Number) -> Work:
     """Of a weight whose ``columns`` the ranks share out: each has a part of its input's gradient."""
     size = split.tokens * shape.model * WORD
-    weight = _weight_gradient(name, columns, shape.model, split.tokens)
+    weight, added = _weight_gradient(name, columns, shape.model, split.tokens)
     entering = _matrix(f"{name}, gradient of input", split.tokens, shape.model, columns)
     if split.scattered:
-        return (Exchange(ALL_GATHER, size, beside=entering), Exchange(REDUCE_SCATTER, size, beside=weight))
-    return (entering, Exchange(ALL_REDUCE, size, beside=weight))
+        return (Exchange(ALL_GATHER, size, beside=entering), Exchange(REDUCE_SCATTER, size, beside=weight), added)
+    return (entering, Exchange(ALL_REDUCE, size, beside=weight), added)
 
 
 def _out_backward(name: str, shape: Transformer, split: Split, depth: Number) -> Work:
@@ -301,7 +309,7 @@ def _out_backward(name: str, shape: Transformer, split: Split, depth: Number) ->
     return (
         *_gathered(split, split.tokens * shape.model),
         _matrix(f"{name}, gradient of input", split.tokens, depth, shape.model),
-        _weight_gradient(name, shape.model, depth, split.tokens),
+        *_weight_gradient(name, shape.model, depth, split.tokens),
     )
 
 

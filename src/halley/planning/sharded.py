@@ -101,7 +101,7 @@ def shard(problem: ShardingProblem, capacity: float = math.inf, seconds: float =
     >>> work = lambda op, local: math.prod(local.values()) * 1e-9
     >>> wire = lambda kind, axes, size: 1e-6 + size * 1e-9
     >>> best = shard(ShardingProblem(gemm, (MeshAxis("x", 4),), work, wire))
-    >>> best.strategy("C")[0].split, best.moves, best.time == 8 * 64 * 8 / 4 * 1e-9
+    >>> best.strategy("C")[0].split, best.steps, best.time == 8 * 64 * 8 / 4 * 1e-9
     ('m', (), True)
 
     Raises BadInput: as `sharding_graph`; Infeasible: nothing fits.

@@ -16,6 +16,10 @@ from halley.units import format_bytes, format_rate, format_time
 
 COLOURED = 6
 """Algorithms in a plot that have a colour of their own."""
+LINES = tuple(colour for colour in PALETTE if colour != "#f0e442")
+"""Colours of thin lines: yellow is lost on white."""
+MARGIN = 34.0
+"""Right of the plot, for half of the last size."""
 PALE = "#d0d0d0"
 RED = "#cc3311"
 Times = tuple[float | None, ...]
@@ -60,18 +64,18 @@ def sweep_plot(sweep: Sweep, title: str, software: Software | None = None) -> El
     left, height = 78.0, 420.0
     content, top = legend(entries, left, 30, WIDTH - left)
     first, last = float(sweep.sizes[0]), float(sweep.sizes[-1])
-    plane = Plane(left, 30 + top + 12, WIDTH - left - 24, height, first, last, low, high)
+    plane = Plane(left, 30 + top + 12, WIDTH - left - MARGIN, height, first, last, low, high)
     content = [words(left, 18, title, font_weight="bold"), *content, *_grid(plane)]
+    fastest = [cost.time for cost in sweep.best]
+    content += _curve(plane, sweep, "fastest", fastest, INK, 6.0, stroke_opacity=0.2)
     for name in sorted(curves, key=lambda name: shades[name] != FAINT):
         faint = shades[name] == FAINT
         content += _curve(plane, sweep, name, curves[name], PALE if faint else shades[name], 1.0 if faint else 1.75)
-    fastest = [cost.time for cost in sweep.best]
-    content += _curve(plane, sweep, "fastest", fastest, INK, 5.0, stroke_opacity=0.22)
     content += _curve(plane, sweep, "bound", sweep.bounds, INK, 1.5, stroke_dasharray="6 4")
     if software:
         content += _curve(plane, sweep, software[0], software[1], RED, 1.75, stroke_dasharray="2 3")
     key = "thick: fastest; dashed: bound" + (f"; dotted: {software[0]}" if software else "")
-    content.append(words(WIDTH - 24, 18, key, "end", FAINT))
+    content.append(words(WIDTH - MARGIN, 18, key, "end", FAINT))
     return canvas(plane.top + height + 50, f"{title}: times over sizes", content)
 
 
@@ -93,7 +97,7 @@ def _shades(sweep: Sweep, curves: Mapping[str, Times]) -> dict[str, str]:
         return -sum(ratio <= 1 + 1e-9 for ratio in ratios), math.prod(ratios) ** (1 / len(ratios))
 
     ordered = sorted(curves, key=distance)
-    return {name: PALETTE[place] if place < COLOURED else FAINT for place, name in enumerate(ordered)}
+    return {name: LINES[place] if place < COLOURED else FAINT for place, name in enumerate(ordered)}
 
 
 def _grid(plane: Plane) -> list[Element]:

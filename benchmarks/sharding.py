@@ -1,0 +1,87 @@
+"""Shardings to the proven optimum: CPU time from the problem to the plan, tables of collectives and layouts included."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+from benchmarks.measure import Measurement
+from halley.ir.mapping import CollectiveKind
+from halley.ir.workload import Op, OpKind, Workload
+from halley.planning.layers import Boundary, layer_matrix, shard_layers
+from halley.planning.layouts import Mesh, MeshAxis
+from halley.planning.sharded import shard
+from halley.planning.sharding import ShardingProblem
+from halley.planning.training_sharding import training_problem
+from halley.rewrite.backward import backward
+from halley.workloads.user import graph
+
+LAYER = """
+A[m,k] = scale(X[m,k], scale=2)
+Q[h,m,d] = A[m,k] * Wq[k,h,d]
+An[n,k] = A[m,k]
+K[h,n,d] = An[n,k] * Wk[k,h,d]
+V[h,n,e] = An[n,k] * Wv[k,h,e]
+S[h,m,n] = Q[h,m,d] * K[h,n,d]
+mx[h,m]:fp32, z[h,m]:fp32 = softmax(S[h,m,n])
+P[h,m,n] = softmax_from_stats(S[h,m,n], mx[h,m], z[h,m])
+O[h,m,e] = P[h,m,n] * V[h,n,e]
+Z[m,k] = O[h,m,e] * Wo[h,e,k]
+X2[m,k] = X[m,k] + Z[m,k]
+F[m,f] = X2[m,k] * Wu[k,f]
+H[m,f] = gelu(F[m,f])
+D[m,k] = H[m,f] * Wd[f,k]
+Y[m,k] = X2[m,k] + D[m,k]
+"""
+WEIGHTS = dict.fromkeys(("Wq", "Wk", "Wv", "Wo", "Wu", "Wd"), 16.0)
+AXES = (MeshAxis("x", 8), MeshAxis("y", 4), MeshAxis("z", 2))
+BANDWIDTH = {"x": 300e9, "y": 50e9, "z": 25e9}
+LAYERS = 128
+TARGETS = {1: 0.01, 2: 0.03, 3: 0.2}
+"""CPU time [s] to stay below, by the number of axes."""
+
+
+def measurements() -> Iterator[Measurement]:
+    layer = graph(LAYER, {"m": 2048, "n": 2048, "k": 4096, "h": 32, "d": 128, "e": 128, "f": 16384})
+    for count, target in TARGETS.items():
+        mesh = AXES[:count]
+        problem = ShardingProblem(layer, mesh, kernel, collective, weights=WEIGHTS)
+        sides = [Boundary(("X",), ("Y",))]
+        seconds = _cpu(lambda problem=problem, sides=sides: shard_layers(layer_matrix(problem, sides), LAYERS))
+        yield Measurement(f"sharding of {LAYERS} layers of {len(layer.ops)} ops, {count} axes", seconds, "s", target)
+        matrix = layer_matrix(problem, sides)
+        seconds = _cpu(lambda matrix=matrix: shard_layers(matrix, LAYERS))
+        yield Measurement(f"  of this, joining the layers and reading off the plan, {count} axes", seconds, "s")
+    for count in (1, 2):
+        seconds = _cpu(lambda mesh=AXES[:count]: shard(_training(layer, mesh)))
+        yield Measurement(f"sharding of a layer with its backward, {count} axes", seconds, "s", 1.0)
+    free = shard(_training(layer, AXES[:1]))
+    seconds = _cpu(lambda: shard(_training(layer, AXES[:1]), capacity=free.memory - 1))
+    yield Measurement("  with one byte less than that takes, to the proven optimum, 1 axis", seconds, "s", 1.0)
+
+
+def kernel(op: Op, local: Mapping[str, int]) -> float:
+    points = math.prod(local[dim] for dim in op.dims)
+    return 2 * points / 300e12 if op.kind is OpKind.CONTRACT else 6 * points / 2e12
+
+
+def collective(kind: CollectiveKind, axes: tuple[str, ...], size: int) -> float:
+    """Bytes over the slowest axis."""
+    ranks = math.prod(axis.ranks for axis in AXES if axis.name in axes)
+    passes = 2 if kind is CollectiveKind.ALL_REDUCE else 1
+    return passes * (2e-6 + size * (ranks - 1) / ranks / min(BANDWIDTH[name] for name in axes))
+
+
+def _training(layer: Workload, mesh: Mesh) -> ShardingProblem:
+    return training_problem(backward(layer), mesh, kernel, collective, WEIGHTS, {"Y": "X"})
+
+
+def _cpu(call: Callable[[], object], repeats: int = 3) -> float:
+    """The least of some."""
+    found = []
+    for _ in range(repeats):
+        start = time.process_time()
+        call()
+        found.append(time.process_time() - start)
+    return min(found)

@@ -1,0 +1,61 @@
+"""Published iterations of Megatron-LM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from validation.megatron.__main__ import main
+from validation.megatron.compare import COLUMNS, compare, constant, iteration, points, roofline
+
+from halley.errors import BadInput
+from halley.planning.memory import check_memory
+
+ROW = "megatron-22b,8,1,1,4,4,full,no,1.42"
+
+
+def table(folder: Path, *rows: str) -> Path:
+    path = folder / "points.csv"
+    path.write_text("\n".join([",".join(COLUMNS), *rows]) + "\n")
+    return path
+
+
+def test_published_iterations_are_met_and_simpler_models_are_worse() -> None:
+    outcome = compare()
+    assert outcome.holds
+    line = outcome.lines[0]
+    assert len(line.cases) == 4
+    for baseline in (
+        [roofline(point.model, point.setting) for point in points()],
+        *([constant(iteration(p.model, p.setting), p.setting.tensor * p.setting.stages, u) for p in points()] for u in (0.5, 1.0)),
+    ):
+        errors = [abs(time / point.seconds - 1) for time, point in zip(baseline, points(), strict=True)]
+        assert sum(errors) / 4 > 2 * line.mean_error
+
+
+def test_what_was_run_fits() -> None:
+    for point in points():
+        check_memory(iteration(point.model, point.setting).training, 80e9, "dram")
+
+
+def test_any_table_can_be_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(table(tmp_path, ROW))]) == 0
+    shown = capsys.readouterr().out
+    assert "| megatron-22b, 8 x 1, recompute full | 1.42 s |" in shown
+    assert "work: collectives, exposed" in shown
+    assert main([str(table(tmp_path, ROW.replace("full", "ful")))]) == 1
+    assert "recompute: expected one of none, selective, full; got 'ful'; did you mean 'full'?" in capsys.readouterr().err
+    assert main(["a", "b"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (",no,", ",nu,", "scattered: expected one of no, yes"),
+        (",8,1,1,4", ",x,1,1,4", "tensor: expected a whole number; got 'x'"),
+        ("1.42", "-1", "seconds: expected a number above 0"),
+    ],
+)
+def test_rows_that_cannot_be_read(tmp_path: Path, old: str, new: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        points(table(tmp_path, ROW.replace(old, new)))

@@ -1,0 +1,59 @@
+"""``python -m validation.megatron [FILE]``: each point of a table (``points.csv`` if none is named) beside simpler models, and
+where its time goes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from validation.megatron.compare import POINTS, compare, constant, iteration, points, roofline
+
+from halley.errors import HalleyError
+from halley.planning.passes import Kind
+
+
+def table(*rows: tuple[str, ...]) -> str:
+    """A table of Markdown; the first row is its head."""
+    head, *body = rows
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *body))
+
+
+def errors(path: Path) -> str:
+    """Predicted, measured, error; errors of a constant utilisation and of the roofline."""
+    rows = [("point", "measured", "Halley", "error", "roofline", "100 % of peak", "50 % of peak")]
+    for point in points(path):
+        found, chips = iteration(point.model, point.setting), point.setting.tensor * point.setting.stages
+        simple = (roofline(point.model, point.setting), constant(found, chips, 1.0), constant(found, chips, 0.5))
+        shares = [f"{100 * (time / point.seconds - 1):+.1f} %" for time in (found.time, *simple)]
+        rows.append((point.name, f"{point.seconds:.2f} s", f"{found.time:.2f} s", *shares))
+    return table(*rows)
+
+
+def accounts(path: Path) -> str:
+    """Where the time goes: of the stage that is done last; work of the first stage by kind."""
+    sections = []
+    for point in points(path):
+        found = iteration(point.model, point.setting)
+        parts = [(part, f"{float(time[0]):.3f} s") for part, time in found.account.breakdown().items() if time[0] > 1e-6]
+        kinds = [(f"work: {kind}", f"{found.kinds[kind]:.3f} s") for kind in Kind]
+        sections.append(f"{point.name}:\n\n{table(('part', 'time'), *parts, *kinds)}")
+    return "\n\n".join(sections)
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) > 1:
+        print("usage: python -m validation.megatron [FILE]", file=sys.stderr)
+        return 1
+    path = Path(arguments[0]) if arguments else POINTS
+    try:
+        line = compare(path).lines[0]
+        mean = f"mean error {100 * line.mean_error:.1f} %, bias {100 * line.bias:+.1f} %"
+        print(errors(path), mean, accounts(path), sep="\n\n")
+    except HalleyError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
