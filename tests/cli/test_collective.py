@@ -27,8 +27,8 @@ def flat(text: str) -> str:
 
 
 def test_the_command_of_the_issue() -> None:
-    """256 MiB over 450 GB/s each way and two links of 500 ns: sums fetched from switches in k pieces take S (1 + 1/k + (1 - 1/k) / n),
-    all other schedules 2 x 7/8 S."""
+    """256 MiB over 450 GB/s each way and two links of 500 ns: sums fetched from switches in k pieces take
+    S (1 + 1/k + (1 - 1/k) / n), all other schedules 2 x 7/8 S."""
     outcome = halley("collective", "all-reduce", "--size", "256MiB", *DGX, width=160)
     assert outcome.code == 0, outcome.err
     text = flat(outcome.out)
@@ -43,7 +43,7 @@ def test_the_command_of_the_issue() -> None:
         "231.9 mJ on the links; link table of",
         "price 61,200 USD, 345.6 W with all links busy",
         "why it loses",
-        "+372.8 us: bytes on the busiest link; -21.75 us: that link idle while others work; -23 us: start-ups and latency, 23 steps",
+        "+372.8 us: bytes on the busiest link; -21.75 us: that link idle while others work; -23 us: start-ups and latency",
     ):
         assert words in text, words
 
@@ -83,6 +83,24 @@ def test_one_algorithm_start_ups_and_a_group() -> None:
     assert "among ranks 0-7 of hgx-pod" in flat(text)
     assert "nvlink-4" in text
     assert "infiniband" not in text  # what the group does not use does not say where its energy comes from
+
+
+def test_messages_may_cost_the_sender() -> None:
+    """One port, 8 ranks: an all-gather posts seven messages at once, or one in each of seven steps; Bruck's three in all."""
+    words = ("collective", "all-gather", "--size", "8B", *DGX, "--per-message", "2us", "--json")
+    found = {item["algorithm"]: item for item in halley(*words).json["candidates"]}
+    assert found["direct"]["waiting"] == pytest.approx(7 * 2e-6 + 1e-6)
+    assert found["ring"]["waiting"] == pytest.approx(7 * (2e-6 + 1e-6))
+    assert found["bruck"]["waiting"] == pytest.approx(3 * (2e-6 + 1e-6))
+    listed = halley("collective", "all-gather", "--size", "8B", "--system", "dgx-1", "--per-message", "2us", "--json").json
+    assert listed["chosen"]["time"] > 2e-6
+
+
+def test_what_is_not_tried_is_said() -> None:
+    text = flat(halley("collective", "all-reduce", "--size", "1MiB", *DGX, width=160).out)
+    assert "not tried in-network: needs a switch that gives a sum to several" in text
+    found = halley("collective", "all-to-all", "--size", "1MiB", "--system", "noc-mesh-8x8", "--json").json
+    assert list(found["not_tried"]) == ["one dimension after the other in over 4 pieces"] or not found["not_tried"]
 
 
 def test_a_fitted_library_lies_over_it() -> None:

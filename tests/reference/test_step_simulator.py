@@ -153,7 +153,9 @@ def random_graph(draw: random.Random, ranks: int) -> Graph:
     ways = {(order[i], order[draw.randrange(i)]) for i in range(1, vertices)}
     ways |= {(draw.randrange(vertices), draw.randrange(vertices)) for _ in range(vertices)}
     pairs = sorted({pair for a, b in ways if a != b for pair in ((a, b), (b, a))})
-    edges = tuple(Edge(a, b, Link(draw.choice([1.0, 2.5, 4.0]), draw.choice([0.0, 0.5, 1.25]), 1.0, 0.0, draw.choice([0.0, 0.25]))) for a, b in pairs)
+    speeds, delays, busy = [1.0, 2.5, 4.0], [0.0, 0.5, 1.25], [0.0, 0.25]
+    links = [Link(draw.choice(speeds), draw.choice(delays), 1.0, overhead=draw.choice(busy)) for _ in pairs]
+    edges = tuple(Edge(a, b, link) for (a, b), link in zip(pairs, links, strict=True))
     return Graph("random", ranks, edges, tuple(Switch(f"s{i}") for i in range(vertices - ranks)))
 
 
@@ -309,8 +311,8 @@ def test_bandwidth_of_pipelined_trees(ranks: int) -> None:
 
 @pytest.mark.parametrize("ranks", [4, 8])
 def test_in_network_reduction(ranks: int) -> None:
-    """Where switches add of themselves, every link carries the vector once; where ranks fetch the sum of their share and multicast
-    it, their own copies among all others, S (1 + 1 / n), towards which pieces tend."""
+    """Where switches add of themselves, every link carries the vector once; where ranks fetch the sum of their share and
+    multicast it, their own copies among all others, S (1 + 1 / n), towards which pieces tend."""
     switch, size = build(able(T.SWITCH, ranks, Link(1.0))), 10**6
     at_once = cost(switch, K.ALL_REDUCE, "in-network", size)
     assert at_once.time == size
@@ -327,7 +329,7 @@ def test_switches_that_add_on_request_give_a_sum_to_one() -> None:
     nvswitch = build(replace(able(T.SWITCH, 4, Link(1.0)), on_request=True))
     assert cost(nvswitch, K.ALL_REDUCE, "pulled", 4000, 4).time == 5750
     assert cost(nvswitch, K.REDUCE_SCATTER, "multicast", 4000).time == 3000
-    with pytest.raises(BadInput, match="gives a sum to several; got switch switch, which adds on request; use .* pulled"):
+    with pytest.raises(BadInput, match=r"gives a sum to several; got switch, which adds on request; use .* pulled"):
         cost(nvswitch, K.ALL_REDUCE, "in-network", 4000)
 
 
@@ -350,8 +352,8 @@ def shared(*pairs: tuple[int, int], combine: bool = False) -> Steps:
 @pytest.mark.parametrize(
     ("topology", "more", "table", "message"),
     [
-        (T.SWITCH, "", shared((0, 1), (0, 2)), "sends one arrival on to several .multicast.; got switch switch"),
-        (T.SWITCH, "multicast", shared((1, 0), (2, 0), combine=True), "adds what arrives .reduction.; got switch switch"),
+        (T.SWITCH, "", shared((0, 1), (0, 2)), "sends one arrival on to several .multicast.; got switch"),
+        (T.SWITCH, "multicast", shared((1, 0), (2, 0), combine=True), "adds what arrives .reduction.; got switch"),
         (T.LINE, "", shared((0, 1), (0, 2)), "multicast.; got rank 1"),
         (T.SWITCH, "multicast and reduction", shared((1, 0), (2, 0)), "one sum on link"),
     ],

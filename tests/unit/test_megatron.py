@@ -22,7 +22,7 @@ from halley.ir.system import resized
 from halley.planning.kernels import Gemm, kernel_time
 from halley.planning.machine import PEAK, machine
 from halley.planning.megatron import Part, Split, embedding, head, layer
-from halley.planning.megatron_iteration import Found, Setting, megatron_iteration, worker_of
+from halley.planning.megatron_iteration import MegatronTime, Setting, megatron_iteration, worker_of
 from halley.planning.memory import memory
 from halley.planning.passes import Exchange, Kind, Step, Work, Worker, macs, sustained
 from halley.rewrite.recompute import Recompute
@@ -42,7 +42,7 @@ def exchanges(work: Work) -> Counter[tuple[CollectiveKind, Number, bool]]:
     return Counter((item.collective, item.size, item.beside is not None) for item in found)
 
 
-def iteration(setting: Setting, shape: Transformer = SMALL) -> Found:
+def iteration(setting: Setting, shape: Transformer = SMALL) -> MegatronTime:
     system = resized(load_system("dgx-a100-pod"), max(8, setting.tensor * setting.stages))
     if setting.tensor * setting.stages < 8:
         system = replace(system, axes=(replace(system.axes[-1], size=setting.tensor * setting.stages),))

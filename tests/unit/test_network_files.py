@@ -156,6 +156,26 @@ def test_listed_links() -> None:
     assert set(parse_network(network_text(fabric)).graph.edges) == set(graph.edges)
 
 
+def test_overheads_and_sums_on_request_are_kept() -> None:
+    text = """
+name: made
+axes:
+  - name: gpu
+    size: 4
+    topology: switch
+    link: {bandwidth: 5 GB/s, latency: 1 us, energy: 1 pJ/bit, overhead: 300 ns}
+    multicast: true
+    reduction: true
+    on_request: true
+"""
+    made = parse_network(text)
+    assert made.graph.overheads.tolist() == [3e-7] * 8
+    assert made.graph.switches[0].on_request
+    assert parse_network(network_text(made)).axes == made.axes
+    with pytest.raises(BadInput, match="on_request: expected switches that add"):
+        parse_network(text.replace("reduction: true", "reduction: false"))
+
+
 def test_shared_paths_of_listed_links_are_kept() -> None:
     ring = Graph("ring", 4, build(Axis("x", 4, Topology.RING, Link(1.0))).edges, router=EveryShortest())
     again = parse_network(network_text(Fabric("ring", ring)))

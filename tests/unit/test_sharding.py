@@ -101,6 +101,8 @@ def test_ties_that_leave_no_way() -> None:
 def test_impossible_times_are_found(wrong: float) -> None:
     with pytest.raises(InternalError, match=r"time of all-gather of \d+ B over x: expected at least 0 s"):
         shard(problem(collective_time=lambda kind, axes, size: wrong if kind is CollectiveKind.ALL_GATHER else 1.0))
+    with pytest.raises(InternalError, match=r"time of op C at .* expected at least 0 s"):
+        shard(problem(kernel_time=lambda op, local: wrong))
 
 
 def test_memory_that_is_not_there() -> None:
@@ -247,7 +249,7 @@ def test_ties_are_the_best_of_equal_choices(seed: int) -> None:
     lines = "F[m,f] = X[m,k] * W[k,f]\nH[m,f] = tanh(F[m,f])\ndW[k,f] = X[m,k] * H[m,f]"
     free = ShardingProblem(graph(lines, {"m": 4, "k": 6, "f": 9}), mesh, costs.kernel, costs.wire)
     tied = replace(free, tied=(("F", "dW"),))
-    same = [dict.fromkeys(("F", "dW"), {"x": dim}) for dim in ("m", "k", "f", "")]
+    same = [{name: {"x": dim} for name in ("F", "dW")} for dim in ("m", "k", "f", "")]
     even = [each for each in same if not each["F"]["x"] or free.workload.dims[each["F"]["x"]] % mesh[0].ranks == 0]
     found = shard(tied)
     assert found.strategy("F")[0].split == found.strategy("dW")[0].split

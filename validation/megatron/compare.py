@@ -24,7 +24,7 @@ from halley.ir.system import System, resized
 from halley.network.collective import bound_of, team_of
 from halley.planning.kernels import Gemm, demand
 from halley.planning.machine import PEAK, machine
-from halley.planning.megatron_iteration import Found, Setting, megatron_iteration, worker_of
+from halley.planning.megatron_iteration import MegatronTime, Setting, megatron_iteration, worker_of
 from halley.planning.passes import Step, Worker, sustained
 from halley.rewrite.recompute import Recompute
 
@@ -87,7 +87,7 @@ def system_of(setting: Setting) -> System:
 
 
 @cache
-def iteration(model: str, setting: Setting) -> Found:
+def iteration(model: str, setting: Setting) -> MegatronTime:
     """What Halley says."""
     system = system_of(setting)
     efficiency = sustained(load_chip_fit("a100").efficiency, machine(system.chip), *LOADED)
@@ -107,7 +107,7 @@ def roofline(model: str, setting: Setting) -> float:
     return megatron_iteration(load_model(model), setting, system, worker).time
 
 
-def constant(found: Found, chips: int, share: float) -> float:
+def constant(found: MegatronTime, chips: int, share: float) -> float:
     """All products at a share of the peak [s]."""
     rate = machine(load_system("dgx-a100-pod").chip).mac_rate("bf16")
     return found.macs / (chips * rate * share)

@@ -33,7 +33,7 @@ FAILED = 1
 def validate(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="timeloop, scalesim, rtl, attention, collectives, operators or megatron; all if left out."),
+        typer.Argument(metavar="[NAME]", help="timeloop, scalesim, rtl, dfmodel, attention, collectives, operators or megatron; else all."),
     ] = None,
     data: Annotated[
         Path | None,

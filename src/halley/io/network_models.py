@@ -94,7 +94,7 @@ class LinkEntry(Section):
     latency: Latency | None = Field(None, description="latency from end to end")
     energy: EnergyPerByte | None = Field(None, description="energy per byte")
     price: Price | None = Field(None, description="price of both directions with what stands at their ends")
-    overhead: Latency | None = Field(None, description="time for which a rank is busy with each message that it posts; 0 unless given")
+    overhead: Latency | None = Field(None, description="time of the sender for each message; 0 unless given")
 
 
 AXIS_FLAGS = ("multicast", "reduction", "on_request", "one_way", "multipath")

@@ -144,7 +144,8 @@ def _posting(graph: Graph, matrix: RoutingMatrix, keys: Integers, messages: Inte
     step, source, _, row = messages[:, first]
     busy = np.zeros((steps, graph.ranks))
     np.add.at(busy, (step, source), each[row])
-    return busy.max(axis=1, initial=0.0)
+    longest: Floats = busy.max(axis=1, initial=0.0)
+    return longest
 
 
 def _crossings(

@@ -64,9 +64,9 @@ def _tree(graph: Graph, group: Sequence[Transfer]) -> tuple[int, ...]:
         if len(out_of[edge]) > 1 and not _can(graph, graph.edges[edge].target, "multicast"):
             faults.append(_cannot(graph, where, graph.edges[edge].target, "multicast", "sends one arrival on to several"))
         elif len(out_of[edge]) > 1 and adding and _can(graph, graph.edges[edge].target, "on_request"):
-            name = graph.switches[graph.edges[edge].target - graph.ranks].name
+            name = _name(graph, graph.edges[edge].target)
             remedy = "use an algorithm that fetches sums, such as pulled, or one without switches"
-            faults.append(Fault(where, "a switch that gives a sum to several", f"switch {name}, which adds on request", remedy))
+            faults.append(Fault(where, "a switch that gives a sum to several", f"{name}, which adds on request", remedy))
     if faults:
         raise BadInput(list(dict.fromkeys(faults)))
     return tuple(flows)
@@ -92,5 +92,12 @@ def _can(graph: Graph, vertex: int, ability: str) -> bool:
 
 
 def _cannot(graph: Graph, where: str, vertex: int, ability: str, words: str) -> Fault:
-    name = f"rank {vertex}" if vertex < graph.ranks else f"switch {graph.switches[vertex - graph.ranks].name}"
-    return Fault(where, f"a switch that {words} ({ability})", name, f"give the switches {ability}, or use another algorithm")
+    expected = f"a switch that {words} ({ability})"
+    return Fault(where, expected, _name(graph, vertex), f"give the switches {ability}, or use another algorithm")
+
+
+def _name(graph: Graph, vertex: int) -> str:
+    if vertex < graph.ranks:
+        return f"rank {vertex}"
+    name = graph.switches[vertex - graph.ranks].name
+    return name if "switch" in name else f"switch {name}"

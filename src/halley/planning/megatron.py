@@ -1,7 +1,7 @@
-"""A GPT as Megatron-LM of 2022 runs it: kernels and collectives of layer, embedding and head on one of its tensor-parallel ranks.
+"""A GPT as Megatron-LM of 2022 runs it: kernels and collectives of layer, embedding and head on one tensor-parallel rank.
 
-Attention is not fused: scores, masked softmax, dropout and values are kernels of their own. Bias, dropout and residual sum are one
-kernel, as are bias and GELU. The gradient of a weight is added to an fp32 sum by the GEMM that makes it.
+Attention is not fused: scores, masked softmax, dropout and values are kernels of their own. Bias, dropout and residual sum are
+one kernel, as are bias and GELU. The gradient of a weight is added to an fp32 sum by the GEMM that makes it.
 
     scattered   into a split weight        out of a split weight   backward of the first            backward of the second
     no                                     all-reduce              all-reduce, beside weight's
@@ -9,7 +9,7 @@ kernel, as are bias and GELU. The gradient of a weight is added to an fp32 sum b
                                                                    reduce-scatter beside weight's
 
 Sources: Shoeybi et al., arXiv 1909.08053; Narayanan et al., SC 2021 (arXiv 2104.04473); Korthikanti et al., MLSys 2023 (arXiv
-2205.05198). Left out: gradients of embeddings' positions, targets picked from the logits, kernels slowed by collectives.
+2205.05198). Left out: gradients of positions, targets picked from the logits, memory that a kernel and a collective both want.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ DRAW = Function({"mul": 10.0, "add": 15.0}, 0, "a random number")
 """Of dropout: Philox4x32 makes four in ten rounds, each of two long products (both halves of them), four exclusive ors and two
 steps of the key, counted as sums. Salmon et al., SC 2011."""
 WORK = {**FUNCTIONS, "draw": DRAW}
+SOFTMAX = ("scale_mask", "maximum", "exp_difference", "add", "divide")
 
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
 
@@ -60,8 +61,8 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Work of one microbatch: ``forward``, ``backward``, ``recompute`` (forward work again, before the backward pass). ``parameters``
-    of one rank."""
+    """Work of one microbatch: ``forward``, ``backward``, ``recompute`` (forward work again, before the backward pass).
+    ``parameters`` of one rank."""
 
     forward: Work
     backward: Work
@@ -75,7 +76,8 @@ def check_split(shape: Transformer, split: Split) -> None:
     unlike = {"gated": shape.gated, "rms": shape.rms, "experts": shape.experts is not None, "latent": shape.latent is not None}
     found = [name for name, has in unlike.items() if has]
     if found:
-        faults.append(Fault(f"model {shape.name}", "a GPT: LayerNorm, plain attention, two matrices around GELU", ", ".join(found)))
+        expected = "a GPT: LayerNorm, plain attention, two matrices around GELU"
+        faults.append(Fault(f"model {shape.name}", expected, ", ".join(found)))
     extents = {"heads": shape.heads, "kv_heads": shape.kv_heads, "hidden": shape.hidden, "vocabulary": shape.vocabulary}
     if split.scattered:
         extents["sequence"] = int(split.sequence)
@@ -107,14 +109,14 @@ def embedding(shape: Transformer, split: Split) -> Part:
     check_split(shape, split)
     every, own = split.tokens * shape.model, split.own * shape.model
     table = shape.vocabulary // split.ranks * shape.model
-    forward = (
+    forward: Work = (
         _stream("look up", every, WORD, WORD, "identity"),
         Exchange(ALL_REDUCE, every * WORD),
         *([_stream("place", every, 2 * WORD, WORD, "add")] if shape.positions else []),
         *([_stream("keep own tokens", own, WORD, WORD, "identity")] if split.scattered else []),
         *_dropout(shape, "drop", own),
     )
-    backward = (
+    backward: Work = (
         *_dropout(shape, "drop backward", own, backward=True),
         *_gathered(split, own * split.ranks),
         _stream("table, cleared", table, 0, WORD, "identity"),
@@ -130,7 +132,7 @@ def head(shape: Transformer, split: Split, table: bool = True) -> Part:
     check_split(shape, split)
     tokens, columns = split.tokens, shape.vocabulary // split.ranks
     logits, statistic = tokens * columns, Exchange(ALL_REDUCE, tokens * SUM)
-    forward = (
+    forward: Work = (
         _norm("final norm", shape, split),
         *_gathered(split, tokens * shape.model),
         _matrix("logits", tokens, columns, shape.model),
@@ -144,7 +146,7 @@ def head(shape: Transformer, split: Split, table: bool = True) -> Part:
         statistic,
         _stream("softmax", logits, SUM, SUM, "divide"),
     )
-    backward = (
+    backward: Work = (
         _stream("loss backward", logits, SUM, SUM, "mul"),
         _stream("gradient of logits", logits, SUM, WORD, "identity"),
         *_into_backward("logits", shape, split, columns),
@@ -175,7 +177,7 @@ def _core(shape: Transformer, split: Split) -> Work:
     return (
         _matrix("scores", length, length, shape.head_dim, batch, Kind.ATTENTION),
         # masked scores are written, not read
-        _stream("softmax", scores, WORD / 2, WORD, "scale_mask", "maximum", "exp_difference", "add", "divide", kind=Kind.ATTENTION),
+        _stream("softmax", scores, WORD / 2, WORD, *SOFTMAX, kind=Kind.ATTENTION),
         *_dropout(shape, "drop weights", scores, Kind.ATTENTION),
         _matrix("values", length, shape.head_dim, length, batch, Kind.ATTENTION),
         _stream("merge heads", split.tokens * heads * shape.head_dim, WORD, WORD, "identity", kind=Kind.ATTENTION),
@@ -288,8 +290,8 @@ def _residual_backward(shape: Transformer, split: Split, name: str) -> Iterator[
 
 
 def _weight_gradient(name: str, rows: Number, columns: Number, depth: Number) -> tuple[Step, Step]:
-    """In fp32, and what it takes longer as it is added to a sum: a tile fills the registers of its core until it is done, and only
-    then reads the sum. (What it writes waits in the cache, and leaves beside the next tiles.)"""
+    """In fp32, and what it takes longer as it is added to a sum: a tile fills the registers of its core until it is done, and
+    only then reads the sum. (What it writes waits in the cache, and leaves beside the next tiles.)"""
     product = Step(f"{name}, gradient of weight", Kind.MATRIX, Gemm(rows, columns, depth, 1, "bf16", "fp32"))
     return product, _stream(f"{name}, sum of gradients read", rows * columns, SUM, 0, "add", kind=Kind.MATRIX)
 

@@ -42,8 +42,8 @@ master weight read again to be rounded."""
 class Setting:
     """How a model is trained: ``tensor`` ranks, ``stages`` of ``chunks``, sequences of a ``microbatch`` and of the ``batch``.
 
-    ``scattered``: sequence parallelism (`Split`). ``shared_sends``: where it is off, each rank sends its share of an activation to
-    the next stage, and the ranks there gather it.
+    ``scattered``: sequence parallelism (`Split`). ``shared_sends``: where it is off, each rank sends its share of an activation
+    to the next stage, and the ranks there gather it.
     """
 
     tensor: int
@@ -57,9 +57,9 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """``account``: where the time of the stage that is done last goes; ``kinds`` [s]: the work of the first stage, all microbatches;
-    ``macs`` of all chips, repeated ones among them; ``training``: for `halley.planning.memory`."""
+class MegatronTime:
+    """``account``: where the time of the stage that is done last goes; ``kinds`` [s]: the work of the first stage, all
+    microbatches; ``macs`` of all chips, repeated ones among them; ``training``: for `halley.planning.memory`."""
 
     training: Training
     account: Iteration
@@ -93,7 +93,7 @@ def worker_of(system: System, efficiency: Efficiency, overlay: Overlay, ranks: i
     return Worker(chip, efficiency, collective, channels / chip.cores)
 
 
-def megatron_iteration(shape: Transformer, setting: Setting, system: System, worker: Worker) -> Found:
+def megatron_iteration(shape: Transformer, setting: Setting, system: System, worker: Worker) -> MegatronTime:
     """Time of one iteration, on one tensor-parallel group per stage (one data-parallel rank).
 
     Raises BadInput: degrees that do not multiply to the chips, or do not divide the model; see also `Pipeline`.
@@ -119,7 +119,7 @@ def megatron_iteration(shape: Transformer, setting: Setting, system: System, wor
     mine = sum(map(len, training.of_stage(0))) - (1 if setting.stages > 1 else 2)
     kinds = [(ends[0], 1), (inside, mine), *([(ends[1], 1)] if setting.stages == 1 else [])]
     count, whole = pipeline.microbatches, [(inside, shape.layers), (ends[1], 1)]
-    return Found(
+    return MegatronTime(
         training,
         iteration_time(training),
         {kind: count * sum(parts * float(_kinds(part, worker)[kind]) for part, parts in kinds) for kind in Kind},
@@ -166,7 +166,8 @@ def _transfer(
     axis = inner if nodes[0] == nodes[1] else system.axes[-2]
     every = int(split.tokens) * shape.model * WORD
     shared = setting.scattered or setting.shared_sends
-    sent = best_time(Pattern.POINT_TO_POINT, team_of((replace(axis, size=2),)), ceil_div(every, setting.tensor) if shared else every)
+    size = int(ceil_div(every, setting.tensor)) if shared else every
+    sent = best_time(Pattern.POINT_TO_POINT, team_of((replace(axis, size=2),)), size)
     return sent + (0.0 if setting.scattered or not shared else worker.collective(CollectiveKind.ALL_GATHER, every))
 
 

@@ -21,7 +21,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from halley.errors import BadInput, Fault, did_you_mean
+from halley.errors import BadInput, Fault, InternalError, did_you_mean
 from halley.ir.mapping import CollectiveKind
 from halley.ir.workload import Op, Workload
 from halley.planning.elimination import Table, table
@@ -205,8 +205,12 @@ def _tie(graph: ShardingGraph) -> None:
 
 
 def work_time(problem: ShardingProblem, op: Op, strategy: Strategy) -> float:
-    """Time of an op's work on the rank that has most [s]."""
-    return float(problem.kernel_time(op, _local(problem, op, strategy)))
+    """Time of an op's work on the rank that has most [s]. Raises InternalError: it is below 0 or not a number."""
+    local = _local(problem, op, strategy)
+    time = float(problem.kernel_time(op, local))
+    if not time >= 0:
+        raise InternalError(Fault(f"time of op {op.name} at {local}", "at least 0 s", repr(time)))
+    return time
 
 
 def _local(problem: ShardingProblem, op: Op, strategy: Strategy) -> dict[str, int]:
@@ -219,10 +223,9 @@ def op_costs(graph: ShardingGraph, op: Op) -> NDArray[np.float64]:
     known: dict[tuple[int, ...], float] = {}
     found = []
     for strategy in graph.strategies[op.name]:
-        local = _local(graph.problem, op, strategy)
-        key = tuple(local.values())
+        key = tuple(_local(graph.problem, op, strategy).values())
         if key not in known:
-            known[key] = float(graph.problem.kernel_time(op, local))
+            known[key] = work_time(graph.problem, op, strategy)
         found.append(math.fsum((known[key], *(step.time for _, step in inherent(graph, op, strategy)))))
     return np.array(found)
 
