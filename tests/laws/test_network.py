@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict, deque
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -105,7 +104,7 @@ def test_verify_sees_a_wrong_way_to_arrive(case: tuple[Kind, str, Topology, int]
     table = list(steps(*case))
     at = data.draw(st.integers(0, len(table) - 1))
     chosen = data.draw(st.sampled_from(table[at]))
-    flipped = replace(chosen, combine=not chosen.combine)
+    flipped = chosen._replace(combine=not chosen.combine)
     # a member that has already given its part away may as well be overwritten
     gave = any(t.source == chosen.target and t.chunk == chosen.chunk for step in table[:at] for t in step)
     assume(not gave)

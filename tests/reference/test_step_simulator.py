@@ -196,6 +196,27 @@ def test_several_dimensions(seed: int) -> None:
         assert laid.latencies.sum() + laid.curve(size) == pytest.approx(run.time, rel=1e-12)
 
 
+@pytest.mark.parametrize("kind", [K.ALL_REDUCE, K.ALL_GATHER, K.REDUCE_SCATTER])
+def test_switches_add_in_each_of_several_dimensions(kind: CollectiveKind) -> None:
+    """Multicast along both dimensions in one piece and in several; the last one's all-reduce fetched from its switch."""
+    draw = random.Random(str(kind))
+    axes = tuple(
+        Axis(name, size, T.SWITCH, Link(2.0, 0.5, overhead=0.25), multicast=True, reduction=True, on_request=True)
+        for name, size in (("node", 2), ("gpu", 3))
+    )
+    graph, shared = product(axes), ("multicast", "multicast")
+    plans = [Hierarchy((2, 3), shared, ((1, 0),) * pieces) for pieces in (1, 3)]
+    plans += [Hierarchy((2, 3), ("direct", "ring"), ((1, 0),), turning="pulled")] if kind is K.ALL_REDUCE else []
+    for plan in plans:
+        chunks = plan.chunks(kind)
+        for size in (1, 17, 360):
+            given = vectors(draw, plan.ranks, size)
+            run = simulate(graph, plan.steps(kind), deal(kind, given, chunks))
+            check_values(kind, given, run.held, chunks)
+            laid = layout(graph, kind, plan.steps(kind), chunks)
+            agree(run, evaluate(laid, laid.sizes(size)))
+
+
 def test_multi_path_shares_bytes_evenly() -> None:
     graph = build(axis(T.TORUS, 16, Link(2.0, 1.0), shape=(4, 4), multipath=True))
     for name in ("direct", "bruck"):

@@ -10,6 +10,7 @@ from halley.ir.mapping import CollectiveKind
 from halley.network.choice import bytes_sent, chosen, loss, waiting
 from halley.network.collective import candidates, team_of
 from halley.network.groups import Group
+from halley.network.schedules import not_tried
 from halley.network.sweep import sweep
 
 
@@ -62,3 +63,12 @@ def test_a_sweep_has_the_fastest_of_each_family(team: Group) -> None:
         assert min(times) == swept.best[place].time == costs[0].time
         assert swept.bounds[place] == costs[0].bound.value
         assert set(times) <= {cost.time for cost in costs}
+
+
+def test_what_is_no_candidate_has_a_reason() -> None:
+    pod = team_of(load_network("hgx-pod").axes)
+    found = not_tried(CollectiveKind.ALL_REDUCE, pod)
+    assert {"one-shot": "at most 64 members (n^3 transfers)"}.items() <= found.items()
+    assert found["pulled"] == found["in-network"] == "one switch or tree of them, as ranks pass messages from dimension to dimension"
+    assert found["one dimension after the other in over 4 pieces"]
+    assert not_tried(CollectiveKind.ALL_GATHER, team_of(load_network("dgx-h100").axes)) == {}

@@ -69,6 +69,17 @@ def test_a_fit_finds_what_the_rows_were_made_of() -> None:
     assert {"matrix", "vector", "memory"} <= judged.told
 
 
+def test_tiles_below_the_largest_are_slower_and_waves_show() -> None:
+    plain, slower = replace(TRUE, smaller=1.0), replace(TRUE, smaller=0.9)
+    # 768 tiles of 128 x 256 fill 7.1 waves of 108 cores; many more fill theirs; smaller tiles would fill them, were they as fast
+    few, many = Gemm(2048, 12288, 12288), Gemm(32768, 12288, 12288)
+    waves = [float(kernel_time(few, CHIP, share) / kernel_time(many, CHIP, share)) for share in (plain, slower)]
+    assert waves[1] > waves[0] >= 1 / 16
+    assert float(kernel_time(many, CHIP, slower)) == pytest.approx(float(kernel_time(many, CHIP, plain)), rel=0.02)
+    for kernel in (Gemm(64, 64, 4096), Gemm(512, 512, 512, 32), few):
+        assert kernel_time(kernel, CHIP, slower) >= kernel_time(kernel, CHIP, plain)
+
+
 def test_noise_is_averaged_and_a_spike_does_not_matter() -> None:
     rows = synthetic(0.04)
     rows[20] = replace(rows[20], time=5 * rows[20].time)

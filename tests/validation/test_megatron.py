@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from validation.megatron.__main__ import main
 from validation.megatron.compare import COLUMNS, compare, constant, iteration, points, roofline
+from validation.sources import SOURCES
 
+from halley.cli.validate import NAMES
 from halley.errors import BadInput
 from halley.planning.memory import check_memory
 
@@ -32,6 +34,10 @@ def test_published_iterations_are_met_and_simpler_models_are_worse() -> None:
         for errors, time in zip(times, simple, strict=True):
             errors.append(abs(time / point.seconds - 1))
     assert all(sum(errors) / 4 > 2 * line.mean_error for errors in times)
+
+
+def test_help_names_every_comparison() -> None:
+    assert tuple(SOURCES) == NAMES
 
 
 def test_what_was_run_fits() -> None:

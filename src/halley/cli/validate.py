@@ -26,6 +26,9 @@ from halley.report.terminal import show
 DATA = "HALLEY_DATA"
 """Environment variable that names the folder of data where ``--data`` does not."""
 
+NAMES = ("timeloop", "scalesim", "rtl", "dfmodel", "attention", "collectives", "operators", "megatron")
+"""The comparisons of `validation.sources`."""
+
 FAILED = 1
 """Exit code where a tolerance is missed."""
 
@@ -33,7 +36,7 @@ FAILED = 1
 def validate(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="timeloop, scalesim, rtl, dfmodel, attention, collectives, operators or megatron; else all."),
+        typer.Argument(metavar="[NAME]", help=f"{', '.join(NAMES[:-1])} or {NAMES[-1]}; all if left out."),
     ] = None,
     data: Annotated[
         Path | None,

@@ -182,13 +182,13 @@ def chain_bytes(members: Number, chunks: Number, payload: Number) -> Number:
 
 
 def pulled_bytes(members: Number, chunks: Number, payload: Number) -> Number:
-    r"""All-reduce over one switch in k pieces of n chunks: every member fetches the sum of its chunk of a piece, of all members and
-    itself, and sends it to all, itself among them, while it fetches that of the next piece.
+    r"""All-reduce over one switch in k pieces of n chunks: every member fetches the sum of its chunk of a piece, its own copy
+    among the others, and sends it to all, itself among them, while it fetches that of the next piece.
 
     .. math:: q = S + \min(S, n c) + \sum_{p = 1}^{k - 1} \min(c, \max(S - p n c, 0)) \le S + n c + (k - 1) c
 
-    Tends to S (1 + 1 / n) for many pieces. Symbols: n [1] members, n k [1] chunks, S [B] payload, c = ceil(S / (n k)). Source: the
-    sum's and the copies' ways through NVSwitch (PTX ISA: multimem.ld_reduce, multimem.st), each link counted in each step.
+    Tends to S (1 + 1 / n) for many pieces. Symbols: n [1] members, n k [1] chunks, S [B] payload, c = ceil(S / (n k)). Source:
+    the sum's and the copies' ways through NVSwitch (PTX ISA: multimem.ld_reduce, multimem.st), each link counted in each step.
 
     >>> pulled_bytes(2, 6, 58), pulled_bytes(4, 16, 1600)
     (98, 2300)

@@ -57,9 +57,9 @@ class Axis:
     ``link``: between neighbours, or from a rank to its switch. ``shape``: extents of a mesh or torus; (leaf size, spines) or
     (leaf size, leaves per pod, spines per pod, cores) of a fat-tree; (routers per group, ranks per router, global links per
     router) of a dragonfly. ``upper``: between switches (``link`` unless given); ``top``: between pods or groups (``upper``
-    unless given). ``multicast``, ``reduction``: what the switches can do; ``on_request``: they add what one rank asks for, and give
-    the sum to it alone. ``one_way``: a ring whose links all point up. ``multipath``: a message shares all shortest paths instead
-    of taking one.
+    unless given). ``multicast``, ``reduction``: what the switches can do; ``on_request``: they add what one rank asks for, and
+    give the sum to it alone. ``one_way``: a ring whose links all point up. ``multipath``: a message shares all shortest paths
+    instead of taking one.
     """
 
     name: str

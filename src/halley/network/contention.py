@@ -173,7 +173,8 @@ def message(name: str, graph: Graph, source: int, target: int, size: int, startu
     matrix = routing_matrix(graph, [(source, target)])
     loads = matrix.loads(float(size))
     edges = np.flatnonzero(loads)
-    return Execution(name, (Stage(startup + float(matrix.latency[0]), edges, loads[edges]),), start)
+    posting = graph.overheads[edges[graph.tails[edges] == source]].max()
+    return Execution(name, (Stage(startup + float(posting + matrix.latency[0]), edges, loads[edges]),), start)
 
 
 def concurrent(executions: Sequence[Execution], graph: Graph, background: Floats | None = None) -> Contention:

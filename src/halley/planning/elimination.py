@@ -122,7 +122,7 @@ def _at(item: Table, name: str, place: int) -> Table:
     if name not in item.variables:
         return item
     axis = item.variables.index(name)
-    return Table((*item.variables[:axis], *item.variables[axis + 1 :]), item.values.take(place, axis))
+    return Table((*item.variables[:axis], *item.variables[axis + 1 :]), np.asarray(item.values.take(place, axis)))
 
 
 class _Pool:

@@ -16,4 +16,5 @@ __all__ = ["ALGORITHMS", "Algorithm", "Cut", "Setting"]
 ALGORITHMS: dict[str, Algorithm] = {
     item.name: item for item in (*RINGS, *DIRECT, *DOUBLING, *CHAINS, *TREES, *IN_NETWORK, *BARRIERS)
 }
-"""Every algorithm by name. Whatever is added here is checked by `verify` for all sizes in tests/laws/test_network_algorithms.py."""
+"""Every algorithm by name. Whatever is added here is checked by `verify` for all sizes in
+tests/laws/test_network_algorithms.py."""

@@ -61,8 +61,8 @@ IN_NETWORK = (
     Algorithm(
         "in-network",
         {_K.ALL_REDUCE: _in_network_all_reduce},
-        "Every rank sends its vector once; switches add on the way up and, of themselves, copy on the way down (aggregation tree; "
-        "Graham et al., SHARP, COM-HPC 2016).",
+        "Every rank sends its vector once; switches add on the way up and, of themselves, copy on the way down "
+        "(aggregation tree; Graham et al., SHARP, COM-HPC 2016).",
         cuts=every(Cut.UNCUT),
         network=True,
     ),
@@ -70,7 +70,8 @@ IN_NETWORK = (
         "pulled",
         {_K.ALL_REDUCE: _pulled_all_reduce},
         "Every rank fetches the sum of its share through the switch and multicasts it, its own copy going the same way; the next "
-        "piece is fetched meanwhile (NVLink SHARP: loads and stores at addresses that stand for all ranks; Klenk et al., ISCA 2020).",
+        "piece is fetched meanwhile (NVLink SHARP: loads and stores at addresses that stand for all ranks; Klenk et al., ISCA "
+        "2020).",
         cuts=every(Cut.SHARED_PIECES),
         network=True,
     ),
