@@ -29,14 +29,15 @@ def shared_crossings(graph: Graph, transfers: Sequence[tuple[int, Transfer]]) ->
     groups: dict[tuple[int, int], list[Transfer]] = defaultdict(list)
     for step, transfer in transfers:
         groups[step, transfer.chunk].append(transfer)
-    known: dict[frozenset[tuple[int, int, bool]], tuple[int, ...]] = {}
-    found = []
+    known: dict[tuple[tuple[int, int, bool], ...], NDArray[np.int64]] = {}
+    found = [np.zeros((0, 3), dtype=np.int64)]
     for (step, chunk), group in groups.items():
-        flows = frozenset((t.source, t.target, t.combine) for t in group)
+        flows = tuple([(t.source, t.target, t.combine) for t in group])
         if flows not in known:
-            known[flows] = _tree(graph, group)
-        found += [(step, edge, chunk) for edge in known[flows]]
-    return np.array(found, dtype=np.int64).reshape(-1, 3)
+            known[flows] = np.array(_tree(graph, group), dtype=np.int64)
+        edges = known[flows]
+        found.append(np.stack([np.full_like(edges, step), edges, np.full_like(edges, chunk)], axis=1))
+    return np.concatenate(found)
 
 
 def _tree(graph: Graph, group: Sequence[Transfer]) -> tuple[int, ...]:
