@@ -25,7 +25,7 @@ from halley.ir.hardware import (
     VectorEngine,
 )
 from halley.ir.mapping import Hold, Node
-from halley.ir.workload import Workload
+from halley.ir.workload import Op, Workload
 from halley.rewrite.tidy import tidy
 from halley.search.frames import Frame, frames
 from halley.search.solve import Choice
@@ -34,6 +34,7 @@ from halley.search.template import template
 from halley.workloads import attention, gated_mlp, gemm, gemm_layernorm, gemm_rmsnorm, gemm_softmax, graph
 
 Front = list[tuple[float, float]]
+Part = tuple[tuple[str, ...], ...]
 Cut = list[list[tuple[str, ...]]]
 FUNCTIONS = ("add", "mul", "max", "exp", "div", "rsqrt")
 
@@ -82,14 +83,14 @@ def _in_order(workload: Workload, cut: Cut) -> Cut:
 
 
 def exhaustive(workload: Workload, chip: Chip, limit: int) -> tuple[Front, int]:
-    """The time-energy front over every mapping of one variant, and how many mappings there are."""
-    found: dict[tuple[tuple[str, ...], ...], tuple[Front, int]] = {}
+    """The time-energy front over every mapping of one variant, and how many mappings there are. `TooLarge` where a group has more
+    than ``limit`` walks, before any is costed."""
     everything: Front = []
-    size = 0
-    for cut in cuts(workload):
-        for part in cut:
-            if tuple(part) not in found:
-                found[tuple(part)] = _group(workload, chip, part, limit)
+    size, every = 0, cuts(workload)
+    parts = dict.fromkeys(tuple(part) for cut in every for part in cut)
+    walks = {part: _walks(workload, chip, part, limit) for part in parts}
+    found = {part: _group(workload, chip, part, walks[part]) for part in parts}
+    for cut in every:
         groups = [found[tuple(part)] for part in cut]
         size += math.prod(count for _, count in groups)
         sums: Front = [(0.0, 0.0)]
@@ -99,10 +100,24 @@ def exhaustive(workload: Workload, chip: Chip, limit: int) -> tuple[Front, int]:
     return pareto(everything), size
 
 
-def _group(workload: Workload, chip: Chip, group: list[tuple[str, ...]], limit: int) -> tuple[Front, int]:
+def _walks(workload: Workload, chip: Chip, group: Part, limit: int) -> list[tuple[Choice, int]]:
+    """The mappings of a group, as `buffered` gives them."""
+    names = {name for kernel in group for name in kernel}
+    every = (walk for frame in frames(workload, template(chip), _ops(workload, names)) for walk in buffered(frame))
+    found = list(itertools.islice(every, limit + 1))
+    if len(found) > limit:
+        raise TooLarge
+    return found
+
+
+def _ops(workload: Workload, names: set[str]) -> list[Op]:
+    return [op for op in workload.ops if op.name in names]
+
+
+def _group(workload: Workload, chip: Chip, group: Part, walks: list[tuple[Choice, int]]) -> tuple[Front, int]:
     machine = template(chip)
     names = {name for kernel in group for name in kernel}
-    ops = [op for op in workload.ops if op.name in names]
+    ops = _ops(workload, names)
     made = {name for op in ops for name in op.outputs}
     kept = [
         name
@@ -110,15 +125,10 @@ def _group(workload: Workload, chip: Chip, group: list[tuple[str, ...]], limit: 
         if name not in made or name in workload.outputs or any(op.name not in names for op in workload.consumers(name))
     ]
     points: Front = []
-    count = walked = 0
-    for frame in frames(workload, machine, ops):
-        for choice, several in buffered(frame):
-            count, walked = count + several, walked + 1
-            if walked > limit:
-                raise TooLarge
-            tree: Node = tidy(Hold(machine.outer, tuple((name,) for name in kept), choice.tree(), 1), workload.dims)
-            points = pareto([*points, *fitting(workload, chip, tree, several)])
-    return points, count
+    for choice, several in walks:
+        tree: Node = tidy(Hold(machine.outer, tuple((name,) for name in kept), choice.tree(), 1), workload.dims)
+        points = pareto([*points, *fitting(workload, chip, tree, several)])
+    return points, sum(several for _, several in walks)
 
 
 def fitting(workload: Workload, chip: Chip, tree: Node, several: int) -> Front:

@@ -19,7 +19,7 @@ from halley.search.buffers import hasten
 from halley.search.frames import Frame, frames
 from halley.search.optimise import optimise
 from halley.search.problem import Objective, Problem
-from halley.search.solve import Choice, fits
+from halley.search.solve import Choice, GroupSearch, Tally, fits
 from halley.search.stages import BUFFERS
 from halley.search.template import template
 from halley.workloads import gemm
@@ -76,7 +76,8 @@ def test_second_buffers_make_a_plan_no_slower_and_change_no_energy(seed: int) ->
     chip = replace(chip, static_power=0.0)
     before = evaluate(workload, chip, put(workload, single.tree()))
     if fits(chip, before):
-        after = evaluate(workload, chip, put(workload, hasten(workload, chip, single, lambda node: put(workload, node)).tree()))
+        search = GroupSearch(workload, chip, [frame], lambda node: put(workload, node), ("energy",), Tally())
+        after = evaluate(workload, chip, put(workload, hasten(search, single).tree()))
         assert fits(chip, after)
         assert after.energy == pytest.approx(before.energy, rel=1e-12)
         assert after.time <= before.time * (1 + 1e-12)

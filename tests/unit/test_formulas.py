@@ -100,6 +100,11 @@ CASES: dict[Formula, Case] = {
     timing.phase_time: Case(
         (ONE, SECOND, SECOND, SECOND, SECOND, SECOND), SECOND, lambda n, u, v, w, a, b: timing.phase_time(n, u, v, w, [a, b])
     ),
+    timing.least_phase_time: Case(
+        (ONE, SECOND, SECOND, SECOND, SECOND, SECOND),
+        SECOND,
+        lambda n, u, v, w, a, b: timing.least_phase_time(n, u, v, w, [a, b]),
+    ),
     timing.buffered_time: Case((ONE, SECOND, SECOND, SECOND, SECOND), SECOND),
     timing.stall_time: Case((SECOND, SECOND, ONE), SECOND),
     timing.pipeline_time: Case((SECOND, SECOND, SECOND, ONE), SECOND, lambda a, b, c, n: timing.pipeline_time([a, b, c], n)),

@@ -19,9 +19,11 @@ from halley.cost.window import counter_of
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.formulas.energy import action_energy, static_energy
 from halley.formulas.numbers import Number, ceil_div, maximum
+from halley.formulas.terms import Term
 from halley.formulas.timing import (
     buffered_time,
     busy_time,
+    least_phase_time,
     longest,
     phase_time,
     pipeline_time,
@@ -74,6 +76,7 @@ def evaluate(
     times: bool = True,
     held: Node | None = None,
     sums: Sums | None = None,
+    least: bool = False,
 ) -> Estimate:
     """Cost of a mapping, which must be legal (`halley.rewrite.legality.check`); capacity is not checked here.
 
@@ -85,11 +88,12 @@ def evaluate(
     without ``totals`` where it minimises time (energy and total traffic are then not meaningful) and without ``times`` where it
     minimises energy and nothing leaks (only energy and footprint are meaningful then).
     ``held``: a tree to take the footprint of instead, where the costed one leaves out some that use its Holds. ``sums``: what
-    earlier trees of the same workload found, for terms.
+    earlier trees of the same workload found, for terms. ``least``: lower bounds of the times, which hold whatever number of
+    buffers, but 0, stands for an open one (not with rounds).
     """
     _check_engines(workload, chip, tree)
     _check_lockstep(chip, tree)
-    fold = _Fold(counter_of(workload, chip, totals, times, sums), tree, only)
+    fold = _Fold(counter_of(workload, chip, totals, times, sums), tree, only, least)
     root = fold.visit(tree, Scope())
     asked = fold.nodes[only or ()]
     events = [event for event in fold.events if event.path[: len(asked.path)] == asked.path] if only else fold.events
@@ -151,8 +155,8 @@ def _check_lockstep(chip: Chip, tree: Node) -> None:
 
 
 class _Fold:
-    def __init__(self, counter: Counter, tree: Node, only: Path | None) -> None:
-        self.workload, self.chip, self.only = counter.workload, counter.chip, only
+    def __init__(self, counter: Counter, tree: Node, only: Path | None, least: bool) -> None:
+        self.workload, self.chip, self.only, self.least = counter.workload, counter.chip, only, least
         chip = self.chip
         self.memories = {memory.name: memory for memory in chip.memories}
         self.ports = ports_of(chip)
@@ -184,7 +188,7 @@ class _Fold:
     def phase(self, cost: _Cost, scope: Scope) -> Number:
         entries, busy = self.counter.entries(scope), cost.busy.values()
         if cost.steps is None:
-            return phase_time(entries, cost.up, cost.down, cost.work, busy)
+            return (least_phase_time if self.least else phase_time)(entries, cost.up, cost.down, cost.work, busy)
         # in lockstep, the work has waited for transfers already, all but those of the ramps
         return maximum(phase_time(entries, cost.up, cost.down, cost.work, ()), longest(busy))
 
@@ -277,10 +281,12 @@ class _Fold:
         if type(node.buffers) is int and node.buffers > 1:
             return _Cost(inner.work, busy, inner.up + up, inner.down + down, inner.steps)
         serial = total(self._serial(scope, transfers) for transfers in (fills, drains))
-        if inner.steps is not None:
-            return _Cost(self.phase(inner, scope) + serial, busy)
         # numbers or terms: 0 where nothing is held, 1 or 2
         single, double = node.buffers * (2 - node.buffers), node.buffers * (node.buffers - 1) / 2
+        if self.least and isinstance(node.buffers, Term):
+            return _Cost(inner.work + single * serial, busy, inner.up + double * up, inner.down + double * down)
+        if inner.steps is not None or self.least:
+            return _Cost(self.phase(inner, scope) + serial, busy)
         ramps = self.counter.entries(scope) * (inner.up + inner.down)
         work = buffered_time(single, ramps, inner.work, longest(inner.busy.values()), serial)
         return _Cost(work, busy, (1 - single) * inner.up + double * up, (1 - single) * inner.down + double * down)

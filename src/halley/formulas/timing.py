@@ -48,6 +48,22 @@ def phase_time(entries: Number, ramp_up: Number, ramp_down: Number, work: Number
     return entries * (ramp_up + ramp_down) + maximum(work, longest(tuple(busy)))
 
 
+def least_phase_time(entries: Number, ramp_up: Number, ramp_down: Number, work: Number, busy: Iterable[Number]) -> Number:
+    """Least total time of a phase, whatever numbers of buffers the Holds inside have.
+
+    .. math:: T = \\max(n (U + V) + W, \\max_r b_r)
+
+    Symbols: n [1] entries, U, V [s] first fill and last drain of one entry, of Holds with two buffers, W [s] time of the work
+    inside and of all fills and drains of Holds with one, b_r [s] busy time of resource r. Holds for: a lower bound, whatever
+    number of buffers each Hold has; `phase_time` and `buffered_time` give no less. Source: docs/decisions.md, "Least
+    times".
+
+    >>> least_phase_time(2, 3, 4, 50, [60, 10]), least_phase_time(2, 3, 4, 50, [70, 10])
+    (64, 70)
+    """
+    return maximum(entries * (ramp_up + ramp_down) + work, longest(tuple(busy)))
+
+
 def buffered_time(single: Number, ramps: Number, work: Number, busy: Number, transfers: Number) -> Number:
     """Total time of the work in a Hold: transfers run beside it, or before and after it where there is a single buffer.
 

@@ -13,7 +13,7 @@ import numpy as np
 from halley.cost.program import Array, Factor, Indices, tabulate
 from halley.formulas.numbers import Number
 from halley.formulas.terms import Term
-from halley.search.stages import Slot
+from halley.search.stages import BUFFERS, Slot
 
 
 class ChainTree:
@@ -23,12 +23,13 @@ class ChainTree:
     def __init__(self, dim: str, slots: Sequence[Slot], shared: int, symbols: Mapping[str, Number]) -> None:
         columns = _chains(dim, slots, symbols)
         sizes = list(columns.values())
-        octaves = [np.floor(np.log2(np.maximum(column, 1))) for column in sizes]
-        keys = [*(sizes[:shared]), *octaves[shared:], *sizes[shared:]]
+        coarse = (np.minimum(column, 1) if dim == BUFFERS else np.floor(np.log2(column)) for column in sizes[shared:])
+        keys = [*sizes[:shared], *coarse, *sizes[shared:]]
         order = np.lexsort(keys[::-1])
         self.columns = {name: column[order] for name, column in columns.items()}
         self.count = len(order)
         levels = _levels([key[order] for key in keys])
+        self._alike = len(sizes)
         self.shared = shared
         offsets = np.cumsum([0, *(len(level) for level in levels)])
         self._levels, self._offsets = levels, offsets
@@ -61,10 +62,18 @@ class ChainTree:
 
     def singles(self, nodes: Indices) -> tuple[Indices, Indices]:
         """The single chains below each of some nodes, and how many they are."""
-        number = self.size[nodes]
+        return self._below(nodes, len(self._levels) - 1)
+
+    def alike(self, nodes: Indices) -> tuple[Indices, Indices]:
+        """The sets below each of some nodes whose own sizes are of one octave; of numbers of buffers, that leave out the same
+        Holds. And how many they are."""
+        return self._below(nodes, self._alike)
+
+    def _below(self, nodes: Indices, level: int) -> tuple[Indices, Indices]:
+        first = np.searchsorted(self._levels[level], self.start[nodes])
+        number = np.searchsorted(self._levels[level], self.start[nodes] + self.size[nodes]) - first
         before = np.repeat(np.cumsum(number) - number, number)
-        first = np.repeat(self._offsets[-2] + self.start[nodes], number)
-        return first + np.arange(len(first)) - before, number
+        return self._offsets[level] + np.repeat(first, number) + np.arange(number.sum()) - before, number
 
     def sizes(self, node: int) -> dict[str, int]:
         """Tile sizes of the first chain of a node, by slot."""

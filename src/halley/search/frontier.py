@@ -30,7 +30,7 @@ class Frontier:
         order = np.argsort(self.points[:, 0])
         first, second = self.points[order, 0], self.points[order, 1]  # second falls as first rises
         at = np.searchsorted(first, bounds[:, 0], side="right") - 1
-        return np.asarray(np.isinf(bounds).any(axis=1) | ((at >= 0) & (second[np.maximum(at, 0)] <= bounds[:, 1])))
+        return np.asarray(np.isinf(bounds[:, 0] + bounds[:, 1]) | ((at >= 0) & (second[np.maximum(at, 0)] <= bounds[:, 1])))
 
     def add(self, values: Values, payload: Any) -> None:
         """Add one point; points that it dominates go."""

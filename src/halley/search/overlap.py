@@ -28,7 +28,7 @@ from halley.ir.mapping import Sequence as Steps
 from halley.search.chains import ChainTree
 from halley.search.frames import Frame
 from halley.search.frontier import Flags, Values, minimal
-from halley.search.sets import BEAM, CHUNK, DIVES, Tree, opened, split_in, starts, taken
+from halley.search.sets import BEAM, CHUNK, DIVES, Tree, opened, put_back, split_in, starts, taken
 from halley.search.stages import BUFFERS, Skeleton
 
 if TYPE_CHECKING:
@@ -328,7 +328,7 @@ class _Step:
         row = [*(0 for _ in self.settled), *(int(start[dim][self.at[0]]) for dim in dims)]
         rows = np.array([row], dtype=np.int64)
         if BUFFERS in dims:
-            rows = opened(rows, len(self.settled) + dims.index(BUFFERS), part.trees[BUFFERS])
+            rows = opened(rows, len(self.settled) + dims.index(BUFFERS), part.trees[BUFFERS].singles)
             floor = self._joined(self._own(part, rows), rows)
         stack = [(floor, rows)]
         while stack:
@@ -340,7 +340,7 @@ class _Step:
             alive = alive[np.lexsort(bounds[alive].T[::-1])]
             room = BEAM if self.quick else CHUNK
             if len(alive) > room and not self.quick:
-                stack.append((bounds[alive[room:]], rows[alive[room:]]))
+                put_back(stack, bounds[alive[room:]], rows[alive[room:]])
             bounds, rows = bounds[alive[:room]], rows[alive[:room]]
             sizes = np.stack([tree.size[rows[:, at]] for at, tree in enumerate(trees)], axis=1) if trees else rows
             single = sizes.max(axis=1, initial=1) == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -12,8 +12,11 @@ from halley.search.chains import ChainTree
 from halley.search.frontier import Values
 from halley.search.stages import Slot
 
-CHUNK = 1 << 9
+CHUNK = 1 << 10
 """Sets of mappings to refine at once."""
+
+LARGE = 1 << 40
+"""More than any dim has chains: a weight that has a dim split first."""
 
 BEAM = 8
 """Sets that a dive for a first mapping follows."""
@@ -30,6 +33,12 @@ def taken(stack: list[tuple[Values, Indices]], enough: int) -> tuple[Values, Ind
         taken.append(stack.pop())
         count += len(taken[-1][0])
     return np.vstack([bounds for bounds, _ in taken]), np.vstack([nodes for _, nodes in taken])
+
+
+def put_back(stack: list[tuple[Values, Indices]], bounds: Values, nodes: Indices) -> None:
+    """Put sets back that are in order, in parts that are enough each, the first on top: none is sorted again with the rest."""
+    for start in reversed(range(0, len(bounds), CHUNK)):
+        stack.append((bounds[start : start + CHUNK], nodes[start : start + CHUNK]))
 
 
 class Tree(Protocol):
@@ -53,11 +62,11 @@ def split_in(trees: Sequence[Tree], parents: Indices, split: Indices) -> Indices
     return np.vstack(made)
 
 
-def opened(rows: Indices, column: int, tree: ChainTree) -> Indices:
-    """Sets (a node per dim and row) with each set of one dim replaced by the single chains in it."""
-    singles, number = tree.singles(rows[:, column])
+def opened(rows: Indices, column: int, parts: Callable[[Indices], tuple[Indices, Indices]]) -> Indices:
+    """Sets (a node per dim and row) with each set of one dim replaced by ``parts`` of it: these, and how many each has."""
+    nodes, number = parts(rows[:, column])
     result: Indices = np.repeat(rows, number, axis=0)
-    result[:, column] = singles
+    result[:, column] = nodes
     return result
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,19 +14,22 @@ from halley.formulas.numbers import Number
 from halley.formulas.terms import Terms
 from halley.ir.workload import Workload
 from halley.search.chains import ChainTree
-from halley.search.frontier import Values
+from halley.search.frontier import Flags, Values
 from halley.search.stages import BUFFERS, Skeleton, Slot
 
-FLOOR_ROWS = 1 << 14
-"""Sets that are bounded at once for a first bound of a shape."""
+PATIENCE = 1 << 13
+"""Sets of mappings that the least costs leave open before the formulas of all costs are compiled to bound them."""
 
 
-class StageCosts(NamedTuple):
-    """Costs of a stage in its frame on open tile sizes, by objective; and their lower bounds, whatever room the stage takes: a
-    row for each combination of the shared sizes."""
+@dataclass(slots=True)
+class StageCosts:
+    """Costs of a stage in its frame on open tile sizes, by objective: at ``least``, whatever numbers of buffers there are, and
+    ``exact``, once that is asked for. ``bounds``: lower ones, whatever room the stage takes, a row for each combination of the
+    shared sizes."""
 
-    costs: Mapping[str, Number]
+    least: Mapping[str, Number]
     bounds: Values
+    exact: Mapping[str, Number] | None = None
 
 
 class Trees:
@@ -66,33 +69,73 @@ class Trees:
         return result
 
 
-@dataclass(frozen=True, slots=True)
+class Compiled(NamedTuple):
+    """A program, and the tables of its factors."""
+
+    program: Program
+    tables: Sequence[Array]
+
+    def __call__(self, nodes: Mapping[str, Indices], rows: int) -> Values:
+        """Lower bounds, a row per set."""
+        return self.program(self.tables, nodes, rows).T
+
+
+@dataclass(slots=True)
 class Shape:
-    """A skeleton of a stage, compiled: its program, the chains of its dims, the tables of its factors."""
+    """A skeleton of a stage, compiled: the chains of its dims, and lower bounds over sets of them, each asked only where those
+    before leave something open. What is needed of each memory (``room``); the objectives whatever numbers of buffers there are
+    (``least``, the cheaper one; none if there is nothing to choose); the objectives (``exact``)."""
 
     skeleton: Skeleton
-    program: Program
     trees: Mapping[str, ChainTree]
-    tables: Sequence[Array]
-    capacities: Sequence[float]
+    capacities: Array
     width: int
+    room: Compiled
+    least: Compiled | None
+    compiled: Callable[[], Compiled]
+    _exact: Compiled | None = None
+    _asked: int = 0
 
-    def bounds(self, nodes: Mapping[str, Indices], rows: int) -> Values:
-        """Lower bounds of the objectives, one row per set; inf where a memory overflows in all of it."""
-        result = self.program(self.tables, nodes, rows)
-        values = result[: self.width].T.copy()
-        for used, capacity in zip(result[self.width :], self.capacities, strict=True):
-            values[used > capacity] = np.inf
-        return values
+    @property
+    def exact(self) -> Compiled:
+        if self._exact is None:
+            self._exact = self.compiled()
+        return self._exact
 
+    def bounds(self, nodes: Mapping[str, Indices], rows: int, hopeless: Callable[[Values], Flags] | None = None) -> Values:
+        """Lower bounds of the objectives, one row per set; inf where a memory overflows in all of it. No better ones are found
+        for those that are ``hopeless``."""
+        result = self._fitting(nodes, rows, self.least or self.exact)
+        if self.least is not None:
+            settled = self.trees[BUFFERS].size[nodes[BUFFERS]] == 1
+            left = np.flatnonzero(settled & ~(np.isinf(result[:, 0]) if hopeless is None else hopeless(result)))
+            self._asked += len(left)
+            if self._exact is None and self._asked < PATIENCE:  # only those that must be
+                left = left[np.logical_and.reduce([tree.size[nodes[dim][left]] == 1 for dim, tree in self.trees.items()])]
+            if len(left):
+                result[left] = np.maximum(result[left], self.exact(_some(nodes, left), len(left)))
+        return result
+
+    def _fitting(self, nodes: Mapping[str, Indices], rows: int, costs: Compiled) -> Values:
+        """Lower bounds of the objectives, of those that fit."""
+        if not len(self.capacities):
+            return costs(nodes, rows)
+        left = np.flatnonzero((self.room(nodes, rows) <= self.capacities).all(axis=1))
+        result: Values = np.full((rows, self.width), np.inf)
+        result[left] = costs(_some(nodes, left), len(left))
+        return result
 
     def floor(self, nodes: Mapping[str, Indices], rows: int) -> Values:
-        """As `bounds`, the least over the numbers of buffers, one by one: sets that leave them open have poor bounds."""
-        if BUFFERS not in nodes:
+        """Lower bounds like `bounds`, the least over which Holds are left out, one by one: sets that leave that open have poor
+        bounds."""
+        if self.least is None:
             return self.bounds(nodes, rows)
-        settled, number = self.trees[BUFFERS].singles(nodes[BUFFERS])
-        if len(settled) > FLOOR_ROWS:
-            return self.bounds(nodes, rows)
-        wide = {dim: settled if dim == BUFFERS else np.repeat(own, number) for dim, own in nodes.items()}
-        least: Values = np.minimum.reduceat(self.bounds(wide, len(settled)), np.cumsum(number) - number, axis=0)
+        alike, number = self.trees[BUFFERS].alike(nodes[BUFFERS])
+        wide = {dim: alike if dim == BUFFERS else np.repeat(own, number) for dim, own in nodes.items()}
+        bounds = self._fitting(wide, len(alike), self.least)
+        least: Values = np.minimum.reduceat(bounds, np.cumsum(number) - number, axis=0)
         return least
+
+
+def _some(nodes: Mapping[str, Indices], rows: Indices) -> dict[str, Indices]:
+    return {dim: own[rows] for dim, own in nodes.items()}

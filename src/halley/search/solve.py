@@ -17,7 +17,7 @@ from halley.cost.estimate import Estimate
 from halley.cost.evaluate import evaluate
 from halley.cost.footprint import footprint
 from halley.cost.movement import Body
-from halley.cost.program import Array, Indices, Program
+from halley.cost.program import Indices, Program
 from halley.cost.window import counter_of
 from halley.errors import Fault, InternalError
 from halley.formulas.numbers import Number
@@ -29,8 +29,8 @@ from halley.search.chains import ChainTree
 from halley.search.frames import Frame
 from halley.search.frontier import Flags, Frontier, Values, minimal
 from halley.search.overlap import Rounds, Vector, fits
-from halley.search.sets import BEAM, CHUNK, DIVES, opened, split_in, starts, taken
-from halley.search.shapes import Shape, StageCosts, Trees
+from halley.search.sets import BEAM, CHUNK, DIVES, LARGE, opened, put_back, split_in, starts, taken
+from halley.search.shapes import Compiled, Shape, StageCosts, Trees
 from halley.search.stages import BUFFERS, Skeleton, Slot, Stage, Tiles
 from halley.search.trim import trimmed
 
@@ -230,7 +230,7 @@ class GroupSearch:
         found: list[Values] = []
         for index, stage in enumerate(made.stages):
             self.tally.tick()
-            bounds = [self._costs(made, index, skeleton).bounds for skeleton in stage.skeletons]
+            bounds = [self._shared_costs(made, index, skeleton).bounds for skeleton in stage.skeletons]
             found.append(np.array(bounds).reshape(-1, rows, len(self.objectives)))
         return found
 
@@ -243,26 +243,31 @@ class GroupSearch:
         return self._shapes[key]
 
     def _compile(self, frame: Frame, index: int, skeleton: Skeleton) -> Shape:
-        tiles = self._symbols(frame, skeleton)
-        if len(frame.stages) == 1:
-            estimate = self._estimate(frame, index, skeleton, tiles)
-            return self._shape(frame, skeleton, {"time": estimate.time, "energy": estimate.energy}, estimate.footprint)
+        """The formulas of all objectives wait until bounds ask for them: those of the least costs rule out most shapes."""
         counter = counter_of(self.workload, self.chip, sums=self.trees.sums(self.workload))
-        used = footprint(counter, self._held(frame, index, skeleton, tiles), Body(counter))
-        return self._shape(frame, skeleton, self._costs(frame, index, skeleton).costs, used)
-
-    def _shape(
-        self, frame: Frame, skeleton: Skeleton, costs: Mapping[str, Number], used: Mapping[str, Number]
-    ) -> Shape:
-        """The program of a skeleton's objectives and of what it uses of each memory."""
+        used = footprint(counter, self._held(frame, index, skeleton, self._symbols(frame, skeleton)), Body(counter))
         memories = [name for name in used if np.isfinite(self.chip.memory(name).capacity)]
-        outputs = [*(costs[name] for name in self.objectives), *(used[name] for name in memories)]
+        capacities = np.array([self.chip.memory(name).capacity for name in memories])
         trees = self.trees.of(self._open(frame.shared), self._open(skeleton.slots))
-        program, tables = self.program(outputs, trees, f"{skeleton.name}, {frame.name}")
-        capacities = [self.chip.memory(name).capacity for name in memories]
-        return Shape(skeleton, program, trees, tables, capacities, len(self.objectives))
+        where = f"{skeleton.name}, {frame.name}"
+        room = self.program([used[name] for name in memories], trees, where)
+        least: Compiled | None = None
+        if self._chooses(skeleton):
+            least = self.program(self._outputs(self._least(frame, index, skeleton)), trees, where)
 
-    def program(self, outputs: Sequence[Number], trees: Mapping[str, ChainTree], where: str) -> tuple[Program, list[Array]]:
+        def exact() -> Compiled:
+            return self.program(self._outputs(self._exact(frame, index, skeleton)), trees, where)
+
+        return Shape(skeleton, trees, capacities, len(self.objectives), room, least, exact)
+
+    def _chooses(self, skeleton: Skeleton) -> bool:
+        """Whether a stage has a choice of one buffer or two."""
+        return not self.lean and any(slot.dim == BUFFERS for slot in skeleton.slots)
+
+    def _outputs(self, costs: Mapping[str, Number]) -> list[Number]:
+        return [costs[name] for name in self.objectives]
+
+    def program(self, outputs: Sequence[Number], trees: Mapping[str, ChainTree], where: str) -> Compiled:
         """Lower bounds of terms over sets of chains, with the tables of their factors."""
         for normal in (self.trees.normal, self.trees.cautious):
             program = Program(normal, outputs)
@@ -270,24 +275,43 @@ class GroupSearch:
                 tree.tabulate([factor for factor in program.factors if factor.kind == dim])
             tables = [trees[factor.kind].table(factor) for factor in program.factors]
             if Program.sound(tables):
-                return program, tables
+                return Compiled(program, tables)
         raise InternalError(
             Fault("search", "sizes and counts of at least 0", f"a negative factor in {where}", "please report")
         )
 
-    def _costs(self, frame: Frame, index: int, skeleton: Skeleton) -> StageCosts:
+    def _least(self, frame: Frame, index: int, skeleton: Skeleton) -> Mapping[str, Number]:
+        """What a stage costs at least, whatever numbers of buffers it has, on open tile sizes."""
+        if len(frame.stages) == 1:
+            return _costs(self._estimate(frame, index, skeleton, self._symbols(frame, skeleton), self._chooses(skeleton)))
+        return self._shared_costs(frame, index, skeleton).least
+
+    def _exact(self, frame: Frame, index: int, skeleton: Skeleton) -> Mapping[str, Number]:
+        """What a stage costs on open tile sizes."""
+        if not self._chooses(skeleton):
+            return self._least(frame, index, skeleton)
+        if len(frame.stages) == 1:
+            return _costs(self._estimate(frame, index, skeleton, self._symbols(frame, skeleton)))
+        known = self._shared_costs(frame, index, skeleton)
+        if known.exact is None:
+            tree, node = self._alone(frame, index, skeleton, self._symbols(frame, skeleton))
+            known.exact = _costs(self._share(tree, node, Steps(())))
+        return known.exact
+
+    def _shared_costs(self, frame: Frame, index: int, skeleton: Skeleton) -> StageCosts:
         """Costs of one of several stages; found once for all groups in which it stands in the same loops and Holds."""
         tree, node = self._alone(frame, index, skeleton, self._symbols(frame, skeleton))
         shared = self._open(frame.shared)
         grid, chains = self.trees.of(shared, ()), self.trees.of(shared, self._open(skeleton.slots))
         key = (self.workload.variant, self.objectives, trimmed(tree, self.workload), *grid.values(), *chains.values())
         if key not in self.trees.stages:
-            estimate = self._share(tree, node, Steps(()))
-            costs = {"time": estimate.time, "energy": estimate.energy}
-            shape = self._shape(frame, skeleton, costs, {})
+            chooses = self._chooses(skeleton)
+            costs = _costs(self._share(tree, node, Steps(()), chooses))
             rows = int(np.prod([len(chain.given) for chain in grid.values()], dtype=np.int64))
+            made = self.program(self._outputs(costs), chains, f"{skeleton.name}, {frame.name}")
+            shape = Shape(skeleton, chains, np.empty(0), len(self.objectives), made, made if chooses else None, lambda: made)
             self.tally.bounds += rows
-            self.trees.stages[key] = StageCosts(costs, shape.floor(starts(shape.trees, shared, rows), rows))
+            self.trees.stages[key] = StageCosts(costs, shape.floor(starts(chains, shared, rows), rows))
         return self.trees.stages[key]
 
     def draft(self, frame: Frame, index: int, skeleton: Skeleton) -> Estimate:
@@ -297,19 +321,21 @@ class GroupSearch:
             self._drafts[id(skeleton)] = replace(found, events=(), nodes={})
         return self._drafts[id(skeleton)]
 
-    def _estimate(self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number]) -> Estimate:
+    def _estimate(
+        self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number], least: bool = False
+    ) -> Estimate:
         """Cost of one stage in its frame; the footprint is that of the whole."""
         tree, node = self._alone(frame, index, skeleton, tiles)
         if len(frame.stages) == 1:  # it is the whole, loops around it included; of several, each is a phase of its own
-            return self._share(tree, tree, tree)
-        return self._share(tree, node, self._held(frame, index, skeleton, tiles))
+            return self._share(tree, tree, tree, least)
+        return self._share(tree, node, self._held(frame, index, skeleton, tiles), least)
 
-    def _share(self, tree: Node, node: Node, held: Node) -> Estimate:
+    def _share(self, tree: Node, node: Node, held: Node, least: bool = False) -> Estimate:
         """Cost of a node of a tree, in the objectives that are asked for, with the footprint of another."""
         path = next(path for path, found in walk(tree) if found is node)
         totals, times = "energy" in self.objectives, "time" in self.objectives or self.chip.static_power > 0
         sums = self.trees.sums(self.workload)
-        return evaluate(self.workload, self.chip, tree, only=path, totals=totals, times=times, held=held, sums=sums)
+        return evaluate(self.workload, self.chip, tree, only=path, totals=totals, times=times, held=held, sums=sums, least=least)
 
     def _alone(self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number]) -> tuple[Node, Node]:
         """The group's tree with one stage alone, and that stage."""
@@ -381,34 +407,40 @@ class GroupSearch:
         self, shape: Shape, start: Mapping[str, Indices], bound: Values, front: Frontier, others: Values, quick: bool
     ) -> None:
         """Split sets of tile chains until what is left are single mappings, the most promising sets first."""
+        def hopeless(bounds: Values) -> Flags:
+            return self._hopeless(front, bounds, others)
+
         dims, trees = tuple(shape.trees), tuple(shape.trees.values())
         nodes = np.stack([start[dim] for dim in dims], axis=1) if dims else np.empty((1, 0), dtype=np.int64)
         if BUFFERS in dims:
-            nodes = opened(nodes, dims.index(BUFFERS), shape.trees[BUFFERS])
-            bound = shape.bounds({dim: nodes[:, at] for at, dim in enumerate(dims)}, len(nodes))
+            nodes = opened(nodes, dims.index(BUFFERS), shape.trees[BUFFERS].alike)
+            bound = shape.bounds({dim: nodes[:, at] for at, dim in enumerate(dims)}, len(nodes), hopeless)
         stack = [(bound, nodes)]
         while stack:
             self.tally.tick()
             bounds, nodes = taken(stack, CHUNK)
-            alive = np.flatnonzero(~self._hopeless(front, bounds, others))
+            alive = np.flatnonzero(~hopeless(bounds))
             if not len(alive):
                 continue
             alive = alive[np.lexsort(bounds[alive].T[::-1])]
             room = BEAM if quick else CHUNK
             if len(alive) > room and not quick:
-                stack.append((bounds[alive[room:]], nodes[alive[room:]]))
+                put_back(stack, bounds[alive[room:]], nodes[alive[room:]])
             bounds, nodes = bounds[alive[:room]], nodes[alive[:room]]
-            sizes = np.stack([tree.size[nodes[:, at]] for at, tree in enumerate(trees)], axis=1) if dims else nodes
-            single = sizes.max(axis=1, initial=1) == 1
+            sizes = np.array([tree.size[nodes[:, at]] for at, tree in enumerate(trees)]).reshape(len(trees), len(nodes))
+            single = sizes.max(axis=0, initial=1) == 1
             if single.any():  # bounds of single mappings are their costs
                 self._keep(shape, bounds[single], nodes[single], front, others)
-                nodes, sizes = nodes[~single], sizes[~single]
+                nodes, sizes = nodes[~single], sizes[:, ~single]
             if not len(nodes):
                 continue
-            children = split_in(trees, nodes, sizes.argmax(axis=1))
-            values = shape.bounds({dim: children[:, place] for place, dim in enumerate(dims)}, len(children))
+            if BUFFERS in dims:  # first: most combinations of them are hopeless whatever the tiles are
+                own = sizes[dims.index(BUFFERS)]
+                own[own > 1] = LARGE
+            children = split_in(trees, nodes, sizes.argmax(axis=0))
+            values = shape.bounds({dim: children[:, place] for place, dim in enumerate(dims)}, len(children), hopeless)
             self.tally.bounds += len(children)
-            kept = ~self._hopeless(front, values, others)
+            kept = ~hopeless(values)
             stack.append((values[kept], children[kept]))
 
     def _keep(self, shape: Shape, costs: Values, nodes: Indices, front: Frontier, others: Values) -> None:
@@ -436,6 +468,10 @@ class GroupSearch:
 
     def _objective(self, time: Number, energy: Number) -> Values:
         return np.array([{"time": time, "energy": energy}[name] for name in self.objectives], dtype=np.float64)
+
+
+def _costs(estimate: Estimate) -> dict[str, Number]:
+    return {"time": estimate.time, "energy": estimate.energy}
 
 
 def _one(tiles: object) -> int:
