@@ -16,7 +16,7 @@ from halley.search.optimise import optimise
 from halley.search.problem import Problem
 from halley.workloads import build, conv_chain, variants
 
-LARGE = (*LONG, "conv-chain", "transformer-layer", "mla", "moe", "gpt-layer")
+LARGE = (*LONG, "attention", "conv-chain", "transformer-layer", "mla", "moe", "gpt-layer")
 """Kinds of many ops or variants, whose proofs take long even where they are small."""
 
 
