@@ -31,7 +31,7 @@ from halley.search.frames import Frame, frames
 from halley.search.solve import Choice
 from halley.search.stages import BUFFERS, Slot
 from halley.search.template import template
-from halley.workloads import attention, gated_mlp, gemm, gemm_layernorm, gemm_rmsnorm, gemm_softmax, graph
+from halley.workloads import attention, conv_chain, gated_mlp, gemm, gemm_layernorm, gemm_rmsnorm, gemm_softmax, graph
 
 Front = list[tuple[float, float]]
 Part = tuple[tuple[str, ...], ...]
@@ -44,8 +44,9 @@ class TooLarge(Exception):
 
 
 def kernels(workload: Workload) -> list[tuple[str, ...]]:
-    """Op names by kernel."""
-    return list(workload.kernels) or [(op.name,) for op in workload.ops]
+    """Op names by kernel; by op where kernels may be cut."""
+    whole = [] if workload.divisible else list(workload.kernels)
+    return whole or [(op.name,) for op in workload.ops]
 
 
 def cuts(workload: Workload) -> list[Cut]:
@@ -205,6 +206,18 @@ def draw_graph(draw: random.Random) -> Workload:
     return graph(lines, dims)
 
 
+def draw_divisible(draw: random.Random) -> Workload:
+    """A GEMM and what follows it, or a convolution, whose kernels may be cut anywhere."""
+    m, n = draw.randint(1, 2), draw.randint(1, 2)
+    match draw.choice(["softmax", "rmsnorm", "convolution"]):
+        case "softmax":
+            return replace(gemm_softmax(m, n, 1, variant="plain"), divisible=True)
+        case "rmsnorm":
+            return replace(gemm_rmsnorm(m, n, 1), divisible=True)
+        case _:
+            return conv_chain(2, m + 1, 1, n, kernel=2, layers=1)
+
+
 def draw_workload(draw: random.Random) -> Workload:
     """A compound operation with extents of 1 to 3."""
 
@@ -290,6 +303,7 @@ __all__ = [
     "cuts",
     "draw_batched",
     "draw_chip",
+    "draw_divisible",
     "draw_graph",
     "draw_workload",
     "exhaustive",

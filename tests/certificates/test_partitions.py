@@ -15,8 +15,17 @@ from halley.ir.workload import Op, Workload
 from halley.search import partitions as module
 from halley.search.frames import frames
 from halley.search.groups import Groups
-from halley.search.optimise import CONSECUTIVE, optimise
-from halley.search.partitions import before, consecutive_groups, every_partition, group_ops, in_order, members, partitions
+from halley.search.optimise import TOO_MANY, optimise
+from halley.search.partitions import (
+    Breadth,
+    before,
+    consecutive_groups,
+    every_partition,
+    group_ops,
+    in_order,
+    members,
+    partitions,
+)
 from halley.search.problem import Problem
 from halley.search.solve import Tally
 from halley.search.template import template
@@ -48,7 +57,7 @@ def test_partitions_are_those_of_the_enumeration(seed: int) -> None:
     expected = {frozenset(sum(parts[kernel] for kernel in group) for group in cut) for cut in cuts(work)}
     assert len(ways) == len(expected) == found.count
     assert set(ways) == expected
-    fused = found.restricted(lambda group: group.bit_count() < 3, fused=True)
+    fused = found.restricted(lambda group: group.bit_count() < 3, fused=lambda group: group.bit_count() > 1)
     sizes = [sorted(group.bit_count() for group in way) for way in expected]
     assert fused.count == sum(size[-1] == 2 for size in sizes)
 
@@ -83,9 +92,9 @@ def test_a_graph_with_too_many_groups_gets_consecutive_ones(monkeypatch: pytest.
     work = gated_mlp(2, 3, 4)
     monkeypatch.setattr(module, "MOST_GROUPS", 5)
     found, limited = every_partition(work)
-    assert limited
+    assert limited is Breadth.CONSECUTIVE
     assert set(found.groups) <= set(consecutive_groups(4))
-    assert CONSECUTIVE in optimise(Problem(work, load_chip("edge"), baselines=False)).best.certificate.left_out
+    assert TOO_MANY[limited] in optimise(Problem(work, load_chip("edge"), baselines=False)).best.certificate.left_out
 
 
 def test_kernels_are_fused_across_the_order_in_which_they_are_written() -> None:

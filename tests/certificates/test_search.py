@@ -13,6 +13,7 @@ from tests.certificates.exhaustive import (
     TooLarge,
     draw_batched,
     draw_chip,
+    draw_divisible,
     draw_graph,
     draw_workload,
     exhaustive,
@@ -67,9 +68,11 @@ def compare(seed: int, limit: int, drawn: Callable[[random.Random], Workload] = 
     return "equal"
 
 
-@pytest.mark.parametrize("drawn", [draw_workload, draw_batched, draw_graph])
-@pytest.mark.parametrize("block", range(8))
-def test_search_equals_exhaustive_walk(block: int, drawn: Callable[[random.Random], Workload]) -> None:
+DRAWS = [(drawn, block) for drawn in (draw_workload, draw_batched, draw_graph) for block in range(8)]
+
+
+@pytest.mark.parametrize(("drawn", "block"), [*DRAWS, (draw_divisible, 0), (draw_divisible, 1)])
+def test_search_equals_exhaustive_walk(drawn: Callable[[random.Random], Workload], block: int) -> None:
     """Each block draws problems until two small ones were compared; limits are numbers of walks, each over all combinations of
     one buffer or two."""
     outcomes: list[str] = []
@@ -80,7 +83,7 @@ def test_search_equals_exhaustive_walk(block: int, drawn: Callable[[random.Rando
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("drawn", [draw_workload, draw_batched, draw_graph])
+@pytest.mark.parametrize("drawn", [draw_workload, draw_batched, draw_graph, draw_divisible])
 @pytest.mark.parametrize("block", range(40))
 def test_search_equals_exhaustive_walk_at_length(block: int, drawn: Callable[[random.Random], Workload]) -> None:
     for seed in range(100_000 + 20 * block, 100_000 + 20 * block + 20):

@@ -293,7 +293,7 @@ def test_a_scan_does_the_work_of_the_recurrence() -> None:
     """Two operations per state and token; a transform is counted over the padded row."""
     item = mamba(8, 2, inner=3, state=4)
     assert item.work(item.op("scan")) == {"mul": 1, "add": 1}
-    assert item.op("scan").dims == ("t", "e", "n")
+    assert item.op("scan").dims == ("t", "n", "e")
     padded = hyena(5, 2)
     assert padded.dims["u"] == 16
     assert padded.work(padded.op("back_1")) == {"mul": 8.0, "add": 12.0}

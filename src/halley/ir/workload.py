@@ -195,7 +195,8 @@ class Op:
 @dataclass(frozen=True, slots=True)
 class Workload:
     """Ops in topological order over dims with extents; ``kernels`` groups op names into the
-    kernels that a library without cross-kernel fusion would run one after the other."""
+    kernels that a library without cross-kernel fusion would run one after the other. ``divisible``: a search may cut these
+    kernels anywhere between their ops; otherwise it maps a kernel as a whole, alone or fused with others."""
 
     name: str
     dims: Mapping[str, int]
@@ -205,6 +206,7 @@ class Workload:
     kernels: tuple[tuple[str, ...], ...] = ()
     variant: str = ""
     parameters: Mapping[str, object] = field(default_factory=dict)
+    divisible: bool = False
 
     def __post_init__(self) -> None:
         faults = list(_faults(self))

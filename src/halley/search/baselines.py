@@ -2,7 +2,7 @@
 
 | baseline | kernels | shapes of a group |
 |---|---|---|
-| unfused | each alone | every one |
+| unfused | each alone, whole or cut where a search may cut it | every one |
 | partially fused | at least two together, not all together | every one |
 | FlashAttention-2 style | those of attention together, any others alone | running softmax; clusters split heads and query rows |
 | FlashDecoding style | the same | running softmax; clusters split the keys, collectives combine their states |
@@ -22,7 +22,7 @@ from enum import Enum, auto
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.ir.workload import Op, Workload
 from halley.search.frames import Frame
-from halley.search.partitions import Kernels, group_ops, kernels
+from halley.search.partitions import Kernels, group_ops, kernels, spans
 from halley.search.problem import Problem
 from halley.search.solve import Choice
 from halley.search.stages import Stage
@@ -86,7 +86,7 @@ def _any_group(workload: Workload, group: Kernels) -> bool:
 
 
 def _alone(workload: Workload, group: Kernels) -> bool:
-    return group.bit_count() == 1 < len(kernels(workload))
+    return len(workload.kernels or workload.ops) > 1 and not spans(workload, group)
 
 
 def _not_all(workload: Workload, group: Kernels) -> bool:
@@ -98,7 +98,7 @@ def _together(workload: Workload, group: Kernels) -> bool:
 
 
 def _alone_or_attention(workload: Workload, group: Kernels) -> bool:
-    return group.bit_count() == 1 or _rescales(group_ops(workload, group))
+    return not spans(workload, group) or _rescales(group_ops(workload, group))
 
 
 def _rescales(ops: Sequence[Op]) -> bool:

@@ -203,11 +203,11 @@ class _Maker:
         return Frame(f"{kind}, clusters split {'x'.join(split)}", shared, stages, wrap, reduces)
 
     def _long(self, ops: Sequence[Op]) -> str:
-        """The dim of vector operations that they reduce over, or their last."""
+        """The dim of vector operations that they reduce over, or their last that may be cut."""
         for op in ops:
             if self.workload.reduced(op):
                 return self.workload.reduced(op)[0]
-        return ops[0].dims[-1]
+        return next((dim for dim in reversed(ops[0].dims) if dim not in self.whole), ops[0].dims[-1])
 
     def rows(self) -> Iterator[Frame]:
         """One run of vector operations from and to the outer memory."""

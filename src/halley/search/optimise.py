@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -21,7 +22,17 @@ from halley.search.baselines import BEST, Restriction, Shapes, wanted
 from halley.search.frontier import Frontier, Values
 from halley.search.groups import Group, Groups, again
 from halley.search.infeasible import tightest
-from halley.search.partitions import Kernels, Partitions, before, every_partition, group_ops, in_order, partitions
+from halley.search.partitions import (
+    Breadth,
+    Kernels,
+    Partitions,
+    before,
+    every_partition,
+    group_ops,
+    in_order,
+    partitions,
+    spans,
+)
 from halley.search.plans import Picks, Plans, best_sums
 from halley.search.problem import Objective, Problem
 from halley.search.result import Certificate, Point, Result, Solution, Status
@@ -36,14 +47,14 @@ ROUNDING = 1e-9
 """Relative difference below which two values are the same."""
 
 SPACE = (
-    "every partition of the kernels into fused groups that can run one after the other: a group is any set of kernels that no "
-    "path of the graph leaves and enters again; every algorithmic variant; intermediates in the clusters, in the shared buffer "
-    "or in outer memory; stages of a group in turn, or overlapped on successive rounds in every cut into runs (but with running "
-    "softmax); clusters split over any dims; loop orders that differ in reuse, two levels of them; what a contraction "
-    "reads or writes staged in the shared buffer or past it, each for itself; one buffer or two for each Hold of a stage (what a "
-    "vector stage brings in at once alike); results held for one tile or for all inner loops; tile sizes: the range cut into "
-    "every number of equal parts, rounded up, "
-    "and from there up to a multiple of the array's width; every fitting collective algorithm (equal ones once)"
+    "every partition of the kernels (of their ops, where a workload lets its kernels be cut) into fused groups that can run "
+    "one after the other: a group is any set of kernels that no path of the graph leaves and enters again; every algorithmic "
+    "variant; intermediates in the clusters, in the shared buffer or in outer memory; stages of a group in turn, or overlapped "
+    "on successive rounds in every cut into runs (but with running softmax); clusters split over any dims; loop orders that "
+    "differ in reuse, two levels of them; what a contraction reads or writes staged in the shared buffer or past it, each for "
+    "itself; one buffer or two for each Hold of a stage (what a vector stage brings in at once alike); results held for one "
+    "tile or for all inner loops; tile sizes: the range cut into every number of equal parts, rounded up, and from there up to "
+    "a multiple of the array's width; every fitting collective algorithm (equal ones once)"
 )
 LEFT_OUT = (
     "stages on clusters of their own (Pipeline, Parallel); overlapped stages of attention with running softmax; more buffers for "
@@ -55,9 +66,13 @@ LEFT_OUT = (
     "clusters left idle on purpose, or repeating each other's work",
     "different collective algorithms on the two cluster axes; re-sharding an intermediate between stages of the resident frame",
     "splitting the contraction dim of a fused GEMM over clusters",
+    "cuts between the ops of a kernel, but where the workload lets them be cut",
     "vector kernels before a GEMM with intermediates in the clusters; running softmax in parts of attention",
 )
-CONSECUTIVE = "fused groups of kernels that do not follow each other in the workload's order: this graph has too many"
+TOO_MANY = {
+    Breadth.JOINED: "fused groups of kernels that do not hang together by tensors: this graph has too many",
+    Breadth.CONSECUTIVE: "fused groups of kernels that do not follow each other in the workload's order: this graph has too many",
+}
 """Left out as well, where that is so (`halley.search.partitions.every_partition`)."""
 
 
@@ -92,7 +107,7 @@ class _Optimiser:
     tally: Tally = field(default_factory=Tally)
     groups: Groups = field(init=False)
     variants: tuple[Workload, ...] = field(init=False)
-    consecutive: bool = False
+    breadths: set[Breadth] = field(default_factory=set)
     settled: set[str] = field(default_factory=set)
     stopped: str = ""
     planned: int = 1
@@ -104,8 +119,8 @@ class _Optimiser:
         self.groups = Groups(self.problem, self.objectives, self.goals, self.gap, self.tally)
         self.variants = (self.problem.workload,) if self.problem.fixed_variant else variants(self.problem.workload)
         for workload in self.variants:
-            self._partitions[workload.variant], limited = every_partition(workload)
-            self.consecutive |= limited
+            self._partitions[workload.variant], breadth = every_partition(workload)
+            self.breadths.add(breadth)
 
     def run(self) -> Result:
         self.tally.tick = self._tick
@@ -181,7 +196,8 @@ class _Optimiser:
         def part(kernels: Kernels) -> Group:
             return self.groups.part(workload, kernels, restriction.shapes(group_ops(workload, kernels)))
 
-        admitted = every.restricted(lambda kernels: restriction.admits(workload, kernels), restriction.fused)
+        fused = partial(spans, workload) if restriction.fused else None
+        admitted = every.restricted(partial(restriction.admits, workload), fused)
         return Plans(workload, admitted, part)
 
     def _width(self, restriction: Restriction) -> int:
@@ -309,7 +325,7 @@ class _Optimiser:
                 return True
             tried = dict(picks[0])
             able = {kernels for kernels in left.partitions.groups if kernels not in tried or plans.group(kernels).choices}
-            left = replace(left, partitions=left.partitions.restricted(able.__contains__, False))
+            left = replace(left, partitions=left.partitions.restricted(able.__contains__))
         return False
 
     # --- answers ----------------------------------------------------------------------------------------------------
@@ -371,7 +387,7 @@ class _Optimiser:
         number = sum(plans.partitions.count for plans in self._of(restriction))
         return Certificate(
             space=SPACE if restriction is BEST else f"{SPACE}; of these mappings, those with {restriction.about}",
-            left_out=(*LEFT_OUT, CONSECUTIVE) if self.consecutive else LEFT_OUT,
+            left_out=(*LEFT_OUT, *(text for breadth, text in TOO_MANY.items() if breadth in self.breadths)),
             size=size,
             method="branch and bound over tile sizes with bounds from the cost formulas; dynamic programme over the "
             f"{number:,} partitions of the kernels into fused groups",

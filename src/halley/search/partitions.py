@@ -1,4 +1,5 @@
-"""Kernels of a workload, and the ways to part them into fused groups that can run one after the other.
+"""Kernels of a workload (single ops, where it lets them be cut), and the ways to part them into fused groups that can run one
+after the other.
 
 A group is a set of kernels that no path of the graph leaves and enters again: all that it reads can be made before it. A
 partition is a set of such groups without a circle among them. `Partitions` has them all as the paths of a small graph, so that
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
@@ -19,7 +21,7 @@ Kernels = int
 """A set of kernels: bit i stands for kernel i."""
 
 MOST_GROUPS = 2_000
-"""Groups of kernels that a search looks at; where there are more, only those of consecutive kernels are tried."""
+"""Groups of kernels that a search looks at; where there are more, only some of them are tried (`Breadth`)."""
 
 MOST_STEPS = 100_000
 """Steps of the graph of partitions, likewise."""
@@ -32,8 +34,18 @@ class TooMany(Exception):
 
 
 def kernels(workload: Workload) -> tuple[tuple[str, ...], ...]:
-    """Op names by kernel; each op alone where the workload names none."""
-    return workload.kernels or tuple((op.name,) for op in workload.ops)
+    """Op names by kernel; each op alone where the workload names none, or where a search may cut them."""
+    return workload.kernels if workload.kernels and not workload.divisible else _single(workload)
+
+
+def _single(workload: Workload) -> tuple[tuple[str, ...], ...]:
+    return tuple((op.name,) for op in workload.ops)
+
+
+def spans(workload: Workload, group: Kernels) -> bool:
+    """Whether a group has ops of several of the workload's own kernels, cut or not."""
+    inside = {op.name for op in group_ops(workload, group)}
+    return not any(inside <= set(kernel) for kernel in workload.kernels or _single(workload))
 
 
 def members(group: Kernels) -> tuple[int, ...]:
@@ -66,20 +78,20 @@ def before(workload: Workload) -> tuple[Kernels, ...]:
     return tuple(found)
 
 
-def convex_groups(workload: Workload) -> list[Kernels]:
+def convex_groups(workload: Workload, joined: bool = False) -> list[Kernels]:
     """Every convex set of kernels whose ops have a dim that all can walk together, and each kernel alone; smaller sets first.
-    Other sets have no frame (`halley.search.frames`). Raises TooMany."""
+    Other sets have no frame (`halley.search.frames`). ``joined``: of these sets, those that hang together by tensors that their
+    kernels touch. Raises TooMany."""
     needs = before(workload)
     everything = range(len(needs))
     walks = [frozenset.intersection(*(walked(workload, workload.op(name)) for name in part)) for part in kernels(workload)]
     follow = [sum(1 << other for other in everything if needs[other] >> place & 1) for place in everything]
+    beside = _neighbours(workload) if joined else [(1 << len(needs)) - 1] * len(needs)
     found = {1 << place: walks[place] for place in everything}
     left = [(group, needs[place], follow[place]) for place, group in enumerate(found)]
-    while left:  # a kernel more at a time, with what lies between it and the group
+    while left:  # a kernel more at a time, with what lies between it and the group: a joined set stays joined
         group, earlier, later = left.pop()
-        for place in everything:
-            if group >> place & 1:
-                continue
+        for place in members(_union(beside, group) & ~group):
             sources, readers = earlier | needs[place], later | follow[place]
             grown = group | 1 << place | (sources & readers)
             dims = found[group].intersection(*(walks[each] for each in members(grown & ~group)))
@@ -89,6 +101,14 @@ def convex_groups(workload: Workload) -> list[Kernels]:
                 if len(found) > MOST_GROUPS:
                     raise TooMany
     return sorted(found, key=lambda group: (group.bit_count(), members(group)))
+
+
+def _neighbours(workload: Workload) -> list[Kernels]:
+    """For each kernel, those that touch a tensor that it touches."""
+    touched = [
+        {name for op in part for name in (*workload.op(op).inputs, *workload.op(op).outputs)} for part in kernels(workload)
+    ]
+    return [sum(1 << place for place, other in enumerate(touched) if mine & other) for mine in touched]
 
 
 def consecutive_groups(count: int) -> list[Kernels]:
@@ -150,26 +170,40 @@ class Partitions:
     def count(self) -> int:
         return self.total(lambda value, group: value)
 
-    def restricted(self, admits: Callable[[Kernels], bool], fused: bool) -> Partitions:
-        """Those whose groups are all admitted; ``fused``: of these, those with a group of several kernels."""
-        steps = [step for step in self.steps if admits(step.group)]
-        if not fused:
+    def restricted(self, admits: Callable[[Kernels], bool], fused: Callable[[Kernels], bool] | None = None) -> Partitions:
+        """Those whose groups are all admitted; of these, those with a group that is ``fused``, if that is asked for."""
+        admitted = {group for group in self.groups if admits(group)}
+        steps = [step for step in self.steps if step.group in admitted]
+        if fused is None:
             return _pruned(steps, self.states)
+        marked = {group for group in admitted if fused(group)}
         doubled = [  # a second copy of the states for after the first such group
-            (2 * step.source + seen, step.group, 2 * step.target + (1 if step.group.bit_count() > 1 else seen))
+            (2 * step.source + seen, step.group, 2 * step.target + (1 if step.group in marked else seen))
             for step in steps
             for seen in (0, 1)
         ]
         return _pruned([Step(*step) for step in sorted(doubled)], 2 * self.states)
 
 
-def every_partition(workload: Workload) -> tuple[Partitions, bool]:
-    """All partitions into convex groups; or, where these are too many, into runs of consecutive kernels (and then True)."""
+class Breadth(Enum):
+    """Which sets of kernels are tried as fused groups: as many as a search can look at."""
+
+    CONVEX = auto()
+    JOINED = auto()
+    CONSECUTIVE = auto()
+
+
+def every_partition(workload: Workload) -> tuple[Partitions, Breadth]:
+    """All partitions into convex groups; where these are too many, into those whose kernels have tensors in common; where these
+    are too many as well, into runs of consecutive kernels."""
     needs = before(workload)
-    try:
-        return partitions(needs, convex_groups(workload), most=MOST_STEPS), False
-    except TooMany:
-        return partitions(needs, consecutive_groups(len(needs))), True
+    for breadth in (Breadth.CONVEX, Breadth.JOINED):
+        try:
+            groups = convex_groups(workload, joined=breadth is Breadth.JOINED)
+            return partitions(needs, groups, most=MOST_STEPS), breadth
+        except TooMany:
+            continue
+    return partitions(needs, consecutive_groups(len(needs))), Breadth.CONSECUTIVE
 
 
 def partitions(

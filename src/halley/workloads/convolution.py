@@ -90,8 +90,9 @@ def conv_chain(
             ops.append(elementwise(f"activate_{i}", "relu", f"S{i}", f"x{i}", made))
             kernels.append((f"activate_{i}",))
     return Workload(
-        CONV_CHAIN.name, extents, tensors(dtype, dims), tuple(ops), (f"S{layers}",), kernels=tuple(kernels), parameters=given
-    )
+        CONV_CHAIN.name, extents, tensors(dtype, dims), tuple(ops), (f"S{layers}",), kernels=tuple(kernels), parameters=given,
+        divisible=True,
+    )  # fmt: skip
 
 
 def _few(layers: int) -> Fault | None:

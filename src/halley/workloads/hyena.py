@@ -32,14 +32,15 @@ def hyena(length: int, model: int, taps: int = 3, batch: int = 1, dtype: str = "
     check(HYENA, given)
     b, extents = batched(batch)
     row, column, bins = f"{b}t e", "t e", f"{b}u e"
+    walk, spectrum = f"{b}e t", f"{b}e u"  # lanes lie along the sequence: each tile has all of it
     names = {"v": "V", "1": "X1", "2": "X2"}
     projections = tuple(contract(f"project_{mark}", f"X W{mark}", f"P{mark}", f"{b}t m e") for mark in names)
     shorts = tuple(
         causal_convolution(f"P{mark}", name, f"short_{mark}", f"{b}t", "t", "e", mark) for mark, name in names.items()
     )
-    first = _long_convolution("V", "h1", "L1", bins, "v", "1")
-    second = _long_convolution("Z2", "h2", "L2", bins, "z", "2")
-    gates = (elementwise("gate_1", "mul", "X1 L1", "Z2", row), elementwise("gate_2", "mul", "X2 L2", "Z3", row))
+    first = _long_convolution("V", "h1", "L1", spectrum, "v", "1")
+    second = _long_convolution("Z2", "h2", "L2", spectrum, "z", "2")
+    gates = (elementwise("gate_1", "mul", "X1 L1", "Z2", walk), elementwise("gate_2", "mul", "X2 L2", "Z3", walk))
     output = contract("project_out", "Z3 Wy", "Y", f"{b}t e o")
     dims = {"X": f"{b}t m", "Wy": "e o", "Y": f"{b}t o", "h1": column, "h2": column}
     dims |= dict.fromkeys(("L1", "Z2", "L2", "Z3"), row)
@@ -62,6 +63,7 @@ def hyena(length: int, model: int, taps: int = 3, batch: int = 1, dtype: str = "
             (output.name,),
         ),
         parameters=given,
+        divisible=True,
     )
 
 
@@ -82,7 +84,7 @@ def _long_convolution(source: str, kernel: str, result: str, bins: str, signal: 
     crossed = f"{spectrum}r {response}i {spectrum}i {response}r"
     return (
         Op(f"spectrum_{signal}", OpKind.FFT, (source,), (f"{spectrum}r", f"{spectrum}i"), frequency, along="u"),
-        Op(f"response_{index}", OpKind.FFT, (kernel,), (f"{response}r", f"{response}i"), ("u", "e"), along="u"),
+        Op(f"response_{index}", OpKind.FFT, (kernel,), (f"{response}r", f"{response}i"), ("e", "u"), along="u"),
         elementwise(f"real_{index}", "product_difference", both, f"{product}r", bins),
         elementwise(f"imaginary_{index}", "product_sum", crossed, f"{product}i", bins),
         Op(

@@ -51,7 +51,7 @@ def mamba(
     }
     check(MAMBA, given)
     b, extents = batched(batch)
-    row, states = f"{b}t e", f"{b}t e n"
+    row, states = f"{b}t e", f"{b}t n e"  # lanes lie along the channels, of which there are more than states
     short = causal_convolution("X0", "X1", "short", f"{b}t", "t", "e", "x")
     projected = (contract("project_x", "X Wx", "X0", f"{b}t m e"), contract("project_z", "X Wz", "Z", f"{b}t m e"))
     activate = elementwise("activate", "silu_bias", "X1 bias", "X2", row)
@@ -92,6 +92,7 @@ def mamba(
             (output.name,),
         ),
         parameters=given,
+        divisible=True,
     )
 
 
@@ -187,6 +188,7 @@ def mamba_2(
         ),
         variant=variant,
         parameters=given,
+        divisible=True,
     )
 
 

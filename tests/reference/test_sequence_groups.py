@@ -1,0 +1,54 @@
+"""Groups of scans, transforms and short convolutions, cut anywhere by the search: they run as they are costed."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from tests.reference.sequences import SIZES
+from tests.reference.test_counts import Checker, drawn_tiles, search_chip, slots_of, whole
+
+from halley.rewrite.tidy import tidy
+from halley.search.frames import frames
+from halley.search.partitions import before, consecutive_groups, group_ops, in_order
+from halley.search.template import template
+from halley.workloads import build, variants
+
+BLOCKS = ("mamba", "mamba-2", "hyena")
+
+
+def checked(seed: int, kind: str) -> int:
+    """Interpreter and formulas on a mapping of one fused group of a block and its other ops, each alone; the number of ops in the
+    group, 0 where it has no frame."""
+    random = Random(seed)
+    workload = random.choice(variants(build(kind, SIZES[kind](random))))
+    chip, count = search_chip(random), len(workload.ops)
+    fused = random.choice([group for group in consecutive_groups(count) if 2 <= group.bit_count() <= 6])
+    if not frames(workload, template(chip), group_ops(workload, fused)):
+        return 0
+    alone = [1 << place for place in range(count) if not fused >> place & 1]
+    drawn = []
+    for group in in_order(before(workload), [fused, *alone]):
+        ops = group_ops(workload, group)
+        frame = random.choice(frames(workload, template(chip), ops))
+        drawn.append((ops, frame, [random.choice(stage.skeletons) for stage in frame.stages]))
+    tree = whole(workload, chip, drawn, [drawn_tiles(random, slots_of(group), False) for group in drawn])
+    assert Checker(workload, chip, seed % 1000)(tidy(tree, workload.dims)), "a mapping of the declared space breaks a rule"
+    return fused.bit_count()
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_groups_of_a_block_run_as_they_are_costed(kind: str) -> None:
+    """Until some fused ops were compared."""
+    fused, seed = 0, 0
+    while fused < 12:
+        fused += checked(seed, kind)
+        seed += 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", BLOCKS)
+@pytest.mark.parametrize("block", range(10))
+def test_groups_of_a_block_run_as_they_are_costed_at_length(kind: str, block: int) -> None:
+    for seed in range(1000 * (block + 1), 1000 * (block + 1) + 40):
+        checked(seed, kind)
