@@ -140,7 +140,7 @@ def test_real_programs(seed: int, mode: str, monkeypatch: pytest.MonkeyPatch) ->
         assert np.array_equal(program(tables, nodes, rows), found)
         monkeypatch.setattr(OWN, "mode", mode)
         bounds = found[: len(objectives)].T.copy()
-        bounds[(found[len(objectives) :].T > shape.capacities).any(axis=1)] = np.inf
+        bounds[(shape.capacities < found[len(objectives) :].T).any(axis=1)] = np.inf
         for best, column in zip(grid.least(shape.capacities), bounds.T, strict=True):
             assert best.value == column.min()
             assert best.combination == (int(column.argmin()) if np.isfinite(column.min()) else -1)
