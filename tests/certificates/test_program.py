@@ -78,12 +78,14 @@ def test_bounds_hold_and_single_mappings_cost_what_they_cost(seed: int) -> None:
         everything = replace(search, objectives=("time", "energy"), trees=Trees())
         estimate = everything._estimate(frame, index, skeleton, sizes)
         fits = all(used <= search.chip.memory(name).capacity for name, used in estimate.footprint.items())
-        exact = np.array([getattr(estimate, name) if fits else np.inf for name in search.objectives])
+        costs = np.array([getattr(estimate, name) for name in search.objectives])
+        exact = costs if fits else np.full_like(costs, np.inf)
         for place, sets in enumerate(path):
             bound = shape.bounds(sets, 1)[0]
             if place == len(path) - 1:
                 assert np.allclose(bound, exact, rtol=1e-12, atol=0)
             assert (bound <= exact * (1 + 1e-12)).all()
+            assert (shape.exact(sets, 1)[0] <= costs * (1 + 1e-12)).all()
 
 
 @pytest.mark.parametrize("seed", range(150))
