@@ -180,7 +180,8 @@ def _by_hand(m: int, n: int, k: int, chip: Machine) -> float:
                 continue
             tiles, depth = math.ceil(m / rows) * math.ceil(n / columns) * parts, math.ceil(k / parts)
             busy = min(tiles, chip.cores)
-            multiply = rows * columns * depth / (FIT.matrix * chip.macs["bf16"] / chip.cores)
+            reached = FIT.matrix * (FIT.smaller if rows * columns < 32768 else 1.0)
+            multiply = rows * columns * depth / (reached * chip.macs["bf16"] / chip.cores)
             feed = 2 * depth * (min(m, rows) + min(n, columns)) / min(chip.port, FIT.cache * chip.cache / busy)
             cores = math.ceil(tiles / chip.cores) * (FIT.latency + max(multiply, feed))
             memory = FIT.latency + 2 * (m * k + k * n + m * n) / min(busy * chip.port, FIT.memory * chip.memory)

@@ -14,7 +14,7 @@ def round_faults(workload: Workload, tree: Node) -> list[Fault]:
     nodes = dict(walk(tree))
     faults: list[Fault] = []
     for path, node in nodes.items():
-        if isinstance(node, Overlap | Parallel):
+        if isinstance(node, Overlap | Parallel | Pipeline):
             faults += _Round(workload, nodes, path, node).faults()
     return faults
 
@@ -22,7 +22,7 @@ def round_faults(workload: Workload, tree: Node) -> list[Fault]:
 class _Round:
     """``uses`` and ``changes``: per tensor, the children that do; ``writers``: the child that has the tensor's op."""
 
-    def __init__(self, workload: Workload, nodes: dict[Path, Node], path: Path, node: Overlap | Parallel) -> None:
+    def __init__(self, workload: Workload, nodes: dict[Path, Node], path: Path, node: Overlap | Parallel | Pipeline) -> None:
         self.workload, self.node = workload, node
         self.around = [(nodes[path[:depth]], depth) for depth in range(len(path))]
         self.uses: dict[str, set[int]] = {}
@@ -49,10 +49,13 @@ class _Round:
         handed = [name for name, users in self.uses.items() if len(users) > 1 and name in self.changes]
         if not handed:
             return []
+        if isinstance(self.node, Pipeline):  # it has buffers of its own between its children
+            return self._order(handed)
         return [*self._order(handed), *self._carried(handed), *self._buffers()]
 
     def _fault(self, expected: str, got: str) -> Fault:
-        where = "overlap" if isinstance(self.node, Overlap) else f"parallel over {self.node.level}.{self.node.axis}"
+        place = "" if isinstance(self.node, Overlap) else f" over {self.node.level}.{self.node.axis}"
+        where = type(self.node).__name__.lower() + place
         return Fault(where, expected, got, "use sequence or pipeline")
 
     def _order(self, handed: list[str]) -> list[Fault]:

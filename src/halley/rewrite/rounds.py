@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import assert_never
 
 from halley.errors import Fault
 from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel, Pipeline, Temporal, children, walk
 from halley.ir.workload import Workload
 
-Together = Overlap | Parallel
+Together = Overlap | Parallel | Pipeline
+"""Nodes whose children are at work at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ def touches_of(tree: Node, workload: Workload) -> Touches:
     return Touches(frozenset(computed), frozenset(computed | moved), frozenset(computed | moved | used))
 
 
-def hands_over(node: Together, workload: Workload) -> bool:
+def hands_over(node: Overlap | Parallel, workload: Workload) -> bool:
     """Whether a child changes a tensor that another touches."""
     return _linked([touches_of(child, workload) for child in node.children])
 
@@ -80,6 +82,8 @@ def _inside(node: Node, workload: Workload, homes: Mapping[str, _Home]) -> Itera
             opened = {name: _Home(node, group, name in homes) for group in node.tensors for name in group}
             homes = {**homes, **opened}
         case Temporal() | Pipeline():
+            if isinstance(node, Pipeline):
+                yield from (fault for _, fault in _misplaced(node, workload))
             homes = {
                 name: _Home(home.node, home.group, home.moves, (*home.loops, node.dim)) for name, home in homes.items()
             }
@@ -91,29 +95,54 @@ def _inside(node: Node, workload: Workload, homes: Mapping[str, _Home]) -> Itera
         yield from _inside(child, workload, homes)
 
 
-def _faults(node: Together, workload: Workload, homes: Mapping[str, _Home]) -> Iterator[Fault]:
-    where = "overlap" if isinstance(node, Overlap) else f"parallel over {node.level}.{node.axis}"
+def _faults(node: Overlap | Parallel, workload: Workload, homes: Mapping[str, _Home]) -> Iterator[Fault]:
+    where, found = _where(node), [touches_of(child, workload) for child in node.children]
+    wrong = dict(_misplaced(node, workload))
+    for name in workload.tensors:
+        if name in wrong:
+            yield wrong[name]
+        elif _handed(name, found):
+            home = homes.get(name)
+            outside = [dim for dim in home.loops if dim not in workload.tensors[name].dims] if home else []
+            if home and outside:
+                expected = f"{name} to be made anew in each round of {outside[0]}"
+                got = f"one for all, in hold {home.node.memory} outside that loop"
+                yield Fault(where, expected, got, "use sequence, or put the ops that touch it into one child")
+    if _linked(found):
+        yield from _short(where, found, homes)
+
+
+def _misplaced(node: Together, workload: Workload) -> Iterator[tuple[str, Fault]]:
+    """What children hand over that the first of them to touch it has not computed."""
     found = [touches_of(child, workload) for child in node.children]
     for name in workload.tensors:
+        if not _handed(name, found):
+            continue
         users = [index for index, own in enumerate(found) if name in own.all]
         makers = [index for index, own in enumerate(found) if name in own.made]
-        if len(users) < 2 or not makers:
-            continue
         if name not in found[users[0]].computed:
             expected = f"{name} computed by the first child that touches it"
             got = f"child {makers[0] + 1} changes it, child {users[0] + 1} uses it before"
             if users[0] in makers:
                 got = f"child {users[0] + 1} changes what was computed before"
-            yield Fault(where, expected, got, "order the children as they follow each other, or use sequence")
-            continue
-        home = homes.get(name)
-        outside = [dim for dim in home.loops if dim not in workload.tensors[name].dims] if home else []
-        if home and outside:
-            expected = f"{name} to be made anew in each round of {outside[0]}"
-            got = f"one for all, in hold {home.node.memory} outside that loop"
-            yield Fault(where, expected, got, "use sequence, or put the ops that touch it into one child")
-    if _linked(found):
-        yield from _short(where, found, homes)
+            yield name, Fault(_where(node), expected, got, "order the children as they follow each other, or use sequence")
+
+
+def _handed(name: str, found: list[Touches]) -> bool:
+    """Whether several children touch a tensor and one of them changes it."""
+    return sum(name in own.all for own in found) > 1 and any(name in own.made for own in found)
+
+
+def _where(node: Together) -> str:
+    match node:
+        case Overlap():
+            return "overlap"
+        case Parallel():
+            return f"parallel over {node.level}.{node.axis}"
+        case Pipeline():
+            return f"pipeline over {node.level}.{node.axis}"
+        case _:
+            assert_never(node)
 
 
 def _short(where: str, found: list[Touches], homes: Mapping[str, _Home]) -> Iterator[Fault]:
