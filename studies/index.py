@@ -22,6 +22,10 @@ def contents() -> str:
         "`python -m studies --help` has the rest. All plans are searched to a proven optimum; times are of [the "
         "model](../model.md).",
         "",
+        "The present figures were searched before stages could overlap and buffers could be single (21 November 2026). Plans "
+        "are better now,",
+        "attention's above all; `make studies` searches again.",
+        "",
         "| study | result |",
         "|---|---|",
     ]
