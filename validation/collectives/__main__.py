@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 from validation.collectives.compare import TABLE, extrapolated, judged
-
-from halley.errors import HalleyError
+from validation.table import markdown, told
 
 HEAD = ("machine", "collective", "ranks", "overlay", "start-up + bandwidth", "constant bandwidth", "peak", "ranks unseen")
 
@@ -28,12 +27,7 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
         print("usage: python -m validation.collectives FOLDER", file=sys.stderr)
         return 1
-    try:
-        print("\n".join(f"| {' | '.join(row)} |" for row in (HEAD, ("---",) * len(HEAD), *rows(Path(arguments[0]) / TABLE))))
-    except HalleyError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
-    return 0
+    return told(lambda: markdown(HEAD, rows(Path(arguments[0]) / TABLE)))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from validation.dfmodel.case import GB, graph, mapping, problem, published
 from validation.dfmodel.compare import costed
+from validation.table import markdown
 
 from halley.planning.partitioning import SpatialPlan, best_plan, plan
 from halley.planning.spatial import MODELS, Assumptions
@@ -80,8 +81,7 @@ def main() -> int:
     for model in MODELS:
         for bandwidth in (published()["chip"]["dram_GBs"] * GB, published()["paper_dram_GBs"] * GB):
             print(f"model {model}, DRAM {bandwidth / GB:g} GB/s\n")
-            cells = (HEAD, ("---",) * len(HEAD), *table(model, bandwidth))
-            print("\n".join(f"| {' | '.join(row)} |" for row in cells), end="\n\n")
+            print(markdown(HEAD, table(model, bandwidth)), end="\n\n")
     return 0
 
 

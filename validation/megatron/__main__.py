@@ -7,26 +7,20 @@ import sys
 from pathlib import Path
 
 from validation.megatron.compare import POINTS, compare, constant, iteration, points, roofline
+from validation.table import markdown, told
 
-from halley.errors import HalleyError
 from halley.planning.passes import Kind
-
-
-def table(*rows: tuple[str, ...]) -> str:
-    """A table of Markdown; the first row is its head."""
-    head, *body = rows
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *body))
 
 
 def errors(path: Path) -> str:
     """Predicted, measured, error; errors of a constant utilisation and of the roofline."""
-    rows = [("point", "measured", "Halley", "error", "roofline", "100 % of peak", "50 % of peak")]
+    rows = []
     for point in points(path):
         found, chips = iteration(point.model, point.setting), point.setting.tensor * point.setting.stages
         simple = (roofline(point.model, point.setting), constant(found, chips, 1.0), constant(found, chips, 0.5))
         shares = [f"{100 * (time / point.seconds - 1):+.1f} %" for time in (found.time, *simple)]
         rows.append((point.name, f"{point.seconds:.2f} s", f"{found.time:.2f} s", *shares))
-    return table(*rows)
+    return markdown(("point", "measured", "Halley", "error", "roofline", "100 % of peak", "50 % of peak"), rows)
 
 
 def accounts(path: Path) -> str:
@@ -36,8 +30,14 @@ def accounts(path: Path) -> str:
         found = iteration(point.model, point.setting)
         parts = [(part, f"{float(time[0]):.3f} s") for part, time in found.account.breakdown().items() if time[0] > 1e-6]
         kinds = [(f"work: {kind}", f"{found.kinds[kind]:.3f} s") for kind in Kind]
-        sections.append(f"{point.name}:\n\n{table(('part', 'time'), *parts, *kinds)}")
+        sections.append(f"{point.name}:\n\n{markdown(('part', 'time'), [*parts, *kinds])}")
     return "\n\n".join(sections)
+
+
+def summary(path: Path) -> str:
+    """The errors of all points together."""
+    line = compare(path).lines[0]
+    return f"mean error {100 * line.mean_error:.1f} %, bias {100 * line.bias:+.1f} %"
 
 
 def main(arguments: list[str]) -> int:
@@ -45,14 +45,7 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m validation.megatron [FILE]", file=sys.stderr)
         return 1
     path = Path(arguments[0]) if arguments else POINTS
-    try:
-        line = compare(path).lines[0]
-        mean = f"mean error {100 * line.mean_error:.1f} %, bias {100 * line.bias:+.1f} %"
-        print(errors(path), mean, accounts(path), sep="\n\n")
-    except HalleyError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
-    return 0
+    return told(lambda: "\n\n".join((errors(path), summary(path), accounts(path))))
 
 
 if __name__ == "__main__":

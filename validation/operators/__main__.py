@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 
 from validation.operators.compare import TABLE, carried, fit_rows
+from validation.table import markdown, told
 
-from halley.errors import HalleyError
 from halley.io.chip_fits import chip_fit_document
 from halley.io.load import load_chip
 from halley.planning.calibrate import (
@@ -45,7 +45,7 @@ DEVICES = {
 
 def table(found: Table) -> str:
     """A table of Markdown."""
-    return "\n".join(f"| {' | '.join(row)} |" for row in (found.head, ("---",) * len(found.head), *found.rows))
+    return markdown(found.head, found.rows)
 
 
 def other_splits(path: Path) -> str:
@@ -110,12 +110,7 @@ def main(arguments: list[str]) -> int:
     if not arguments or chosen is None:
         print("usage: python -m validation.operators FOLDER [--figure | --fit a100 | --fit h20]", file=sys.stderr)
         return 1
-    try:
-        print(chosen(Path(arguments[0]) / TABLE).rstrip("\n"))
-    except HalleyError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
-    return 0
+    return told(lambda: chosen(Path(arguments[0]) / TABLE).rstrip("\n"))
 
 
 if __name__ == "__main__":

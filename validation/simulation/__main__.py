@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 from validation.simulation.draw import Drawn, drawn
+from validation.table import markdown
 
 FIGURE = Path(__file__).parents[2] / "docs" / "figures" / "simulation.svg"
 WIDTH, HEIGHT, LEFT, RIGHT, BOTTOM, TOP = 720, 300, 56, 28, 48, 24
@@ -33,8 +34,7 @@ def table(found: Sequence[Drawn]) -> str:
     groups |= {kind: [one for one in found if one.source.endswith(kind)] for kind in ("best", "unfused")}
     head = ("mappings", "count", "mean", "median", "mean of size", "lowest", "highest", "within 5 %", "within 25 %")
     rows = [(name, *statistics([one.deviation for one in group])) for name, group in groups.items() if group]
-    lines = [head, ("---",) * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown(head, rows)
 
 
 def statistics(deviations: Sequence[float]) -> tuple[str, ...]:

@@ -12,7 +12,8 @@ from halley.errors import BadInput
 from halley.io.check import check
 from halley.io.entries import Latency, Text
 from halley.io.models import Model
-from halley.io.text import Finding, read_text_bounded, read_yaml
+from halley.io.shelf import found
+from halley.io.text import Finding, read_yaml
 from halley.library import CHIP_FITS
 from halley.planning.calibrate import ChipFit, Series
 from halley.planning.machine import SHARES, Efficiency, Host
@@ -68,12 +69,8 @@ def load_chip_fit(path_or_name: str | Path) -> ChipFit:
 
     Raises BadInput: neither a shipped fit nor a file that can be read; every fault of the file.
     """
-    name = str(path_or_name)
-    if name in CHIP_FITS.names():
-        return parse_chip_fit(CHIP_FITS.text(name), f"{name}.yaml")
-    if not isinstance(path_or_name, Path) and "/" not in name and not name.endswith((".yaml", ".yml")):
-        raise BadInput(CHIP_FITS.unknown(name))
-    return parse_chip_fit(read_text_bounded(path_or_name), name)
+    text, name, _ = found(CHIP_FITS, path_or_name)
+    return parse_chip_fit(text, name)
 
 
 def parse_chip_fit(text: str, name: str = "fit") -> ChipFit:

@@ -12,7 +12,8 @@ from halley.errors import BadInput
 from halley.io.check import check
 from halley.io.entries import Bandwidth, Entry, Latency, Size, Text, word
 from halley.io.models import Model
-from halley.io.text import Finding, KeyPath, read_text_bounded, read_yaml
+from halley.io.shelf import found
+from halley.io.text import Finding, KeyPath, read_yaml
 from halley.ir.mapping import CollectiveKind
 from halley.library import NETWORK_FITS
 from halley.network.overlay import FAMILIES, Choice, Family, Fit, Overlay, Protocol, Series
@@ -77,12 +78,8 @@ def load_fit(path_or_name: str | Path) -> Overlay:
 
     Raises BadInput: neither a shipped fit nor a file that can be read; every fault of the file.
     """
-    name = str(path_or_name)
-    if name in NETWORK_FITS.names():
-        return parse_fit(NETWORK_FITS.text(name), f"{name}.yaml")
-    if not isinstance(path_or_name, Path) and "/" not in name and not name.endswith((".yaml", ".yml")):
-        raise BadInput(NETWORK_FITS.unknown(name))
-    return parse_fit(read_text_bounded(path_or_name), name)
+    text, name, _ = found(NETWORK_FITS, path_or_name)
+    return parse_fit(text, name)
 
 
 def parse_fit(text: str, name: str = "fit") -> Overlay:

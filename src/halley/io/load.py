@@ -16,6 +16,7 @@ from halley.io.check import check
 from halley.io.chip import read_chip
 from halley.io.entries import shown
 from halley.io.models import GraphWorkload, ProblemModel, WorkloadFile
+from halley.io.shelf import found, is_path
 from halley.io.text import SIZE_LIMIT, Document, Finding, KeyPath, read_text_bounded, read_yaml
 from halley.ir.hardware import Chip
 from halley.library import CHIPS
@@ -48,12 +49,7 @@ def load_chip(path_or_name: str | Path) -> Chip:
 
     Raises BadInput: neither a shipped chip nor a file that can be read; every fault of the file.
     """
-    text = str(path_or_name)
-    if text in CHIPS.names():
-        return parse_chip(CHIPS.text(text), f"{text}.yaml", sourced=True)
-    if not is_path(path_or_name):
-        raise BadInput(CHIPS.unknown(text))
-    return parse_chip(read_text_bounded(path_or_name), text)
+    return parse_chip(*found(CHIPS, path_or_name))
 
 
 def parse_chip(text: str, name: str = "chip", sourced: bool = False) -> Chip:
@@ -145,11 +141,6 @@ def _workload(document: Document) -> tuple[Asked | None, list[Finding]]:
     given: dict[str, int | str | bool] = {"lines": "\n".join(graph.lines), "dims": extents_text(extents)}
     given |= {"dtype": graph.dtype.value} | ({"outputs": " ".join(graph.outputs)} if graph.outputs else {})
     return ("graph", given), findings
-
-
-def is_path(reference: str | Path) -> bool:
-    text = str(reference)
-    return isinstance(reference, Path) or "/" in text or "\\" in text or text.endswith((".yaml", ".yml"))
 
 
 def _in_context(where: str, fault: Fault) -> Fault:

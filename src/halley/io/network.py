@@ -15,9 +15,9 @@ from halley.errors import BadInput, did_you_mean
 from halley.io.check import check
 from halley.io.chip import clock_of, origins_of
 from halley.io.entries import Entry, origin, shown
-from halley.io.load import is_path
 from halley.io.network_models import AXIS_FLAGS, BlockFile, FabricFile, LinkEntry, SwitchFile, Technology, links_table
-from halley.io.text import Document, Finding, KeyPath, read_text_bounded, read_yaml
+from halley.io.shelf import found
+from halley.io.text import Document, Finding, KeyPath, read_yaml
 from halley.ir.hardware import Axis, Link, Topology
 from halley.library import NETWORKS
 from halley.network.fabric import Fabric
@@ -43,12 +43,7 @@ def load_network(path_or_name: str | Path) -> Fabric:
 
     Raises BadInput: neither a shipped network nor a file that can be read; every fault of the file.
     """
-    text = str(path_or_name)
-    if text in NETWORKS.names():
-        return parse_network(NETWORKS.text(text), f"{text}.yaml", sourced=True)
-    if not is_path(path_or_name):
-        raise BadInput(NETWORKS.unknown(text))
-    return parse_network(read_text_bounded(path_or_name), text)
+    return parse_network(*found(NETWORKS, path_or_name))
 
 
 def parse_network(text: str, name: str = "network", sourced: bool = False) -> Fabric:

@@ -10,13 +10,14 @@ from halley.errors import BadInput, Fault, did_you_mean
 from halley.io.check import check
 from halley.io.chip import clock_of, origins_of, read_chip
 from halley.io.entries import shown
-from halley.io.load import is_path, load_chip
+from halley.io.load import load_chip
 from halley.io.network import EDGE_LIMIT, RANK_LIMIT, read_axes
+from halley.io.shelf import found, is_path
 from halley.io.system_grid import load_grid
 from halley.io.system_models import SystemFile
 from halley.io.system_parts import read_parts
 from halley.io.system_words import parse_words
-from halley.io.text import Document, Finding, read_text_bounded, read_yaml
+from halley.io.text import Document, Finding, read_yaml
 from halley.ir.hardware import Chip
 from halley.ir.system import System, resized, with_memory
 from halley.library import GRIDS, SYSTEMS
@@ -43,8 +44,6 @@ def load_system(reference: str | Path) -> System:
     counted = _COUNTED.fullmatch(text)
     if counted and (counted[2] in SYSTEMS.names() or is_path(counted[2])):
         return _bounded(resized(load_system(counted[2]), int(counted[1])))
-    if text in SYSTEMS.names():
-        return parse_system(SYSTEMS.text(text), f"{text}.yaml", sourced=True)
     grid, colon, name = text.partition(":")
     if colon and grid in GRIDS.names():
         systems = load_grid(grid)
@@ -55,9 +54,7 @@ def load_system(reference: str | Path) -> System:
         return systems[name]
     if "," in text or re.match(r"\s*\S+\s+x\b", text):
         return parse_words(text)
-    if not is_path(reference):
-        raise BadInput(SYSTEMS.unknown(text))
-    return parse_system(read_text_bounded(reference), text, folder=Path(reference).parent)
+    return parse_system(*found(SYSTEMS, reference), folder=Path(reference).parent)
 
 
 def _bounded(system: System) -> System:

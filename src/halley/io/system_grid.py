@@ -10,8 +10,9 @@ from halley.errors import BadInput, did_you_mean
 from halley.formulas.price import bandwidth_price, busy_power, interconnect_price, silicon_power
 from halley.io.check import check
 from halley.io.chip import clock_of, origins_of
-from halley.io.load import is_path, load_chip
+from halley.io.load import load_chip
 from halley.io.network import GBPS, RANK_LIMIT
+from halley.io.shelf import is_path
 from halley.io.system_models import GridAxis, GridChip, GridFile, GridLink, GridMemory
 from halley.io.text import Document, Finding, KeyPath, read_text_bounded, read_yaml
 from halley.ir.hardware import Axis, Chip, Link, Topology

@@ -19,9 +19,10 @@ from dataclasses import dataclass, replace
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.io.chip import origins_of
 from halley.io.entries import Entry
-from halley.io.load import is_path, load_chip
+from halley.io.load import load_chip
 from halley.io.network import RANK_LIMIT, read_axes
 from halley.io.network_models import BlockFile, LinkEntry, links_table
+from halley.io.shelf import is_path
 from halley.io.system_models import SIMPLE, ChipParts, PortFile
 from halley.io.system_parts import parts_row, read_parts
 from halley.io.text import KeyPath

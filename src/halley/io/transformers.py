@@ -11,7 +11,8 @@ from halley.errors import BadInput
 from halley.io.check import check
 from halley.io.entries import Text
 from halley.io.models import Model
-from halley.io.text import read_text_bounded, read_yaml
+from halley.io.shelf import found
+from halley.io.text import read_yaml
 from halley.library import MODELS
 from halley.workloads.parameters import SIZE_LIMIT
 from halley.workloads.transformer import Experts, Latent, Transformer
@@ -72,12 +73,8 @@ def load_model(path_or_name: str | Path) -> Transformer:
 
     Raises BadInput: neither a shipped model nor a file that can be read; every fault of the file.
     """
-    name = str(path_or_name)
-    if name in MODELS.names():
-        return parse_model(MODELS.text(name), f"{name}.yaml")
-    if not isinstance(path_or_name, Path) and "/" not in name and not name.endswith((".yaml", ".yml")):
-        raise BadInput(MODELS.unknown(name))
-    return parse_model(read_text_bounded(path_or_name), name)
+    text, name, _ = found(MODELS, path_or_name)
+    return parse_model(text, name)
 
 
 def parse_model(text: str, name: str = "model") -> Transformer:

@@ -125,7 +125,3 @@ class Graph:
     def injection(self, vertex: int) -> float:
         """Bandwidth of all links that leave a vertex [B/s]."""
         return float(sum(self.edges[index].link.bandwidth for index in self.outgoing[vertex]))
-
-    def ejection(self, vertex: int) -> float:
-        """Bandwidth of all links that reach a vertex [B/s]."""
-        return float(sum(edge.link.bandwidth for edge in self.edges if edge.target == vertex))
