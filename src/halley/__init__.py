@@ -98,7 +98,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        return import_module("halley.io.result").halley_version()
+        return import_module("halley.version").halley_version()
     if name not in _MODULE:
         raise AttributeError(f"module 'halley' has no attribute {name!r}")
     value = getattr(import_module(_MODULE[name]), name)

@@ -50,7 +50,7 @@ BAD: list[tuple[list[str], str]] = [
     ([*GEMM, "--chip", "edge", "--gap", "nan"], "--gap: expected a number from 0 to below 1; got 'nan'"),
     (["optimise", "none.yaml"], "none.yaml: expected a file; got no such file"),
     (["optimise"], "Missing argument"),
-    (["optimize", "gemm"], "No such command 'optimize'"),
+    (["optimize", "gemm"], "command of halley: expected a known one; got 'optimize'; did you mean 'optimise'?"),
     (["show", "none.json"], "none.json: expected a file; got no such file"),
     (["show", "."], ".: expected a file; got a folder"),
     (["estimate", "none.txt", *GEMM[1:], "--chip", "edge"], "none.txt: expected a file; got no such file"),

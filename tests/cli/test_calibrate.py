@@ -79,7 +79,7 @@ def test_what_is_wrong_is_said_before_anything_is_written(logs: list[str], empty
         (("network", *logs, "--plot", "a.gif"), "halley: --plot: expected a name that ends in .svg or .png; got 'a.gif'"),
         (("network", *logs, "--collective", "allreduec"), "got 'allreduec'; did you mean 'all_reduce'?"),
         (("network",), "halley: Missing argument 'FILE...'"),
-        (("netwrok",), "halley: No such command 'netwrok'"),
+        (("netwrok",), "halley: command of halley calibrate: expected a known one; got 'netwrok'; did you mean 'network'?"),
     ):
         outcome = halley("calibrate", *words)
         assert outcome.code == 1, outcome

@@ -160,8 +160,8 @@ def test_the_policy_stops_what_markup_would_do(browsed: Chromium, result: Result
     browsed.open(empty_folder / "broken.html")
     assert browsed.run("window.got_in") is None
     assert len(browsed.complaints()) >= 2
-    answered = [event["params"]["response"]["url"] for event in browsed.events if event.get("method") == "Network.responseReceived"]
-    assert not [url for url in answered if not url.startswith("file:")]
+    answers = [event["params"]["response"] for event in browsed.events if event.get("method") == "Network.responseReceived"]
+    assert not [answer for answer in answers if not answer["url"].startswith("file:")]
 
 
 @needs_chromium

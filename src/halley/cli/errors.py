@@ -15,7 +15,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from halley.errors import HalleyError, InternalError
+from halley.errors import BadInput, Fault, HalleyError, InternalError, did_you_mean
 
 USAGE = 1
 LIMIT = 3
@@ -37,6 +37,13 @@ class Cancelled(HalleyError):
 
 class HalleyGroup(TyperGroup):
     """The command group; every way to fail leaves clean lines on stderr and its exit code."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the first word names. Raises BadInput: there is none of that name."""
+        known = self.list_commands(ctx)
+        if args[0] not in known:
+            raise BadInput(Fault(f"command of {ctx.command_path}", "a known one", repr(args[0]), did_you_mean(args[0], known)))
+        return super().resolve_command(ctx, args)
 
     def main(
         self,

@@ -14,14 +14,14 @@ from halley.cli.report import refuse_existing
 from halley.errors import BadInput, Fault
 from halley.io.result import load_result
 from halley.io.save import write_atomic
+from halley.report import figures
 from halley.report.browser import png_file
-from halley.report.figures import FIGURES, figure
 from halley.report.markup import svg_file
 
 
-def draw(
+def figure(
     file: ResultArgument,
-    name: Annotated[str, typer.Argument(metavar="FIGURE", help=f"One of {', '.join(FIGURES)}.")],
+    name: Annotated[str, typer.Argument(metavar="FIGURE", help=f"One of {', '.join(figures.FIGURES)}.")],
     out: Annotated[
         str | None, typer.Option("-o", "--output", help="Where to write it: .svg or .png; FIGURE.svg by default.", metavar="FILE")
     ] = None,
@@ -35,7 +35,7 @@ def draw(
     kind = Path(target).suffix.lower()
     if kind not in (".svg", ".png"):
         raise BadInput(Fault("--output", "a name that ends in .svg or .png", repr(target)))
-    drawn = figure(load_result(file), name)
+    drawn = figures.figure(load_result(file), name)
     refuse_existing(target, force)
     write_atomic(target, svg_file(drawn) if kind == ".svg" else png_file(drawn), force)
     options.remarks().print(Text(f"written to {target}"))

@@ -2,63 +2,73 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from functools import cache
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 
-from halley.cli import (
-    calibrate,
-    check,
-    chips,
-    collective,
-    compare,
-    demo,
-    estimate,
-    explain,
-    figure,
-    optimise,
-    report,
-    schema,
-    show,
-    simulate,
-    system,
-    table,
-    topology,
-    validate,
-    workloads,
-)
 from halley.cli.errors import HalleyGroup
-from halley.cli.options import FREE_FORM
-from halley.io.result import halley_version
+from halley.version import halley_version
+
+COMMANDS = (
+    "optimise",
+    "show",
+    "simulate",
+    "check",
+    "explain",
+    "report",
+    "figure",
+    "table",
+    "estimate",
+    "compare",
+    "chips",
+    "workloads",
+    "schema",
+    "validate",
+    "calibrate",
+    "topology",
+    "system",
+    "collective",
+    "demo",
+)
+"""In the order of the help. Each is the function, or the group ``app``, of the module of its name."""
+
+FREE_FORM = ("optimise", "estimate", "compare")
+"""Those that take the parameters of a workload, which differ from kind to kind."""
+
+
+class Commands(HalleyGroup):
+    """The commands, each loaded when it is asked for: all of them together take longer to load than most take to run."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return command(cmd_name) if cmd_name in COMMANDS else None
+
+
+@cache
+def command(name: str) -> Any:
+    """A command as the option parser has it."""
+    module = import_module(f"halley.cli.{name}")
+    if hasattr(module, "app"):
+        group = typer.main.get_group(module.app)
+        group.name = name
+        return group
+    alone, free = typer.Typer(add_completion=False), name in FREE_FORM
+    alone.command(name, context_settings={"allow_extra_args": free, "ignore_unknown_options": free})(getattr(module, name))
+    return typer.main.get_command(alone)
+
 
 app = typer.Typer(
     name="halley",
-    cls=HalleyGroup,
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-app.command(context_settings=FREE_FORM)(optimise.optimise)
-app.command()(show.show)
-app.command()(simulate.simulate)
-app.command()(check.check)
-app.command()(explain.explain)
-app.command()(report.report)
-app.command("figure")(figure.draw)
-app.command()(table.table)
-app.command(context_settings=FREE_FORM)(estimate.estimate)
-app.command(context_settings=FREE_FORM)(compare.compare)
-app.command()(chips.chips)
-app.command()(workloads.workloads)
-app.command()(schema.schema)
-app.command()(validate.validate)
-app.add_typer(calibrate.app, name="calibrate")
-app.add_typer(topology.app, name="topology")
-app.add_typer(system.app, name="system")
-app.command()(collective.collective)
-app.command()(demo.demo)
 
 
 def _version(asked: bool) -> None:

@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -19,9 +19,6 @@ from halley.units import SECONDS, parse
 
 WALL_TIME = replace(SECONDS, example="60 s", per_cycle={})
 """The time of a search; no clock counts it."""
-
-FREE_FORM: dict[str, Any] = {"allow_extra_args": True, "ignore_unknown_options": True}
-"""For commands that take the parameters of a workload, which differ from kind to kind."""
 
 WorkloadArgument = Annotated[str, typer.Argument(metavar="WORKLOAD", help="Kind of workload; its parameters follow as options.")]
 ChipOption = Annotated[

@@ -11,7 +11,6 @@ import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from halley.ir.workload import Workload
 from halley.rewrite import legality
 from halley.search.problem import Objective, Problem
 from halley.search.result import Certificate, Point, Result, Solution, Status
+from halley.version import halley_version
 from halley.workloads import WORKLOADS, build
 
 RESULT_LIMIT = 16 * 2**20
@@ -38,14 +38,6 @@ RESULT_LIMIT = 16 * 2**20
 
 UNITS: dict[str, str] = {"time": "s", "energy": "J", "edp": "J s"}
 """Unit of each objective."""
-
-
-def halley_version() -> str:
-    """Version of the installed package."""
-    try:
-        return version("halley")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def resource_name(resource: Resource) -> str:
