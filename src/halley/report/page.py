@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 from collections.abc import Mapping
-from importlib.resources import files
 from xml.etree.ElementTree import Element
 
 from halley.cost.events import Path
 from halley.io.result import resource_name, result_document
 from halley.ir.mapping import Node, walk
+from halley.report import document
 from halley.report.activity import Totals, event_text, node_name, totals
 from halley.report.facts import (
     certificate_table,
@@ -30,7 +27,7 @@ from halley.report.facts import (
 from halley.report.figures import figure
 from halley.report.hardware import chip_tables
 from halley.report.html import table
-from halley.report.markup import el, html_text
+from halley.report.markup import el
 from halley.report.reasons import Reasons, all_reasons, headline, reasons_table
 from halley.report.table import Table, percent, ratio
 from halley.report.tree import Line, lines, path_name, phase_paths
@@ -58,24 +55,12 @@ def page(result: Result, provenance: Mapping[str, str] | None = None) -> str:
 
     Raises BadInput: the result cannot be written as a file (a workload made by hand).
     """
-    document = result_document(result)
+    data = result_document(result)
     if provenance is not None:
-        document["provenance"] = dict(provenance)
-    made = document["provenance"]
+        data["provenance"] = dict(provenance)
+    made = data["provenance"]
     title = f"{_question(result)} on {result.problem.chip.name}"
-    script, style = _asset("page.js"), _asset("page.css")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    # a second lock on the door: even if text became markup, it could neither run nor load anything
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     contents = {identifier: content for identifier, content in _sections(result) if content}
-    head = el(
-        "head",
-        el("meta", charset="utf-8"),
-        el("meta", http_equiv="Content-Security-Policy", content=policy),
-        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        el("title", f"{title} - Halley"),
-        el("style", style),
-    )
     sections = [
         el("section", el("h2", heading), *contents[identifier], id=identifier)
         for identifier, heading in SECTIONS
@@ -84,29 +69,12 @@ def page(result: Result, provenance: Mapping[str, str] | None = None) -> str:
     footer = (
         f"Halley {made['halley']}, Python {made['python']}; solved {made['created']}. Every plan was costed again for this page."
     )
-    body = el(
-        "body",
-        el("header", *_header(result, title), el("nav", *_links(contents))),
-        el("main", *sections),
-        el("footer", el("p", footer), el("p", el("button", "Save result.json", id="save", type="button"), class_="tools")),
-        # JSON as data; "<" is escaped, so that no text in it can end the element
-        el("script", json.dumps(document).replace("<", "\\u003c"), type="application/json", id="result"),
-        el("script", script),
-    )
-    return "<!doctype html>\n" + html_text(el("html", head, body, lang="en")) + "\n"
-
-
-def _asset(name: str) -> str:
-    return (files("halley.report") / "assets" / name).read_text(encoding="utf-8")
+    return document.document(title, _header(result, title), sections, data, "result.json", footer)
 
 
 def _question(result: Result) -> str:
     workload = result.problem.workload
     return workload_text(workload.name, workload.parameters)
-
-
-def _links(contents: Mapping[str, object]) -> list[Element]:
-    return [el("a", title, href=f"#{identifier}") for identifier, title in SECTIONS if identifier in contents]
 
 
 # --- header ---------------------------------------------------------------------------------------------------------------

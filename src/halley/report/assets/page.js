@@ -125,11 +125,11 @@
   }
 
   // the result as the file that it is
-  document.querySelector("#save")?.addEventListener("click", () => {
+  document.querySelector("#save")?.addEventListener("click", (event) => {
     const content = JSON.parse(document.querySelector("#result").textContent);
     const link = document.createElement("a");
     link.href = URL.createObjectURL(new Blob([JSON.stringify(content, null, 2) + "\n"], { type: "application/json" }));
-    link.download = "result.json";
+    link.download = event.currentTarget.dataset.file;
     link.click();
     URL.revokeObjectURL(link.href);
   });
