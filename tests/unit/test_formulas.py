@@ -31,6 +31,7 @@ from halley.formulas import (
     efficiency,
     energy,
     engines,
+    lanes,
     numbers,
     pipeline,
     price,
@@ -162,6 +163,7 @@ CASES: dict[Formula, Case] = {
     busiest.chain_bytes: Case((ONE, ONE, BYTE), BYTE),
     busiest.pulled_bytes: Case((ONE, ONE, BYTE), BYTE),
     busiest.forwarded_bytes: SPREAD,
+    busiest.piece_bytes: Case((ONE, ONE, ONE, BYTE, BYTE), BYTE),
     busiest.doublings: Case((ONE,), ONE),
     busiest.squared_chunk_count: Case((ONE, ONE, BYTE, SECOND, BANDWIDTH), ONE),
     software.sent_bytes: Case((ONE, ONE, BYTE), BYTE),
@@ -214,6 +216,10 @@ CASES: dict[Formula, Case] = {
     efficiency.interleaved_time: Case((SECOND, SECOND, ONE), SECOND),
     efficiency.causal_keys: Case((ONE, ONE, ONE), ONE),
     efficiency.host_time: Case((SECOND, SECOND, SECOND), SECOND),
+    lanes.lane_bandwidth: Case((BANDWIDTH, ONE), BANDWIDTH),
+    lanes.lane_latency: Case((SECOND, ONE), SECOND),
+    lanes.around_ring_bytes: SPREAD,
+    lanes.phased_time: Case((SECOND,) * 4, SECOND, lambda a, b, c, d: lanes.phased_time([[a, b], [c, d]], 3)),
 }
 
 

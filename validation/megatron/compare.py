@@ -16,7 +16,7 @@ from halley.errors import BadInput, Fault, did_you_mean
 from halley.formulas.numbers import Number
 from halley.formulas.timing import busy_time
 from halley.io.chip_fits import load_chip_fit
-from halley.io.fits import load_fit
+from halley.io.fits import load_libraries
 from halley.io.system import load_system
 from halley.io.transformers import load_model
 from halley.ir.mapping import CollectiveKind
@@ -25,19 +25,13 @@ from halley.network.collective import bound_of, team_of
 from halley.planning.kernels import Gemm, demand
 from halley.planning.machine import PEAK, machine
 from halley.planning.megatron_iteration import MegatronTime, Setting, megatron_iteration, worker_of
-from halley.planning.passes import Step, Worker, sustained
+from halley.planning.passes import Step, Worker, under_load
 from halley.rewrite.recompute import Recompute
 
 POINTS = Path(__file__).parent / "points.csv"
 COLUMNS = ("model", "tensor", "stages", "chunks", "microbatch", "batch", "recompute", "scattered", "seconds")
 MEAN, WORST = 0.04, 0.08
 """Allowed."""
-
-LOADED = Gemm(8192, 8192, 8192), 2 * 8192**3 / 258e12
-"""A GEMM of random numbers in a loop on an A100: 258 TFLOPS by cuBLAS, and 295 of zeros, which draw less power. Horace He,
-Strangely, Matrix Multiplications on GPUs Run Faster When Given "Predictable" Data, thonking.ai, 2024."""
-CHANNELS = 24
-"""Of NCCL on eight A100 behind NVSwitch, a core each: its log in github.com/NVIDIA/nccl-tests, issue 100."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +84,9 @@ def system_of(setting: Setting) -> System:
 def iteration(model: str, setting: Setting) -> MegatronTime:
     """What Halley says."""
     system = system_of(setting)
-    efficiency = sustained(load_chip_fit("a100").efficiency, machine(system.chip), *LOADED)
-    worker = worker_of(system, efficiency, load_fit("a100-sxm-nccl-2.27.3"), setting.tensor, CHANNELS)
+    efficiency = under_load(load_chip_fit("a100"), machine(system.chip))
+    library = load_libraries(system)["gpu"]
+    worker = worker_of(system, efficiency, library, setting.tensor, library.channels.count)
     return megatron_iteration(load_model(model), setting, system, worker)
 
 

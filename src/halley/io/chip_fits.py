@@ -15,7 +15,8 @@ from halley.io.models import Model
 from halley.io.shelf import found
 from halley.io.text import Finding, read_yaml
 from halley.library import CHIP_FITS
-from halley.planning.calibrate import ChipFit, Series
+from halley.planning.calibrate import ChipFit, Loaded, Series
+from halley.planning.kernels import Gemm
 from halley.planning.machine import SHARES, Efficiency, Host
 
 FORMAT = "halley.chip-fit/1"
@@ -49,6 +50,16 @@ class SeriesFile(Model):
     held_out: Error | None = Field(None, description="mean relative error of the rows held out")
 
 
+class LoadedFile(Model):
+    """A product of matrices in a loop, of random numbers."""
+
+    rows: int = Field(ge=1, le=2**24, description="rows of the result")
+    columns: int = Field(ge=1, le=2**24, description="columns of the result")
+    depth: int = Field(ge=1, le=2**24, description="terms of each sum")
+    time: Latency = Field(description="time of one product")
+    source: Text = Field(description="where the time comes from")
+
+
 class ChipFitFile(Model):
     """A fitted chip."""
 
@@ -59,6 +70,7 @@ class ChipFitFile(Model):
     efficiency: EfficiencyFile = Field(description="the fitted parameters")
     assumed: list[Name] = Field(description="parameters that the measurements do not tell")
     operators: list[SeriesFile] = Field(description="operators that were measured")
+    loaded: LoadedFile | None = Field(None, description="a product under load, at the clock that the power limit leaves")
 
 
 def load_chip_fit(path_or_name: str | Path) -> ChipFit:
@@ -92,7 +104,11 @@ def parse_chip_fit(text: str, name: str = "fit") -> ChipFit:
         hosts={item.operator: Host(item.call.value, item.hidden.value) for item in model.operators},
     )
     series = tuple(Series(item.operator, item.rows, item.error, item.held_out) for item in model.operators)
-    return ChipFit(model.chip, model.source, model.dated, efficiency, tuple(model.assumed), series)
+    return ChipFit(model.chip, model.source, model.dated, efficiency, tuple(model.assumed), series, _loaded(model.loaded))
+
+
+def _loaded(file: LoadedFile | None) -> Loaded | None:
+    return None if file is None else Loaded(Gemm(file.rows, file.columns, file.depth), file.time.value, file.source)
 
 
 def chip_fit_document(fit: ChipFit) -> str:
@@ -104,6 +120,10 @@ def chip_fit_document(fit: ChipFit) -> str:
     lines += [f"  {name}: {_time(getattr(fit.efficiency, name))}" for name in ("latency", "launch")]
     lines += [f"assumed: [{', '.join(fit.assumed)}]", "operators:"]
     lines += [f"  - {_series(item, fit.efficiency.hosts[item.operator])}" for item in fit.series]
+    if fit.loaded is not None:
+        product = fit.loaded.product
+        extents = f"rows: {product.rows}, columns: {product.columns}, depth: {product.depth}"
+        lines.append(f"loaded: {{{extents}, time: {_time(fit.loaded.time)}, source: {json.dumps(fit.loaded.source)}}}")
     return "\n".join(lines) + "\n"
 
 

@@ -15,8 +15,9 @@ from halley.io.models import Model
 from halley.io.shelf import found
 from halley.io.text import Finding, KeyPath, read_yaml
 from halley.ir.mapping import CollectiveKind
+from halley.ir.system import System
 from halley.library import NETWORK_FITS
-from halley.network.overlay import FAMILIES, Choice, Family, Fit, Overlay, Protocol, Series
+from halley.network.overlay import FAMILIES, Channels, Choice, Family, Fit, Overlay, Protocol, Series
 from halley.units import UNLIMITED
 
 FORMAT = "halley.network-fit/1"
@@ -59,6 +60,13 @@ class FamilyFile(Model):
     series: list[SeriesFile] = Field(min_length=1, description="what was measured")
 
 
+class ChannelsFile(Model):
+    """Cores that the library's kernels hold."""
+
+    count: int = Field(ge=1, le=2**16, description="cores of a chip that a collective holds while it runs")
+    source: Text = Field(description="where the number comes from")
+
+
 class FitFile(Model):
     """A fitted network."""
 
@@ -67,6 +75,7 @@ class FitFile(Model):
     software: Text = Field(description="communication library and its version")
     source: Text = Field(description="where the measurements come from")
     dated: Text = Field(description="day of the fit")
+    channels: ChannelsFile | None = Field(None, description="cores that a collective holds; left out where nobody states them")
     families: dict[Literal["ring", "exchange"], FamilyFile] = Field(min_length=1, description="fits by family: ring, exchange")
 
 
@@ -82,6 +91,18 @@ def load_fit(path_or_name: str | Path) -> Overlay:
     return parse_fit(text, name)
 
 
+def load_libraries(system: System) -> dict[str, Overlay]:
+    """By axis, the fit of the communication library that the system names.
+
+    >>> from halley.io.system import load_system
+    >>> {axis: fit.software for axis, fit in load_libraries(load_system("dgx-a100-pod")).items()}
+    {'gpu': 'nccl 2.27.3'}
+
+    Raises BadInput: as `load_fit`.
+    """
+    return {axis: load_fit(name) for axis, name in system.libraries.items()}
+
+
 def parse_fit(text: str, name: str = "fit") -> Overlay:
     """The fit that the text of a file describes. Raises BadInput: every fault of the text."""
     document = read_yaml(text, name)
@@ -92,7 +113,8 @@ def parse_fit(text: str, name: str = "fit") -> Overlay:
     findings = [item for fit in fits for item in _contradictions(fit)]
     if findings:
         raise BadInput(document.faults(findings))
-    return Overlay(model.machine, model.software, model.source, model.dated, fits)
+    held = Channels() if model.channels is None else Channels(model.channels.count, model.channels.source)
+    return Overlay(model.machine, model.software, model.source, model.dated, fits, held)
 
 
 def _fit(family: Family, file: FamilyFile) -> Fit:
@@ -136,6 +158,8 @@ def fit_document(overlay: Overlay) -> str:
     head |= {"source": overlay.source, "dated": overlay.dated}
     lines = ["# Written by 'halley calibrate network'. One protocol of a library per line; what each collective uses by size."]
     lines += [f"{key}: {json.dumps(value)}" for key, value in head.items()]
+    if overlay.channels.count:
+        lines.append(f"channels: {{count: {overlay.channels.count}, source: {json.dumps(overlay.channels.source)}}}")
     lines.append("families:")
     for fit in overlay.fits:
         lines += [f"  {fit.family}:", "    protocols:", *(f"      - {_protocol(item)}" for item in fit.protocols)]
@@ -157,5 +181,3 @@ def _measured(item: Series) -> str:
     held_out = "" if item.held_out is None else f", held_out: {item.held_out:.6g}"
     seen = f"least: {item.least} B, most: {item.most} B, rows: {item.rows}, error: {item.error:.6g}{held_out}"
     return f"{{collective: {item.kind}, ranks: {item.ranks}, choices: [{choices}], {seen}}}"
-
-

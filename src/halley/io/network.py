@@ -72,11 +72,11 @@ def _texts(document: Document, origins: dict[KeyPath, str]) -> dict[str, str]:
     return {".".join(document.words(path)): text for path, text in origins.items() if text}
 
 
-def read_axes(blocks: list[BlockFile]) -> tuple[tuple[Axis, ...], list[Finding], dict[KeyPath, str]]:
+def read_axes(blocks: Sequence[BlockFile]) -> tuple[tuple[Axis, ...], list[Finding], dict[KeyPath, str]]:
     """Axes of another file that has the key ``axes``: the axes, what is wrong with them, and the origins of numbers that
     technologies bring."""
-    reader = _Reader(FabricFile.model_construct(name="", axes=blocks))
-    return reader._axes(blocks), reader.findings, reader.origins
+    reader = _Reader(FabricFile.model_construct(name="", axes=list(blocks)))
+    return reader._axes(list(blocks)), reader.findings, reader.origins
 
 
 def read_link(entry: LinkEntry, path: KeyPath) -> tuple[Link, list[Finding], dict[KeyPath, str]]:

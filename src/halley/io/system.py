@@ -14,7 +14,7 @@ from halley.io.load import load_chip
 from halley.io.network import EDGE_LIMIT, RANK_LIMIT, read_axes
 from halley.io.shelf import found, is_path
 from halley.io.system_grid import load_grid
-from halley.io.system_models import SystemFile
+from halley.io.system_models import SystemFile, libraries_of
 from halley.io.system_parts import read_parts
 from halley.io.system_words import parse_words
 from halley.io.text import Document, Finding, read_yaml
@@ -108,6 +108,7 @@ def parse_system(text: str, name: str = "system", sourced: bool = False, folder:
         parts.node,
         file.description.strip(),
         texts,
+        libraries_of(file.axes),
     )
 
 

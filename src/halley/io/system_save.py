@@ -33,9 +33,13 @@ def system_document(system: System) -> dict[str, Any]:
         numbers = {"capacity": f"{system.host.capacity!r} B", "bandwidth": f"{system.host.bandwidth!r} B/s"}
         content["host"] = _sourced(numbers | {"link": link_document(system.host.link)}, "host", system)
     if system.axes:
-        axes = [axis_document(axis) for axis in system.axes]
+        axes = [axis_document(axis) | _library(system, axis.name) for axis in system.axes]
         content["axes"] = [_sourced(axis, f"axes.{axis['name']}", system) for axis in axes]
     return content
+
+
+def _library(system: System, axis: str) -> dict[str, Any]:
+    return {"library": system.libraries[axis]} if axis in system.libraries else {}
 
 
 def _chip(chip: Chip) -> str | dict[str, Any]:

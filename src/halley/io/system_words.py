@@ -21,9 +21,9 @@ from halley.io.chip import origins_of
 from halley.io.entries import Entry
 from halley.io.load import load_chip
 from halley.io.network import RANK_LIMIT, read_axes
-from halley.io.network_models import BlockFile, LinkEntry, links_table
+from halley.io.network_models import LinkEntry, links_table
 from halley.io.shelf import is_path
-from halley.io.system_models import SIMPLE, ChipParts, PortFile
+from halley.io.system_models import SIMPLE, ChipParts, PortFile, SystemAxis, libraries_of
 from halley.io.system_parts import parts_row, read_parts
 from halley.io.text import KeyPath
 from halley.ir.hardware import Topology
@@ -79,7 +79,8 @@ def parse_words(text: str) -> System:
     parts = read_parts(chip.name)
     sources = _sources(blocks, brought) | {".".join(map(str, path)): told for path, told in parts.sources.items()}
     name = ", ".join(" ".join(part.split()) for part in (head, *tail))
-    return System(name, chip, axes, (), parts.host, parts.chip, parts.memory, parts.node, "", sources)
+    costs = parts.chip, parts.memory, parts.node
+    return System(name, chip, axes, (), parts.host, *costs, "", sources, libraries_of(blocks))
 
 
 def _unknown(name: str) -> Fault:
@@ -153,13 +154,13 @@ def _sized(words: Sequence[_Words], count: int, row: ChipParts, faults: list[Fau
     return [item for item in full if math.prod(item.sizes) > 1]
 
 
-def _blocks(item: _Words, all_words: Sequence[_Words]) -> list[BlockFile]:
+def _blocks(item: _Words, all_words: Sequence[_Words]) -> list[SystemAxis]:
     """The axis, or the axes of its product, as a file would have them; names are the ports', numbered where they come twice."""
     alike = [other for other in all_words if other.word == item.word]
     name = item.word if len(alike) == 1 else f"{item.word}-{1 + next(i for i, other in enumerate(alike) if other is item)}"
     letters = "xyzuvw" if len(item.sizes) <= 6 else ""
     return [
-        BlockFile.model_construct(
+        SystemAxis.model_construct(
             name=name if len(item.sizes) == 1 else f"{name}-{letters[place] if letters else place}",
             size=Entry(size),
             topology=item.port.topology,
@@ -167,6 +168,7 @@ def _blocks(item: _Words, all_words: Sequence[_Words]) -> list[BlockFile]:
             multicast=item.port.multicast if item.port.topology.value == Topology.SWITCH else None,
             reduction=item.port.reduction if item.port.topology.value == Topology.SWITCH else None,
             on_request=item.port.on_request if item.port.topology.value == Topology.SWITCH else None,
+            library=item.port.library,
             source=item.port.source,
             assumed=item.port.assumed,
         )
@@ -174,7 +176,7 @@ def _blocks(item: _Words, all_words: Sequence[_Words]) -> list[BlockFile]:
     ]
 
 
-def _sources(blocks: Sequence[BlockFile], brought: dict[KeyPath, str]) -> dict[str, str]:
+def _sources(blocks: Sequence[SystemAxis], brought: dict[KeyPath, str]) -> dict[str, str]:
     """Origins by dotted key; sizes are the user's own."""
     told = {("axes", place, *path): text for place, block in enumerate(blocks) for path, text in origins_of(block, (), "")}
     return {

@@ -42,7 +42,8 @@ class System:
 
     ``memories``: names of the chip's memories that tensors may live in, nearest first; () takes `tiers_of`. ``chip_cost``: of a
     chip with what is in its package; ``memory_cost``: of a chip's memory beside the package; ``node_cost``: a chip's share of
-    what else is in its node. ``sources``: file key -> text.
+    what else is in its node. ``sources``: file key -> text. ``libraries``: axis -> fit of the communication library that was
+    measured there.
 
     Raises BadInput: two axes of one name, an axis without a chip, a memory that the chip lacks.
     """
@@ -57,6 +58,7 @@ class System:
     node_cost: Cost = Cost()
     description: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)
+    libraries: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         where, faults = f"system {self.name}", []

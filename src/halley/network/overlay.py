@@ -166,11 +166,19 @@ class Fit:
 
 
 @dataclass(frozen=True, slots=True)
+class Channels:
+    """Cores of a chip that the library's kernels hold while a collective runs; 0 where nobody states them."""
+
+    count: int = 0
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Overlay:
     """The fits of a machine's library, and where they come from.
 
     ``machine``: name of the hardware; ``software``: library and version; ``source``: of the measurements; ``dated``: day of
-    the fit.
+    the fit. ``channels``: what its kernels hold of a chip.
     """
 
     machine: str
@@ -178,6 +186,11 @@ class Overlay:
     source: str
     dated: str
     fits: tuple[Fit, ...]
+    channels: Channels = Channels()
+
+    def serves(self, kind: CollectiveKind) -> bool:
+        """Whether something of the collective's family was measured."""
+        return any(fit.family is FAMILIES[kind] for fit in self.fits)
 
     def time(self, kind: CollectiveKind, ranks: int, size: Number) -> Number:
         """Time [s] of a collective of ``size`` bytes, a number or an array, on ``ranks`` ranks; 0 on one rank.

@@ -385,8 +385,18 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
+class Loaded:
+    """A product that was timed [s] under load: in a loop, of random numbers, at the clock that the power limit leaves."""
+
+    product: Gemm
+    time: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class ChipFit:
-    """A fitted chip. ``chip``: its name; ``assumed``: parameters that the rows do not tell; ``dated``: day of the fit."""
+    """A fitted chip. ``chip``: its name; ``assumed``: parameters that the rows do not tell; ``dated``: day of the fit;
+    ``loaded``: how much slower it is under load, None where nobody states it."""
 
     chip: str
     source: str
@@ -394,6 +404,7 @@ class ChipFit:
     efficiency: Efficiency
     assumed: tuple[str, ...]
     series: tuple[Series, ...]
+    loaded: Loaded | None = None
 
 
 def chip_fit(judged: Judgement, chip: Machine, source: str, dated: str) -> ChipFit:

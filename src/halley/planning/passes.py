@@ -17,6 +17,7 @@ from halley.formulas.numbers import Number
 from halley.formulas.timing import total
 from halley.formulas.training import beside_time
 from halley.ir.mapping import CollectiveKind
+from halley.planning.calibrate import ChipFit
 from halley.planning.data_parallel import CollectiveTime
 from halley.planning.kernels import Gemm, Kernel, demand, kernel_time
 from halley.planning.machine import Efficiency, Machine
@@ -103,6 +104,11 @@ def steps(work: Work) -> tuple[Step, ...]:
 def macs(work: Work) -> Number:
     """Multiply-accumulates of the matrix products."""
     return total([demand(step.kernel)[0] for step in steps(work)])
+
+
+def under_load(fit: ChipFit, chip: Machine) -> Efficiency:
+    """The chip's efficiency in a run that goes on for long: `sustained`, if the fit says how much slower products are then."""
+    return fit.efficiency if fit.loaded is None else sustained(fit.efficiency, chip, fit.loaded.product, fit.loaded.time)
 
 
 def sustained(efficiency: Efficiency, chip: Machine, measured: Gemm, time: float) -> Efficiency:
