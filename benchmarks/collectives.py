@@ -16,7 +16,8 @@ from halley.network.collective import best_time, candidates, price, team_of
 from halley.network.evaluate import evaluate
 from halley.network.forms import FORMS
 from halley.network.groups import Group
-from halley.network.schedules import Schedule, laid_out
+from halley.network.schedules import Schedule, laid_out, schedules
+from halley.network.tables import KINDS, Pattern
 
 LOOKUP_TARGET = 2e-6
 BATCH_TARGET = 20e-9
@@ -35,6 +36,9 @@ def measurements() -> Iterator[Measurement]:
     looked_up = seconds(lambda: [best_time(_K.ALL_REDUCE, ring, SIZE) for _ in range(1000)], 1000)
     yield Measurement("collectives: look-up of a best time", looked_up, "s", LOOKUP_TARGET)
     yield Measurement("collectives: all closed forms, the slowest per size in a batch", slowest_form(), "s", BATCH_TARGET)
+    times = prices()
+    yield Measurement("collectives: pairs of kind, schedule and network", len(times), "pairs")
+    yield Measurement("collectives: all these pairs, the slowest per size in a batch", max(times), "s", BATCH_TARGET)
     for name, team, kind, algorithm in (
         ("ring all-reduce, 64-ring", ring, _K.ALL_REDUCE, "ring"),
         ("ring all-reduce, 8 x 8 torus", torus, _K.ALL_REDUCE, "ring"),
@@ -51,7 +55,55 @@ def measurements() -> Iterator[Measurement]:
 def slowest_form() -> float:
     """Seconds per size of the closed form that takes longest, in a batch of sizes on 64 ranks."""
     sizes = np.random.default_rng(1).integers(1, SIZE, BATCH).astype(np.float64)
-    return max(seconds(partial(form.time, 64, 64, sizes, _LINK, 1e-6), BATCH, 0.03) for form in FORMS.values())
+    return max(processor_seconds(partial(form.time, 64, 64, sizes, _LINK, 1e-6)) for form in FORMS.values()) / BATCH
+
+
+def networks() -> dict[str, tuple[Axis, ...]]:
+    """One of every topology, and products of them."""
+    slow, able = Link(12.5e9, 2e-6, 1e-11, overhead=2e-7), {"multicast": True, "reduction": True, "on_request": True}
+    t = Topology
+    return {
+        "line": (Axis("x", 16, t.LINE, _LINK),),
+        "ring": (Axis("x", 17, t.RING, _LINK),),
+        "full": (Axis("x", 16, t.FULL, _LINK),),
+        "switch": (Axis("x", 24, t.SWITCH, _LINK, **able),),
+        "mesh": (Axis("x", 30, t.MESH, _LINK, shape=(5, 6)),),
+        "torus": (Axis("x", 64, t.TORUS, _LINK, shape=(8, 8)),),
+        "3-D torus": (Axis("x", 36, t.TORUS, _LINK, shape=(4, 3, 3)),),
+        "multipath torus": (Axis("x", 16, t.TORUS, _LINK, shape=(4, 4), multipath=True),),
+        "hypercube": (Axis("x", 32, t.HYPERCUBE, _LINK),),
+        "dragonfly": (Axis("x", 36, t.DRAGONFLY, _LINK, (2, 2, 4), upper=_LINK, top=slow),),
+        "fat-tree": (Axis("x", 32, t.FAT_TREE, _LINK, (8, 2), upper=_LINK),),
+        "3-level fat-tree": (Axis("x", 32, t.FAT_TREE, _LINK, (4, 2, 2, 4), upper=slow),),
+        "DGX-1": (Axis("x", 8, t.DGX_1, _LINK),),
+        "pods": (Axis("node", 4, t.SWITCH, slow), Axis("gpu", 8, t.SWITCH, _LINK, **able)),
+        "product": (Axis("x", 2, t.LINE, _LINK), Axis("y", 3, t.RING, slow), Axis("z", 4, t.FULL, _LINK)),
+    }
+
+
+def prices() -> list[float]:
+    """Seconds per size, in a batch, of every schedule that every network offers for every kind; small payloads too, whose chunks
+    are unequal."""
+    source, found = np.random.default_rng(1), []
+    batches = [source.integers(1, most, BATCH).astype(np.float64) for most in (3000, SIZE)]
+    for axes in networks().values():
+        team = team_of(axes)
+        for kind in (kind for kind in KINDS if kind is not Pattern.BARRIER):
+            for schedule in schedules(kind, team, SIZE, 1e-6):
+                of = price(kind, team, schedule, 1e-6)
+                found.append(max(processor_seconds(partial(of, sizes)) for sizes in batches) / BATCH)
+    return found
+
+
+def processor_seconds(work: Callable[[], Any]) -> float:
+    """The least of a few calls, each too short for a spell."""
+    work()
+    spent = []
+    for _ in range(7):
+        begin = time.process_time()
+        work()
+        spent.append(time.process_time() - begin)
+    return min(spent)
 
 
 def of_table(name: str, team: Group, kind: CollectiveKind, algorithm: str) -> Iterator[Measurement]:
@@ -64,6 +116,6 @@ def of_table(name: str, team: Group, kind: CollectiveKind, algorithm: str) -> It
     yield Measurement(f"collectives: per size in a batch, {name}", seconds(lambda: of(sizes), BATCH), "s")
 
 
-def seconds(work: Callable[[], Any], items: int, spell: float = 0.3) -> float:
+def seconds(work: Callable[[], Any], items: int) -> float:
     """Seconds per item of repeated calls."""
-    return 1 / per_second(work, items, spell)
+    return 1 / per_second(work, items, 0.3)

@@ -174,7 +174,8 @@ def _factor(text: str, unit: str, dimension: Dimension, clock: float | None, wro
     if unit.replace("KB", "kB") in known or unit.replace("Kb", "kb") in known:
         remedy = "write kB for 1000 bytes, KiB for 1024 bytes or kb for 1000 bits"
     else:
-        alike = [spelling for spelling in known if spelling.lower() == unit.lower()]
+        cut_short = [unit + end for end in ("iB", "B", "iB/s", "B/s") if unit + end in known]  # bytes are meant, not bits
+        alike = cut_short or [spelling for spelling in known if spelling.lower() == unit.lower()]
         remedy = f"did you mean {' or '.join(alike)}?" if alike else _nearest(unit, known, dimension)
     raise wrong(f"the unknown unit {_quoted(unit)} in {_quoted(text)}", remedy=remedy)
 

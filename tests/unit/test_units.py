@@ -90,6 +90,7 @@ GB_PER_SECOND = "did you mean GB/s or Gb/s?"
         ("25.6 GB", BYTES_PER_SECOND, "x: expected a bandwidth; got '25.6 GB', a size; write for example '25.6 GB/s'"),
         ("8 pJ", JOULES_PER_BYTE, "x: expected an energy per byte; got '8 pJ', an energy; write for example '8 pJ/bit'"),
         ("8 KB", BYTES, "x: expected a size; got the unknown unit 'KB' in '8 KB'; " + KB),
+        ("8 M", BYTES, "x: expected a size; got the unknown unit 'M' in '8 M'; did you mean MiB or MB?"),
         ("8 gb/s", BYTES_PER_SECOND, "x: expected a bandwidth; got the unknown unit 'gb/s' in '8 gb/s'; " + GB_PER_SECOND),
         ("8 parsec", SECONDS, "x: expected a time; got the unknown unit 'parsec' in '8 parsec'; write for example '150 ns'"),
         ("-8 GB", BYTES, "x: expected a size that is not negative; got '-8 GB'; write for example '64 KiB'"),

@@ -30,16 +30,20 @@ def chosen(kind: Kind, team: Group, size: int, algorithm: str | None = None, sta
         return best(kind, team, size, startup)
     check_size(kind, size)
     known = ALGORITHMS.get(algorithm)
-    if known is not None or team.axes is None or len(team.axes) == 1:
-        fits = known is not None and known.unfit(kind, team.graph.ranks) is None
-        pieced = fits and known is not None and kind in WHOLE and known.cut(kind) in (Cut.PIECES, Cut.SHARED_PIECES)
-        pieces = best_pieces(kind, algorithm, team, size, startup) if pieced else 1
-        return Collective(kind, Schedule(algorithm, pieces), team, size, startup).cost()
+    if known is None:
+        return _named(algorithm, kind, team, size, startup)
+    pieced = known.unfit(kind, team.graph.ranks) is None and kind in WHOLE and known.cut(kind) in (Cut.PIECES, Cut.SHARED_PIECES)
+    pieces = best_pieces(kind, algorithm, team, size, startup) if pieced else 1
+    return Collective(kind, Schedule(algorithm, pieces), team, size, startup).cost()
+
+
+def _named(name: str, kind: Kind, team: Group, size: int, startup: float) -> CollectiveCost:
+    """The candidate of a name that is not an algorithm's alone, but says dimensions or circuits."""
     found = {item.algorithm: item for item in candidates(kind, team, size, startup)}
-    if algorithm not in found:
-        where = f"{kind} on {team.graph.name}"
-        raise BadInput(Fault(where, "a known algorithm", repr(algorithm), did_you_mean(algorithm, found)))
-    return found[algorithm]
+    if name not in found:
+        where = f"{kind} among {team.graph.ranks} ranks of {team.graph.name}"
+        raise BadInput(Fault(where, "a known algorithm", repr(name), did_you_mean(name, found)))
+    return found[name]
 
 
 def waiting(cost: CollectiveCost, team: Group, startup: float = 0.0) -> float:

@@ -21,8 +21,10 @@ from halley.formulas.numbers import Number
 from halley.formulas.software import sent_bytes
 from halley.ir.hardware import Axis, Link
 from halley.ir.mapping import CollectiveKind
+from halley.network.algorithms import ALGORITHMS
 from halley.network.bounds import Bound, demand_bound, lower_bound
 from halley.network.curve import Curve
+from halley.network.dimension_forms import DimensionForm, adds, dimension_form
 from halley.network.evaluate import Evaluation, Layout, evaluate
 from halley.network.forms import FORMS, Form
 from halley.network.graph import Graph
@@ -52,6 +54,9 @@ CONVENTIONS: dict[Kind, str] = {
 
 PASSES: dict[Kind, int] = {_K.ALL_REDUCE: 2, _K.ALL_GATHER: 1, _K.REDUCE_SCATTER: 1, _K.ALL_TO_ALL: 1}
 """Times that (n - 1) / n of the payload pass a rank's port, which relates bus to algorithm bandwidth as nccl-tests define it."""
+
+BLOCK = 8192
+"""Sizes that are priced at a time, so that what comes between stays in the cache."""
 
 BELOW = 1e-9
 """Rounding that a time may lie below its bound by, relative."""
@@ -107,24 +112,37 @@ class CollectiveCost:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Time of one schedule as a function of the payload: a closed form where there is one, else what was counted on the graph.
+    """Time of one schedule as a function of the payload: by a formula in n, c and S where there is one, else piece by piece.
 
-    ``fixed`` [s]: start-ups and latencies of all steps.
+    ``cut``: chunks of one payload; ``fixed`` [s]: start-ups, posting and latencies of all steps; ``links``: the rest of the time;
+    None where ``form`` gives both, in chunks of ``link``.
     """
 
-    fixed: float
-    links: Curve
-    form: Form | None
     ranks: int
-    chunks: int
-    link: Link | None
+    cut: int
     startup: float
+    form: Form | None = None
+    link: Link | None = None
+    fixed: float = 0.0
+    links: Curve | None = None
 
     def __call__(self, size: Number) -> Number:
         """Time [s] of a payload [B] or an array of them."""
+        if not isinstance(size, np.ndarray) or size.size <= BLOCK:
+            return self._time(size)
+        times = [self._time(size.ravel()[begin : begin + BLOCK]) for begin in range(0, size.size, BLOCK)]
+        return np.concatenate(times).reshape(size.shape)
+
+    def _time(self, size: Number) -> Number:
         if self.form is not None and self.link is not None:
-            return self.form.time(self.ranks, self.chunks, size, self.link, self.startup)
-        return self.fixed + self.links(size)
+            return self.form.time(self.ranks, self.cut, size, self.link, self.startup)
+        return self.fixed if self.links is None else self.fixed + self.links(size)
+
+    def bytes(self, size: Number) -> Number:
+        """Bytes on the busiest link of each step, summed [B]: whole numbers where all links are equal."""
+        if self.form is not None:
+            return self.form.bytes(self.ranks, self.cut, size)
+        return 0 * size if self.links is None else self.links.bytes(size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,34 +240,51 @@ def _judged(
         found.energy,
         bound,
         None if edge is None else (edge.source, edge.target),
-        _form(kind, team, schedule) is not None,
+        _is_closed(kind, team, schedule),
     )
 
 
 def _form(kind: Kind, team: Group, schedule: Schedule) -> Form | None:
-    """The closed form: of plain algorithms on one axis."""
+    """The formula: of plain algorithms on one axis, whose switches can do what they need."""
     if team.axes is None or len(team.axes) != 1 or schedule.order or not isinstance(schedule.algorithm, str):
         return None
-    axis = team.axes[0]
-    if axis.one_way or axis.multipath or axis.size < 2:
+    axis, form = team.axes[0], FORMS.get((kind, schedule.algorithm, team.axes[0].topology))
+    if form is None or axis.one_way or axis.multipath or axis.size < 2:
         return None
-    return FORMS.get((kind, schedule.algorithm, axis.topology))
+    return form if not ALGORITHMS[schedule.algorithm].network or adds(schedule.algorithm, axis) else None
+
+
+@lru_cache(maxsize=4096)
+def _is_closed(kind: Kind, team: Group, schedule: Schedule) -> bool:
+    return _form(kind, team, schedule) is not None or _over_dimensions(kind, team, schedule) is not None
+
+
+def _over_dimensions(kind: Kind, team: Group, schedule: Schedule) -> DimensionForm | None:
+    return None if team.axes is None else dimension_form(kind, team.axes, schedule)
 
 
 @lru_cache(maxsize=4096)
 def price(kind: Kind, team: Group, schedule: Schedule, startup: float = 0.0) -> Price:
-    """The schedule's time as a function of the payload, for many sizes: counted once, remembered.
+    """The schedule's time as a function of the payload, for many sizes: found once, remembered. Raises BadInput: a schedule that
+    the network does not serve.
 
     >>> from halley.ir.hardware import Topology
     >>> team = team_of((Axis("x", 4, Topology.RING, Link(2.0, 5.0)),))
     >>> price(CollectiveKind.ALL_REDUCE, team, Schedule("ring"))(np.array([242.0, 240.0])).tolist()
     [213.0, 210.0]
     """
-    laid = laid_out(team, kind, schedule)
+    ranks = team.graph.ranks
     form = _form(kind, team, schedule)
-    link = team.axes[0].link if form is not None and team.axes else None
-    fixed = laid.steps * startup + float(laid.latencies.sum())
-    return Price(fixed, laid.curve, form, team.graph.ranks, laid.chunks, link, startup)
+    if form is not None and team.axes is not None:
+        schedule.check(kind, ranks)
+        cut = schedule.chunks(kind, ranks) // (ranks if kind is _K.ALL_TO_ALL else 1)
+        return Price(ranks, cut, startup, form, team.axes[0].link)
+    over = _over_dimensions(kind, team, schedule)
+    if over is not None:
+        links = over.links()
+        return Price(ranks, links.cut, startup, fixed=over.fixed(startup), links=links)
+    laid = laid_out(team, kind, schedule)
+    return Price(ranks, laid.cut, startup, fixed=laid.steps * startup + float(laid.latencies.sum()), links=laid.curve)
 
 
 def candidates(kind: Kind, network: Network, size: int, startup: float = 0.0) -> tuple[CollectiveCost, ...]:

@@ -129,9 +129,14 @@ FULL: tuple[_Row, ...] = (
     (_ENDS, "direct", _steps(1), _plain(busiest.second_chunk_bytes)),
     (_SPREADS, "direct", _steps(1), _all()),
     ((_K.ALL_REDUCE,), "one-shot", _steps(1), _all()),
+    (_GATHERS, "bidirectional", lambda n, k: floor_div(n, 2), _BOTH),
+    ((_K.ALL_REDUCE,), "bidirectional", lambda n, k: 2 * floor_div(n, 2), _plain(busiest.both_ways_bytes, 2)),
+    ((_K.ALL_REDUCE,), "centre", _neighbours, _all(_neighbours)),
+    ((_K.SHIFT,), "neighbour", _steps(1), _plain(busiest.chunk_bytes)),
 )
 
 SWITCH: tuple[_Row, ...] = (
+    ((_K.SHIFT,), "neighbour", _steps(1), _plain(busiest.chunk_bytes)),
     ((*_GATHERS, _K.ALL_TO_ALL), "direct", _steps(1), _RING),
     ((_K.ALL_REDUCE,), "direct", _steps(2), _plain(busiest.ring_bytes, 2)),
     (_ENDS, "direct", _steps(1), _SCATTERED),
@@ -145,9 +150,12 @@ SWITCH: tuple[_Row, ...] = (
 
 RING: tuple[_Row, ...] = (
     *(row for row in ONE_AT_A_TIME if row[1] in ("ring", "chain", "pipelined", "store-and-forward")),
-    (_GATHERS, "bidirectional", lambda n, k: floor_div(n, 2), _BOTH),
-    ((_K.ALL_REDUCE,), "bidirectional", lambda n, k: 2 * floor_div(n, 2), _plain(busiest.both_ways_bytes, 2)),
+    *(row for row in FULL if row[1] in ("bidirectional", "centre")),
 )
+
+_BY_BIT = ("doubling", "halving", "near-halving", "folded-doubling", "folded-halving", "binomial")
+ADJACENT: tuple[_Row, ...] = tuple(row for row in ONE_AT_A_TIME if row[1] in _BY_BIT)
+"""Partners whose numbers differ in one bit: neighbours on a hypercube."""
 
 LINE: tuple[_Row, ...] = (
     *(row for row in ONE_AT_A_TIME if row[1] in ("chain", "pipelined")),
@@ -173,8 +181,8 @@ POSTED: dict[tuple[Kind, str] | tuple[Kind, str, Topology], Steps] = {
     (_K.ALL_REDUCE, "one-shot"): _neighbours,
     (_P.BARRIER, "all-tell-all"): _neighbours,
     (_K.ALL_REDUCE, "pulled"): lambda n, k: 2 * floor_div(k, n),
-    **{(kind, "bidirectional", _T.RING): _neighbours for kind in _GATHERS},
-    (_K.ALL_REDUCE, "bidirectional", _T.RING): _twice(_neighbours),
+    **{(kind, "bidirectional", where): _neighbours for kind in _GATHERS for where in (_T.RING, _T.FULL)},
+    **{(_K.ALL_REDUCE, "bidirectional", where): _twice(_neighbours) for where in (_T.RING, _T.FULL)},
     (_K.ALL_GATHER, "bidirectional", _T.LINE): _spread_on_line,
     (_K.REDUCE_SCATTER, "bidirectional", _T.LINE): _collected_on_line,
     (_K.ALL_REDUCE, "bidirectional", _T.LINE): lambda n, k: _spread_on_line(n, k) + _collected_on_line(n, k),
@@ -189,6 +197,7 @@ def _entries() -> Iterator[tuple[tuple[Kind, str, Topology], Form]]:
         (_T.SWITCH, (*ONE_AT_A_TIME, *SWITCH), 2),  # to the switch and from it
         (_T.RING, RING, 1),
         (_T.LINE, LINE, 1),
+        (_T.HYPERCUBE, ADJACENT, 1),
     ):
         for kinds, name, steps, volume in rows:
             for kind in kinds:

@@ -14,11 +14,13 @@ from halley.formulas.numbers import ceil_div
 from halley.ir.hardware import Axis, Topology
 from halley.ir.mapping import CollectiveKind
 from halley.network.algorithms import ALGORITHMS, Cut, Setting
+from halley.network.algorithms.circuits import Circuits, both_ways
 from halley.network.algorithms.hierarchical import SERVED, Hierarchy, balanced_orders, phase_kind
 from halley.network.evaluate import Layout, evaluate, layout
 from halley.network.groups import Group
 from halley.network.groups import group as members_of
 from halley.network.tables import WHOLE, Kind, Steps, Transfer
+from halley.network.topologies import DGX_1_CIRCUITS
 
 _K = CollectiveKind
 
@@ -37,16 +39,17 @@ _GATHERS = (_K.ALL_GATHER, _K.REDUCE_SCATTER, _K.ALL_REDUCE)
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """``algorithm``: its name, or how it goes through several dimensions. ``pieces``: where the algorithm leaves open into
-    how many the payload is cut. ``order``: the rank that plays each part of the table; as numbered if empty."""
+    """``algorithm``: its name, or how it goes through several dimensions, or round which circuits. ``pieces``: where
+    the algorithm leaves open into how many the payload is cut. ``order``: the rank that plays each part of the table; as numbered
+    if empty."""
 
-    algorithm: str | Hierarchy
+    algorithm: str | Hierarchy | Circuits
     pieces: int = 1
     order: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
-        if isinstance(self.algorithm, Hierarchy):
+        if not isinstance(self.algorithm, str):
             return self.algorithm.name
         along = " along a snake" if self.order else ""
         return self.algorithm + along + (f", {self.pieces} pieces" if self.pieces > 1 else "")
@@ -56,20 +59,28 @@ class Schedule:
         """What the algorithm does, and where it comes from."""
         if isinstance(self.algorithm, Hierarchy):
             return "One dimension after the other (BlueConnect: Cho et al., IBM J. Res. Dev. 63, 2019)."
+        if isinstance(self.algorithm, Circuits):
+            return "Rings side by side, over links that none of them shares (NCCL on a DGX-1; Wang et al., Blink, MLSys 2020)."
         return ALGORITHMS[self.algorithm].description
 
     def chunks(self, kind: Kind, ranks: int) -> int:
-        if isinstance(self.algorithm, Hierarchy):
+        if not isinstance(self.algorithm, str):
             return self.algorithm.chunks(kind)
         return ALGORITHMS[self.algorithm].chunks(kind, ranks, self.pieces)
 
+    def check(self, kind: Kind, ranks: int) -> None:
+        """Raises BadInput where the algorithm is unknown, or serves neither the kind nor so many ranks."""
+        if isinstance(self.algorithm, str):
+            _check(kind, self, self.algorithm, ranks)
+        elif self.algorithm.ranks != ranks:
+            raise BadInput(Fault(f"{kind} by {self.name}", f"{ranks} ranks", f"a table for {self.algorithm.ranks}"))
+
     def steps(self, kind: Kind, ranks: int, line: bool) -> Steps:
         """The table. Raises BadInput where the algorithm is unknown, or serves neither the kind nor so many ranks."""
-        if isinstance(self.algorithm, Hierarchy):
-            if self.algorithm.ranks != ranks:
-                raise BadInput(Fault(f"{kind} by {self.name}", f"{ranks} ranks", f"dimensions of {self.algorithm.shape}"))
+        if not isinstance(self.algorithm, str):
+            self.check(kind, ranks)
             return self.algorithm.steps(kind)
-        _check(kind, self, self.algorithm, ranks)
+        self.check(kind, ranks)
         if ranks == 1:
             return ()
         table = ALGORITHMS[self.algorithm].make[kind](Setting(ranks, self.chunks(kind, ranks), line))
@@ -142,7 +153,11 @@ def schedules(kind: Kind, group: Group, size: int, startup: float = 0.0) -> Iter
         if item.unfit(kind, ranks) is None and not (item.network and _lacking(group, kind, name)):
             pieces = best_pieces(kind, name, group, size, startup) if _pieced(kind, name) else 1
             yield Schedule(name, pieces)
-    if group.axes is None or len(group.axes) == 1:
+    if group.axes is None:
+        return
+    if len(group.axes) == 1:
+        if group.axes[0].topology is Topology.DGX_1 and kind in _GATHERS:
+            yield Schedule(Circuits(both_ways(*DGX_1_CIRCUITS)))
         return
     shape = tuple(axis.size for axis in group.axes)
     if kind in _GATHERS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from halley.network.algorithms.hierarchical import Hierarchy
 from halley.network.choice import chosen
@@ -32,7 +32,7 @@ def family(schedule: Schedule) -> str:
     """
     if isinstance(schedule.algorithm, Hierarchy):
         return "hierarchical"
-    return Schedule(schedule.algorithm, order=schedule.order).name
+    return replace(schedule, pieces=1).name
 
 
 def sweep(kind: Kind, team: Group, sizes: Sequence[int], algorithm: str | None = None, startup: float = 0.0) -> Sweep:

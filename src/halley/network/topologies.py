@@ -226,6 +226,9 @@ _DGX_1 = (
 )
 """Links between the GPUs of a DGX-1 with 8 V100, six for each, as its NVLink connection matrix lists them."""
 
+DGX_1_CIRCUITS = ((0, 3, 2, 1, 5, 6, 7, 4), (0, 3, 2, 1, 5, 6, 7, 4), (0, 1, 3, 7, 5, 4, 6, 2))
+"""Three circuits through all GPUs of a DGX-1 that take up all of its links: two over the double ones, one over the others."""
+
 
 def _dgx_1(axis: Axis) -> Graph:
     """Two quads whose pairs have one link or two; what is not adjacent shares all ways of two links."""
