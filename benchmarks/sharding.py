@@ -7,14 +7,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 from benchmarks.measure import Measurement
+from halley.io.transformers import load_model
 from halley.ir.mapping import CollectiveKind
 from halley.ir.workload import Op, OpKind, Workload
+from halley.planning import value_bounds
 from halley.planning.layers import Boundary, layer_matrix, shard_layers
 from halley.planning.layouts import Mesh, MeshAxis
 from halley.planning.sharded import shard
 from halley.planning.sharding import ShardingProblem
 from halley.planning.training_sharding import training_problem
 from halley.rewrite.backward import backward
+from halley.workloads.training import training_model
 from halley.workloads.user import graph
 
 LAYER = """
@@ -38,6 +41,9 @@ WEIGHTS = dict.fromkeys(("Wq", "Wk", "Wv", "Wo", "Wu", "Wd"), 16.0)
 AXES = (MeshAxis("x", 8), MeshAxis("y", 4), MeshAxis("z", 2))
 BANDWIDTH = {"x": 300e9, "y": 50e9, "z": 25e9}
 LAYERS = 128
+MODELS = ("gpt3-1t", "llama3-70b", "mixtral-8x7b", "deepseek-v3")
+REAL_TARGETS = {1: 0.01, 2: 0.04, 3: 0.5}
+"""CPU time [s] to stay below for a layer of a model with its backward, by the number of axes."""
 TARGETS = {1: 0.01, 2: 0.03, 3: 0.2}
 """CPU time [s] to stay below, by the number of axes."""
 
@@ -59,6 +65,21 @@ def measurements() -> Iterator[Measurement]:
     free = shard(_training(layer, AXES[:1]))
     seconds = _cpu(lambda: shard(_training(layer, AXES[:1]), capacity=free.memory - 1))
     yield Measurement("  with one byte less than that takes, to the proven optimum, 1 axis", seconds, "s", 1.0)
+    yield from _models()
+
+
+def _models() -> Iterator[Measurement]:
+    """The last kind of layer of each model, one sequence, with its backward: nothing is tied but products."""
+    value_bounds.SWITCH.kernels(ahead=value_bounds.SWITCH.patience)
+    for name in MODELS:
+        part = training_model(load_model(name), batch=1).blocks[-1]
+        found, weights = backward(part.workload), dict.fromkeys(part.weights, 16.0)
+        for count, target in REAL_TARGETS.items():
+            mesh = tuple(MeshAxis(axis, ranks) for axis, ranks in zip("xyz", (8, 2) if count == 2 else (8, 4, 2), strict=False))
+            problem = training_problem(found, mesh[:count], kernel, collective, weights, {"Y": "X"})
+            seconds = _cpu(lambda problem=problem: shard(problem))
+            label = f"sharding of a layer of {name}, {len(found.workload.ops)} ops, {count} axes"
+            yield Measurement(label, seconds, "s", target)
 
 
 def kernel(op: Op, local: Mapping[str, int]) -> float:

@@ -21,10 +21,13 @@ from halley.errors import BadInput, Infeasible
 from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Partial, Replicate, Shard
 from halley.ir.workload import Op, Workload
-from halley.planning.constrained import least
+from halley.planning import least_sum as sums
+from halley.planning import value_bounds
+from halley.planning.constrained import least, least_use
 from halley.planning.elimination import Table, cost, eliminate
 from halley.planning.layouts import Layout
-from halley.planning.sharded import shard
+from halley.planning.least_sum import LeastBy, least_sum
+from halley.planning.sharded import least_memory, shard
 from halley.planning.sharding import ShardingProblem
 from halley.planning.ways import Way, partial_monoid, ways
 
@@ -237,6 +240,41 @@ def test_two_axes(seed: int) -> None:
     compare(problem(random, 2, random.randint(1, 2)))
 
 
+@pytest.fixture(params=["plain", "compiled"])
+def bounds_alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is small enough to eliminate at once: bounds by value, and branches, decide."""
+    if request.param == "compiled":
+        pytest.importorskip("numba")
+    monkeypatch.setattr(value_bounds.SWITCH, "mode", "on" if request.param == "compiled" else "off")
+    for name in ("TINY", "SMALL", "FEW"):
+        monkeypatch.setattr(sums, name, 0)
+
+
+@pytest.mark.usefixtures("bounds_alone")
+@pytest.mark.parametrize("seed", range(40))
+def test_one_axis_by_bounds(seed: int) -> None:
+    random = Random(2000 + seed)
+    compare(problem(random, 1, random.randint(1, 3)))
+
+
+@pytest.mark.usefixtures("bounds_alone")
+@pytest.mark.parametrize("seed", range(4))
+def test_two_axes_by_bounds(seed: int) -> None:
+    compare(problem(Random(6000 + seed), 2, 1))
+
+
+@pytest.mark.parametrize("seed", [0, 2, 3])
+def test_three_axes(seed: int) -> None:
+    compare(problem(Random(8000 + seed), 3, 1))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_least_memory(seed: int) -> None:
+    random = Random(3000 + seed)
+    given = problem(random, 1, random.randint(1, 3))
+    assert least_memory(given) == pytest.approx(Enumeration(given).front()[-1][1])
+
+
 def drawn_tables(random: Random) -> list[Table]:
     """Tables over few variables; some combinations are not allowed."""
     sizes = {name: random.randint(1, 4) for name in "uvwxyz"[: random.randint(1, 6)]}
@@ -287,3 +325,72 @@ def test_the_least_cost_within_a_capacity(seed: int) -> None:
         assert found.cost == pytest.approx(min(time for time, used in points if used <= capacity))
         assert found.gap <= 1e-8
         assert found.use <= capacity
+
+
+def drawn_pairs(random: Random) -> list[Table]:
+    return [item for item in drawn_tables(random) if len(item.variables) <= 2]
+
+
+@pytest.mark.usefixtures("bounds_alone")
+@pytest.mark.parametrize("seed", range(100))
+def test_the_least_sum_by_bounds(seed: int) -> None:
+    random = Random(20000 + seed)
+    tables = drawn_pairs(random)
+    best = min(cost(tables, each) for each in assignments(tables))
+    found = least_sum(tables)
+    if math.isinf(best):
+        assert found is None
+        return
+    assert found is not None
+    assert found.total == pytest.approx(best)
+    assert cost(tables, found.values) == pytest.approx(best)
+
+
+@pytest.mark.usefixtures("bounds_alone")
+@pytest.mark.parametrize("seed", range(60))
+def test_bounds_of_values_hold(seed: int) -> None:
+    """After any number of passes, and when values that cannot be best are gone."""
+    random = Random(30000 + seed)
+    tables = drawn_pairs(random)
+    name = random.choice(sorted({name for item in tables for name in item.variables}))
+    found = value_bounds.value_bounds(tables)
+    size = {n: s for item in tables for n, s in zip(item.variables, item.values.shape, strict=True)}[name]
+    wanted = [min(cost(tables, each) for each in assignments(tables) if each[name] == value) for value in range(size)]
+    for _ in range(5):
+        found.sweep(random.randint(1, 3))
+        assert (found.bounds(name, size) <= np.array(wanted) + 1e-9).all()
+        assert found.lowest <= min(wanted) + 1e-9
+        if found.chosen is not None:
+            assert cost(tables, found.chosen) == pytest.approx(found.best)
+            assert found.best >= min(wanted) - 1e-9
+        if found.needed().all() or math.isinf(min(wanted)):
+            continue
+        found = found.restricted(found.needed())
+
+
+@pytest.mark.usefixtures("bounds_alone")
+@pytest.mark.parametrize("seed", range(60))
+def test_the_least_sum_by_value(seed: int) -> None:
+    random = Random(40000 + seed)
+    tables = drawn_pairs(random)
+    name = random.choice(sorted({name for item in tables for name in item.variables}))
+    by = LeastBy(tables, name)
+    for value, bound in enumerate(by.bounds):
+        wanted = min(cost(tables, each) for each in assignments(tables) if each[name] == value)
+        found = by.solved(value)
+        assert bound <= wanted + 1e-9
+        assert (found is None) == math.isinf(wanted)
+        if found is not None:
+            assert found.values[name] == value
+            assert cost(tables, found.values) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_least_use(seed: int) -> None:
+    random = Random(50000 + seed)
+    costs, uses = drawn_pairs(random), drawn_pairs(random)
+    sizes = {n: s for item in costs for n, s in zip(item.variables, item.values.shape, strict=True)}
+    uses = [item for item in uses if all(sizes.get(n) == s for n, s in zip(item.variables, item.values.shape, strict=True))]
+    allowed = [cost(uses, each) for each in assignments(costs) if math.isfinite(cost(costs, each))]
+    wanted = min(allowed, default=math.inf)
+    assert least_use(costs, uses) == pytest.approx(wanted)

@@ -50,7 +50,7 @@ def problem(**more: object) -> ShardingProblem:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"mesh": ()}, "at least one axis"),
+        ({"mesh": (MeshAxis("x", 2), MeshAxis("x", 2))}, "each with a name of its own; got x, x"),
         ({"mesh": (MESH[0], MESH[0])}, "each with a name of its own; got x, x"),
         ({"tied": (("C", "c"),)}, r"names of ops; got 'c'; use one of: C|did you mean 'C'"),
         ({"splits": {"D": {"x": "m"}}}, "names of ops; got 'D'"),

@@ -23,11 +23,13 @@ compile on first use. So a short run never pays for it, and a long one loses lit
 @dataclass(slots=True)
 class Switch:
     """``mode``: ``off`` never uses the accelerator, ``on`` always, ``auto`` if it is installed and programs have worked for a
-    while. ``spent``: the seconds that they have worked without it. ``module`` has the compiled loops."""
+    while. ``spent``: the seconds that they have worked without it. ``module`` has the compiled loops;
+    ``patience``: after how many seconds they are loaded."""
 
     mode: str | None = None
     spent: float = 0.0
     module: str = "halley.cost.accelerator"
+    patience: float = PATIENCE
     _kernels: ModuleType | None = None
     _missing: bool = False
 
@@ -37,7 +39,7 @@ class Switch:
         Raises `BadInput` if the environment names no mode, or asks for an accelerator that is not installed."""
         if self.mode is None:
             self.mode = _mode(os.environ.get(VARIABLE) or "auto")
-        if self.mode == "off" or self._missing or (self.mode == "auto" and self.spent + ahead < PATIENCE):
+        if self.mode == "off" or self._missing or (self.mode == "auto" and self.spent + ahead < self.patience):
             return None
         if self._kernels is None:
             try:

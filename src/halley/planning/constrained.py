@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halley.errors import BadInput, Fault, Infeasible, InternalError
-from halley.planning.elimination import Table, cost, eliminate, weighted
+from halley.planning.elimination import Table, cost, weighted
+from halley.planning.least_sum import least_sum
 
 TOLERANCE = 1e-9
 """Relative difference of costs that counts as none; of equals, the choice with the least use is taken."""
@@ -115,6 +116,17 @@ def least(
     return Least(best.values, best.cost, best.use, min(bound, best.cost), nodes, search.entries)
 
 
+def least_use(costs: Sequence[Table], uses: Sequence[Table]) -> float:
+    """The least use of a resource that any choice which is allowed has, whatever it costs; infinite if none is allowed.
+
+    >>> costs = [Table(("x",), np.array([1.0, 4.0, np.inf]))]
+    >>> least_use(costs, [Table(("x",), np.array([8.0, 2.0, 1.0]))])
+    2.0
+    """
+    found = _Search(costs, uses, math.inf, 0.0).frugal({})
+    return math.inf if found is None else found.use
+
+
 @dataclass(slots=True)
 class _Search:
     """The tables, a price that only decides between equals, and how much was joined so far."""
@@ -168,9 +180,9 @@ class _Search:
         return self._solve(weighted(self.costs, self.uses, price), allowed)
 
     def frugal(self, allowed: _Allowed) -> _Point | None:
-        """The least use; of equals, the least cost."""
+        """The least use; of equals, one that costs little."""
         scale = TOLERANCE / 4 * (_most(self.uses) or 1.0) / (_most(self.costs) or 1.0)
-        return self._solve(weighted(self.uses, self.costs, scale), allowed)
+        return self._solve(weighted(self.uses, self.costs, scale), allowed, any_of_equals=True)
 
     def branches(self, node: _Relaxed, allowed: _Allowed) -> Iterator[_Allowed]:
         """A variable of the resource by which the best choice differs from one that takes too much: with that value, and
@@ -185,14 +197,13 @@ class _Search:
         for left in (values[values == over[name]], values[values != over[name]]):
             yield {**allowed, name: left}
 
-    def _solve(self, tables: Iterable[Table], allowed: _Allowed) -> _Point | None:
-        done = eliminate(_restricted(item, allowed) for item in tables)
-        self.entries += done.entries
-        value = float(done.rest.values)
-        if math.isinf(value):
+    def _solve(self, tables: Iterable[Table], allowed: _Allowed, any_of_equals: bool = False) -> _Point | None:
+        found = least_sum((_restricted(item, allowed) for item in tables), any_of_equals)
+        if found is None:
             return None
-        values = {name: int(allowed[name][at]) if name in allowed else at for name, at in done.complete({}).items()}
-        return _Point(values, cost(self.costs, values), cost(self.uses, values), value)
+        self.entries += found.entries
+        values = {name: int(allowed[name][at]) if name in allowed else at for name, at in found.values.items()}
+        return _Point(values, cost(self.costs, values), cost(self.uses, values), found.total)
 
 
 def _restricted(item: Table, allowed: _Allowed) -> Table:

@@ -86,16 +86,32 @@ def eliminate(tables: Iterable[Table], keep: Sequence[str] = ()) -> Eliminated:
     Raises BadInput: a table would be too large.
     """
     pool = _Pool(tables, keep)
+    done, too_large = _eliminated(pool, keep, LARGEST)
+    if done is None:
+        remedy = "use fewer axes, or fix a layout"
+        raise BadInput(Fault("elimination", f"tables of at most {LARGEST} entries", too_large, remedy))
+    return done
+
+
+def eliminate_within(tables: Iterable[Table], most: int) -> Eliminated | None:
+    """The same for all variables; None where a joined table would have more than ``most`` entries."""
+    return _eliminated(_Pool(tables, ()), (), most)[0]
+
+
+def _eliminated(pool: _Pool, keep: Sequence[str], most: int) -> tuple[Eliminated | None, str]:
+    """What is left, or the table that is too large."""
     choices = []
     while (name := pool.next()) is not None:
-        items, given = pool.take(name)
+        items, given, size = pool.take(name)
+        if size > most:
+            return None, f"{size} over {', '.join((name, *given))}"
         values, best = _least(items, given, name, pool.sizes)
         choices.append(Choice(name, given, best))
         pool.put(Table(given, values))
     rest = np.zeros([pool.sizes[name] for name in keep])
     for item in pool.all():
         rest += aligned(item, keep)
-    return Eliminated(Table(tuple(keep), rest), tuple(choices), pool.entries)
+    return Eliminated(Table(tuple(keep), rest), tuple(choices), pool.entries), ""
 
 
 def _least(
@@ -158,11 +174,8 @@ class _Pool:
         """The variable that is cheapest to eliminate."""
         return min(self.prices.values())[-1] if self.prices else None
 
-    def take(self, name: str) -> tuple[list[Table], tuple[str, ...]]:
-        """The variable's tables, which leave the pool, and the other variables that they have.
-
-        Raises BadInput: they are too many.
-        """
+    def take(self, name: str) -> tuple[list[Table], tuple[str, ...], int]:
+        """The variable's tables, which leave the pool, the other variables that they have, and the entries of all joined."""
         items, around = self.having.pop(name), self.around.pop(name)
         for other in around:
             self.having[other] = [item for item in self.having[other] if name not in item.variables]
@@ -170,11 +183,8 @@ class _Pool:
         del self.prices[name]
         given = tuple(sorted(around))
         size = self.sizes[name] * math.prod([self.sizes[other] for other in given])
-        if size > LARGEST:
-            got = f"{size} over {', '.join((name, *given))}"
-            raise BadInput(Fault("elimination", f"tables of at most {LARGEST} entries", got, "use fewer axes, or fix a layout"))
         self.entries += size
-        return items, given
+        return items, given, size
 
     def put(self, item: Table) -> None:
         """Adds a table and prices anew all who see two of its variables."""

@@ -9,10 +9,9 @@ path.
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,42 +89,61 @@ def local_extents(extents: Mapping[str, int], splits: Sequence[str], mesh: Mesh)
     return {dim: int(ceil_div(extent, parts[dim])) for dim, extent in extents.items()}
 
 
-class Change(NamedTuple):
-    """A collective that changes a layout; None for a slice."""
-
-    kind: CollectiveKind | None
-    axes: tuple[str, ...]
-    bytes: int
-    time: float
+KINDS = (
+    None,
+    CollectiveKind.ALL_REDUCE,
+    CollectiveKind.REDUCE_SCATTER,
+    CollectiveKind.ALL_GATHER,
+    CollectiveKind.ALL_TO_ALL,
+)
+"""What changes a layout; None is a slice."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ways:
     """The ways between the layouts of all tensors of one shape, by the numbers of the layouts. ``bytes`` [options]: on the rank
     that has most. ``time`` [from, to] [s]: of the cheapest sequence of changes, ``following`` [from, to]: where the first of
-    them leads."""
+    them leads. A single change takes ``direct`` [from, to] [s]; it is one of `KINDS` (``kind``) over ``axes``, a bit each."""
 
     bytes: NDArray[np.int64]
     time: NDArray[np.float64]
     following: NDArray[np.intp]
-    changes: Mapping[tuple[int, int], Change]
+    direct: NDArray[np.float64]
+    kind: NDArray[np.int8]
+    axes: NDArray[np.int8]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
+class Options:
+    """All layouts of tensors that may lie alike: the products of ``placements``, one per axis, in the order of
+    `itertools.product`. ``complete``: those that need no reduction; ``digits`` [layouts, axes]: which placements each has."""
+
+    placements: tuple[Placement, ...]
+    layouts: tuple[Layout, ...]
+    complete: tuple[int, ...]
+    digits: NDArray[np.intp]
+
+
+def _options(placements: tuple[Placement, ...], axes: int) -> Options:
+    count = len(placements)
+    digits = np.array(list(itertools.product(range(count), repeat=axes)), np.intp).reshape(count**axes, axes)
+    partial = np.array([isinstance(item, Partial) for item in placements])
+    complete = tuple(np.flatnonzero(~partial[digits].any(axis=1)).tolist())
+    return Options(placements, tuple(itertools.product(placements, repeat=axes)), complete, digits)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Layouts:
-    """All layouts of a tensor over a mesh and the ways between them.
-
-    ``options``: the products of what the tensor may be along an axis, in the order of `itertools.product`.
-    """
+    """All layouts of a tensor over a mesh and the ways between them."""
 
     tensor: Tensor
     mesh: Mesh
-    options: tuple[Layout, ...]
+    known: Options
     ways: Ways
-    _index: dict[Layout, int] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self._index = {layout: number for number, layout in enumerate(self.options)}
+    @property
+    def options(self) -> tuple[Layout, ...]:
+        return self.known.layouts
 
     @property
     def bytes(self) -> NDArray[np.int64]:
@@ -137,30 +155,53 @@ class Layouts:
 
     def index(self, layout: Layout) -> int:
         """The number of a layout. Raises BadInput: the tensor cannot lie so."""
-        found = self._index.get(layout)
-        if found is None:
-            where, known = f"layout of {self.tensor.name}", [layout_text(option, self.mesh) for option in self.options]
-            if len(layout) != len(self.mesh):
-                raise BadInput(Fault(where, f"a placement for each of {len(self.mesh)} axes", str(len(layout))))
-            got = layout_text(layout, self.mesh)
-            raise BadInput(Fault(where, "one that the tensor can have", got, did_you_mean(got, known)))
+        if len(layout) == len(self.mesh) and all(item in self.known.placements for item in layout):
+            return self.number(self.known.placements.index(item) for item in layout)
+        where, known = f"layout of {self.tensor.name}", [layout_text(option, self.mesh) for option in self.options]
+        if len(layout) != len(self.mesh):
+            raise BadInput(Fault(where, f"a placement for each of {len(self.mesh)} axes", str(len(layout))))
+        got = layout_text(layout, self.mesh)
+        raise BadInput(Fault(where, "one that the tensor can have", got, did_you_mean(got, known)))
+
+    def number(self, digits: Iterable[int]) -> int:
+        """The number of the layout with these placements."""
+        found = 0
+        for digit in digits:
+            found = found * len(self.known.placements) + digit
         return found
+
+    def numbers(self, along: Sequence[Placement], chosen: NDArray[np.intp]) -> NDArray[np.intp]:
+        """The numbers of many layouts: ``chosen`` [layouts, axes] are places in ``along``, placements along one axis."""
+        digits = np.array([self.known.placements.index(item) for item in along], np.intp)[chosen]
+        scale = len(self.known.placements) ** np.arange(len(self.mesh) - 1, -1, -1, dtype=np.intp)
+        return np.asarray(digits @ scale, np.intp)
 
     @property
     def complete(self) -> tuple[int, ...]:
         """Layouts that need no reduction."""
-        return tuple(n for n, layout in enumerate(self.options) if not any(isinstance(item, Partial) for item in layout))
+        return self.known.complete
 
     def path(self, before: int, after: int) -> tuple[Step, ...]:
         """The collectives of the cheapest way, slices among them."""
-        found = []
+        found, ways = list[Step](), self.ways
         while before != after:
-            through = int(self.ways.following[before, after])
-            change = self.ways.changes[before, through]
+            through = int(ways.following[before, after])
+            kind = KINDS[ways.kind[before, through]]
+            axes = tuple(axis.name for place, axis in enumerate(self.mesh) if ways.axes[before, through] >> place & 1)
+            size = int(_sent(kind, ways.bytes, np.array(before), np.array(through)))
             layouts = self.options[before], self.options[through]
-            found.append(Step(change.kind, change.axes, *layouts, change.bytes, change.time))
+            found.append(Step(kind, axes, *layouts, size, float(ways.direct[before, through])))
             before = through
         return tuple(found)
+
+
+def _sent(
+    kind: CollectiveKind | None, sizes: NDArray[np.int64], before: NDArray[np.intp], after: NDArray[np.intp]
+) -> NDArray[np.int64]:
+    """Bytes of changes: a gathered whole is what a rank has afterwards; the other kinds count what it has before."""
+    if kind is None:
+        return np.zeros(np.shape(before), np.int64)
+    return np.asarray(sizes[after] if kind is CollectiveKind.ALL_GATHER else sizes[before])
 
 
 @dataclass(slots=True, eq=False)
@@ -170,6 +211,8 @@ class Router:
     mesh: Mesh
     collective_time: CollectiveTime
     _ways: dict[tuple[tuple[int, ...], int, bool], Ways] = field(default_factory=dict)
+    _known: dict[tuple[Placement, ...], Options] = field(default_factory=dict)
+    _prices: dict[tuple[CollectiveKind, tuple[str, ...], int], float] = field(default_factory=dict)
 
     def layouts(self, tensor: Tensor, extents: Mapping[str, int], monoid: str) -> Layouts:
         """The layouts of a tensor; ``monoid``: by which it may be partial, "" if never. Dims of one element are not split.
@@ -177,58 +220,79 @@ class Router:
         Raises InternalError: a collective with a time below 0 or that is not a number.
         """
         dims = [dim for dim in tensor.dims if extents[dim] > 1]
-        placements: list[Placement] = [Replicate(), *map(Shard, dims), *([Partial(monoid)] if monoid else [])]
-        options: tuple[Layout, ...] = tuple(itertools.product(placements, repeat=len(self.mesh)))
+        placements: tuple[Placement, ...] = (Replicate(), *map(Shard, dims), *([Partial(monoid)] if monoid else []))
+        if placements not in self._known:
+            self._known[placements] = _options(placements, len(self.mesh))
+        known = self._known[placements]
         key = (tuple(extents[dim] for dim in dims), tensor.word, bool(monoid))
         if key not in self._ways:
-            shape = {dim: extents[dim] for dim in dims}
-            sizes = [math.prod(local_extents(shape, _splits(layout), self.mesh).values()) * tensor.word for layout in options]
-            changes = dict(self._changes(placements, sizes))
-            self._ways[key] = Ways(np.array(sizes, np.int64), *_shortest(len(options), changes), changes)
-        return Layouts(tensor, self.mesh, options, self._ways[key])
+            sizes = np.full(len(known.layouts), tensor.word, np.int64)
+            for place, dim in enumerate(dims, 1):
+                sizes *= local_counts(extents[dim], known.digits == place, self.mesh)
+            self._ways[key] = self._routed(known, sizes)
+        return Layouts(tensor, self.mesh, known, self._ways[key])
 
-    def _changes(self, placements: Sequence[Placement], sizes: Sequence[int]) -> Iterator[tuple[tuple[int, int], Change]]:
-        """Every change of layout that a single collective, or a slice, makes, over any subset of the axes."""
-        along: dict[CollectiveKind | None, list[tuple[int, int]]] = {}
-        for (i, source), (j, target) in itertools.permutations(enumerate(placements), 2):
-            if not isinstance(target, Partial):
-                along.setdefault(transition(source, target), []).append((i, j))
-        count = len(placements)
-        for kind, pairs in along.items():
-            found: list[tuple[int, int, tuple[str, ...]]] = [(0, 0, ())]
-            for axis in self.mesh:
-                found = [(b * count + i, a * count + i, axes) for b, a, axes in found for i in range(count)] + [
-                    (b * count + i, a * count + j, (*axes, axis.name)) for b, a, axes in found for i, j in pairs
-                ]
-            known: dict[tuple[tuple[str, ...], int], float] = {}
-            for before, after, axes in found:
-                if not axes:
-                    continue
-                # a gathered whole is what a rank has afterwards; the other kinds count what it has before
-                size = 0 if kind is None else sizes[after] if kind is CollectiveKind.ALL_GATHER else sizes[before]
-                if (axes, size) not in known:
-                    known[axes, size] = 0.0 if kind is None else self.price(kind, axes, size)
-                yield (before, after), Change(kind, axes, size, known[axes, size])
+    def _routed(self, known: Options, sizes: NDArray[np.int64]) -> Ways:
+        """Every change of layout that a single collective, or a slice, makes, over any subset of the axes; and the cheapest
+        sequences of them."""
+        count = len(sizes)
+        direct = np.full((count, count), np.inf)
+        kinds, over = np.zeros((count, count), np.int8), np.zeros((count, count), np.int8)
+        every = np.arange(len(known.placements))
+        for kind, (sources, targets) in _along(known.placements).items():
+            for bits in range(1, 1 << len(self.mesh)):
+                before = after = np.zeros(1, np.intp)
+                for place in range(len(self.mesh)):
+                    here, there = (sources, targets) if bits >> place & 1 else (every, every)
+                    before = (before[:, None] * len(every) + here).ravel()
+                    after = (after[:, None] * len(every) + there).ravel()
+                axes = tuple(axis.name for place, axis in enumerate(self.mesh) if bits >> place & 1)
+                distinct, which = np.unique(_sent(kind, sizes, before, after), return_inverse=True)
+                times = [0.0 if kind is None else self.price(kind, axes, size) for size in distinct.tolist()]
+                direct[before, after] = np.array(times)[which]
+                kinds[before, after] = KINDS.index(kind)
+                over[before, after] = bits
+        return Ways(sizes, *_shortest(direct), direct, kinds, over)
 
     def price(self, kind: CollectiveKind, axes: tuple[str, ...], size: int) -> float:
         """Time of a collective [s]. Raises InternalError: it is below 0 or not a number."""
+        known = self._prices.get((kind, axes, size))
+        if known is not None:
+            return known
         time = float(self.collective_time(kind, axes, size))
         if not time >= 0:
             raise InternalError(Fault(f"time of {kind} of {size} B over {', '.join(axes)}", "at least 0 s", repr(time)))
+        self._prices[kind, axes, size] = time
         return time
 
 
-def _splits(layout: Layout) -> list[str]:
-    return [item.dim if isinstance(item, Shard) else "" for item in layout]
+def _along(placements: Sequence[Placement]) -> dict[CollectiveKind | None, tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    """By kind of change, the placements before and after it along one axis."""
+    found: dict[CollectiveKind | None, list[tuple[int, int]]] = {}
+    for (i, source), (j, target) in itertools.permutations(enumerate(placements), 2):
+        if not isinstance(target, Partial):
+            found.setdefault(transition(source, target), []).append((i, j))
+    pairs = {kind: np.array(each, np.intp) for kind, each in found.items()}
+    return {kind: (each[:, 0], each[:, 1]) for kind, each in pairs.items()}
 
 
-def _shortest(count: int, changes: Mapping[tuple[int, int], Change]) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+def local_counts(extent: int, split: NDArray[np.bool_], mesh: Mesh) -> NDArray[np.int64]:
+    """Elements along a dim on the rank that has most; ``split`` [layouts, axes]: which axes split it.
+
+    >>> local_counts(10, np.array([[True, False], [True, True]]), (MeshAxis("x", 2), MeshAxis("y", 4))).tolist()
+    [5, 2]
+    """
+    ranks = np.array([axis.ranks for axis in mesh], np.int64)
+    parts = np.where(split, ranks, 1).prod(axis=1)
+    return np.asarray(ceil_div(np.array(extent), parts), np.int64)
+
+
+def _shortest(direct: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
     """All pairs (Floyd and Warshall): times, and where to go first."""
-    time = np.full((count, count), np.inf)
+    count = len(direct)
+    time = direct.copy()
     np.fill_diagonal(time, 0.0)
     following = np.tile(np.arange(count), (count, 1))
-    for (before, after), change in changes.items():
-        time[before, after] = change.time
     for middle in range(count):
         detour = time[:, middle, None] + time[None, middle, :]
         shorter = detour < time * SHORTER

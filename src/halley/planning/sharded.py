@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from halley.errors import Fault, InternalError
-from halley.planning.constrained import TOLERANCE, Least, least
+from halley.planning.constrained import TOLERANCE, Least, least, least_use
 from halley.planning.elimination import cost
 from halley.planning.layouts import Layout, Step
 from halley.planning.sharding import ShardingGraph, ShardingProblem, Strategy, inherent, sharding_graph, work_time
@@ -116,6 +116,22 @@ def shard(problem: ShardingProblem, capacity: float = math.inf, seconds: float =
 
     where = f"sharding of {problem.workload.name}, memory"
     return decoded(graph, least(graph.time, graph.memory, capacity, where, describe, seconds))
+
+
+def least_memory(problem: ShardingProblem) -> float:
+    """What any sharding takes at least [B per rank], of weights and of what is kept; a bound for searches that have to fit.
+
+    >>> from halley.planning.layouts import MeshAxis
+    >>> from halley.workloads.user import graph
+    >>> gemm = graph("C[m,n] = A[m,k] * B[k,n]", {"m": 8, "k": 64, "n": 8})
+    >>> free = lambda *any: 0.0
+    >>> least_memory(ShardingProblem(gemm, (MeshAxis("x", 4),), free, free, weights={"B": 16.0})) == 64 * 8 * 16 / 4
+    True
+
+    Raises BadInput: as `sharding_graph`.
+    """
+    graph = sharding_graph(problem)
+    return least_use(graph.time, graph.memory)
 
 
 def decoded(graph: ShardingGraph, found: Least) -> Sharding:

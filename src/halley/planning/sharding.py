@@ -25,7 +25,7 @@ from halley.errors import BadInput, Fault, InternalError, did_you_mean
 from halley.ir.mapping import CollectiveKind
 from halley.ir.workload import Op, Workload
 from halley.planning.elimination import Table, table
-from halley.planning.layouts import CollectiveTime, Layout, Layouts, Mesh, Router, Step, local_extents
+from halley.planning.layouts import CollectiveTime, Layout, Layouts, Mesh, Router, Step, local_counts, local_extents
 from halley.planning.ways import Way, partial_monoid, ways
 
 KernelTime: TypeAlias = Callable[[Op, Mapping[str, int]], float]
@@ -42,6 +42,7 @@ class ShardingProblem:
     - ``layouts``: of inputs and outputs of the workload that are not free, a placement per axis.
     - ``splits``: by op, the dim that an axis splits ("" for none), where the user says so.
     - ``tied``: ops that are split alike on every axis (the products of a forward pass and of its backward pass).
+    - ``alike``: ops that are split alike as far as they can be (those of one kernel): one that lacks a dim repeats its work.
     - ``together``: inputs and outputs that lie alike, dim by dim (a weight and its gradient; what enters and what leaves a
       layer).
     - ``weights``: by input, the bytes that each of its elements takes for good, with gradient and optimizer state.
@@ -56,6 +57,7 @@ class ShardingProblem:
     layouts: Mapping[str, Layout] = field(default_factory=dict)
     splits: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     tied: tuple[tuple[str, ...], ...] = ()
+    alike: tuple[tuple[str, ...], ...] = ()
     together: tuple[tuple[str, ...], ...] = ()
     weights: Mapping[str, float] = field(default_factory=dict)
     backward: str = ""
@@ -77,6 +79,14 @@ class Use:
     kept: bool = False
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ChosenWays:
+    """The strategies of an op as numbers: ``places`` [strategies, axes] among its ``ways``."""
+
+    ways: tuple[Way, ...]
+    places: NDArray[np.intp]
+
+
 @dataclass(slots=True, eq=False)
 class ShardingGraph:
     """The problem as tables. Variables are named after what they stand for: ``op C``, ``end X`` (an input or output) and
@@ -88,11 +98,13 @@ class ShardingGraph:
     problem: ShardingProblem
     layouts: dict[str, Layouts] = field(default_factory=dict)
     strategies: dict[str, tuple[Strategy, ...]] = field(default_factory=dict)
+    chosen: dict[str, ChosenWays] = field(default_factory=dict)
     costs: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)
     time: list[Table] = field(default_factory=list)
     weights: list[Table] = field(default_factory=list)
     kept: list[Table] = field(default_factory=list)
+    _uses: dict[str, tuple[Use, ...]] = field(default_factory=dict)
 
     @property
     def memory(self) -> list[Table]:
@@ -100,17 +112,9 @@ class ShardingGraph:
 
     def uses(self, tensor: str) -> tuple[Use, ...]:
         """The readers of a tensor in their order."""
-        work, forward, later = self.problem.workload, list[Use](), list[Use]()
-        now = home = forward
-        for op in work.ops:
-            now = later if op.name == self.problem.backward else now
-            now += (Use(op.name, place) for place, name in enumerate(op.inputs) if name == tensor)
-            home = now if tensor in op.outputs else home
-        if tensor in work.outputs:
-            home.append(Use())
-        # what comes in for the backward pass alone does not lie there before
-        made = work.producer(tensor) is not None or bool(forward)
-        return (*forward, *([Use(kept=True)] if later and made and home is forward else []), *later)
+        if not self._uses:
+            self._uses |= _uses(self.problem)
+        return self._uses[tensor]
 
     def ends(self) -> tuple[str, ...]:
         """Inputs that are read, and outputs: those whose layouts are variables of their own."""
@@ -127,18 +131,39 @@ class ShardingGraph:
         """The variable that decides how a reader wants a tensor, and the layout for each of its values."""
         if not use.op:
             return self.variables[f"end {tensor}"], np.array(self.layouts[tensor].complete)
-        wanted = [tuple(way.reads[use.place] for way in strategy) for strategy in self.strategies[use.op]]
-        return self.variables[f"op {use.op}"], np.array([self.layouts[tensor].index(layout) for layout in wanted])
+        chosen = self.chosen[use.op]
+        along = [way.reads[use.place] for way in chosen.ways]
+        return self.variables[f"op {use.op}"], self.layouts[tensor].numbers(along, chosen.places)
 
     def _written(self, op: Op, place: int, tensor: str) -> NDArray[np.intp]:
-        made = [tuple(way.writes[place] for way in strategy) for strategy in self.strategies[op.name]]
-        return np.array([self.layouts[tensor].index(layout) for layout in made])
+        chosen = self.chosen[op.name]
+        return self.layouts[tensor].numbers([way.writes[place] for way in chosen.ways], chosen.places)
 
     def chain(self, tensor: str) -> tuple[tuple[Use, str], ...]:
         """The readers with the variable of the layout in which the tensor is kept for each; "" for the last, which needs none:
         what is kept before it and what it reads are joined by one change."""
         uses = self.uses(tensor)
         return tuple((use, f"{tensor} {number}" if number < len(uses) else "") for number, use in enumerate(uses, 1))
+
+
+def _uses(problem: ShardingProblem) -> dict[str, tuple[Use, ...]]:
+    """The readers of every tensor."""
+    work = problem.workload
+    forward: dict[str, list[Use]] = {name: [] for name in work.tensors}
+    later: dict[str, list[Use]] = {name: [] for name in work.tensors}
+    now, home, made = forward, dict.fromkeys(work.tensors, forward), set[str]()
+    for op in work.ops:
+        now = later if op.name == problem.backward else now
+        for place, name in enumerate(op.inputs):
+            now[name].append(Use(op.name, place))
+        for name in op.outputs:
+            home[name] = now
+            made.add(name)
+    for name in work.outputs:
+        home[name][name].append(Use())
+    # what comes in for the backward pass alone does not lie there before
+    kept = {n for n in work.tensors if later[n] and home[n] is forward and (n in made or forward[n])}
+    return {n: (*forward[n], *([Use(kept=True)] if n in kept else []), *later[n]) for n in work.tensors}
 
 
 def sharding_graph(problem: ShardingProblem) -> ShardingGraph:
@@ -154,9 +179,11 @@ def sharding_graph(problem: ShardingProblem) -> ShardingGraph:
         graph.layouts[name] = router.layouts(tensor, work.dims, partials[name])
     _name_variables(graph)
     for op in work.ops:
-        graph.strategies[op.name] = tuple(_wanted(problem, op, graph.strategies[op.name]))
+        if op.name in problem.splits:
+            graph.strategies[op.name] = tuple(_wanted(problem, op, graph.strategies[op.name]))
     _tie(graph)
     for op in work.ops:
+        graph.chosen[op.name] = _chosen(graph.strategies[op.name], len(problem.mesh))
         graph.costs[op.name] = op_costs(graph, op)
         graph.time.append(Table((graph.variables[f"op {op.name}"],), graph.costs[op.name]))
     for name in work.tensors:
@@ -174,7 +201,7 @@ def _name_variables(graph: ShardingGraph) -> None:
     problem = graph.problem
     variables = [*(f"op {op.name}" for op in problem.workload.ops), *(f"end {name}" for name in graph.ends())]
     named = {name: name for name in variables}
-    for kind, groups in (("op", problem.tied), ("end", problem.together)):
+    for kind, groups in (("op", (*problem.tied, *problem.alike)), ("end", problem.together)):
         for first, *others in groups:
             old = {named[f"{kind} {name}"] for name in others}
             named |= {name: named[f"{kind} {first}"] for name, variable in named.items() if variable in old}
@@ -195,7 +222,7 @@ def _tie(graph: ShardingGraph) -> None:
         groups.setdefault(graph.variables[f"op {op.name}"], []).append(op.name)
     for group in groups.values():
         if len(group) > 1:
-            named = [{tuple(way.name for way in strategy): strategy for strategy in graph.strategies[name]} for name in group]
+            named = _by_names(graph, group)
             common = [names for names in named[0] if all(names in each for each in named)]
             for name, each in zip(group, named, strict=True):
                 graph.strategies[name] = tuple(each[names] for names in common)
@@ -204,30 +231,58 @@ def _tie(graph: ShardingGraph) -> None:
             raise BadInput(Fault(f"sharding of {', '.join(group)}", "a way to share it out", "none", remedy))
 
 
+def _by_names(graph: ShardingGraph, group: list[str]) -> list[dict[tuple[str, ...], Strategy]]:
+    """For each op its strategies by the names of their ways, as the ops of the group call them."""
+    problem = graph.problem
+    own = [{tuple(way.name for way in strategy): strategy for strategy in graph.strategies[name]} for name in group]
+    if not set(group).intersection(itertools.chain(*problem.alike)):
+        return own
+    dims = [{*op.dims, *op.sequence} for op in map(problem.workload.op, group)]
+    every, found = dict.fromkeys(itertools.chain(*own)), []
+    for strategies, has in zip(own, dims, strict=True):
+        lacks = set[str]().union(*dims) - has
+        shorter = {names: tuple("" if name in lacks else name for name in names) for names in every}
+        found.append({names: strategies[short] for names, short in shorter.items() if short in strategies})
+    return found
+
+
+def _chosen(strategies: tuple[Strategy, ...], axes: int) -> ChosenWays:
+    found: dict[str, Way] = {}
+    for strategy in strategies:
+        for way in strategy:
+            found.setdefault(way.name, way)
+    place = {name: number for number, name in enumerate(found)}
+    places = np.array([[place[way.name] for way in strategy] for strategy in strategies], np.intp)
+    return ChosenWays(tuple(found.values()), places.reshape(len(strategies), axes))
+
+
 def work_time(problem: ShardingProblem, op: Op, strategy: Strategy) -> float:
     """Time of an op's work on the rank that has most [s]. Raises InternalError: it is below 0 or not a number."""
-    local = _local(problem, op, strategy)
+    extents = {dim: problem.workload.dims[dim] for dim in (*op.dims, *op.sequence)}
+    return _time_at(problem, op, local_extents(extents, [way.split for way in strategy], problem.mesh))
+
+
+def _time_at(problem: ShardingProblem, op: Op, local: Mapping[str, int]) -> float:
     time = float(problem.kernel_time(op, local))
     if not time >= 0:
         raise InternalError(Fault(f"time of op {op.name} at {local}", "at least 0 s", repr(time)))
     return time
 
 
-def _local(problem: ShardingProblem, op: Op, strategy: Strategy) -> dict[str, int]:
-    extents = {dim: problem.workload.dims[dim] for dim in (*op.dims, *op.sequence)}
-    return local_extents(extents, [way.split for way in strategy], problem.mesh)
-
-
 def op_costs(graph: ShardingGraph, op: Op) -> NDArray[np.float64]:
-    """Time of an op for each of its strategies [s]: its work, and the collectives of the op itself."""
-    known: dict[tuple[int, ...], float] = {}
-    found = []
-    for strategy in graph.strategies[op.name]:
-        key = tuple(_local(graph.problem, op, strategy).values())
-        if key not in known:
-            known[key] = work_time(graph.problem, op, strategy)
-        found.append(math.fsum((known[key], *(step.time for _, step in inherent(graph, op, strategy)))))
-    return np.array(found)
+    """Time of an op for each of its strategies [s]: its work, asked for once for all that leave a rank the same extents, and the
+    collectives of the op itself."""
+    problem, chosen = graph.problem, graph.chosen[op.name]
+    dims = tuple(dict.fromkeys((*op.dims, *op.sequence)))
+    splits = np.array([dims.index(way.split) if way.split in dims else -1 for way in chosen.ways], np.intp)[chosen.places]
+    counts = [local_counts(problem.workload.dims[dim], splits == place, problem.mesh) for place, dim in enumerate(dims)]
+    rows = list(map(tuple, np.array(counts, np.int64).reshape(len(dims), -1).T.tolist()))
+    known = {row: _time_at(problem, op, dict(zip(dims, row, strict=True))) for row in dict.fromkeys(rows)}
+    found = np.array([known[row] for row in rows])
+    moving = np.array([way.collective is not None for way in chosen.ways])[chosen.places].any(axis=1)
+    for number in np.flatnonzero(moving):
+        found[number] += math.fsum(step.time for _, step in inherent(graph, op, graph.strategies[op.name][number]))
+    return found
 
 
 def inherent(graph: ShardingGraph, op: Op, strategy: Strategy) -> Iterator[tuple[str, Step]]:
@@ -298,10 +353,9 @@ def _faults(problem: ShardingProblem) -> Iterator[Fault]:
     work, where = problem.workload, f"sharding of {problem.workload.name}"
     ops, axes = {op.name: op for op in work.ops}, {axis.name: axis for axis in problem.mesh}
     ends = _ends(work)
-    if len(axes) != len(problem.mesh) or not axes:
-        given = ", ".join(axis.name for axis in problem.mesh) or "none"
-        yield Fault(where, "at least one axis, each with a name of its own", given)
-    for name in {*itertools.chain(*problem.tied), *problem.splits, *({problem.backward} - {""})}:
+    if len(axes) != len(problem.mesh):
+        yield Fault(where, "axes, each with a name of its own", ", ".join(axis.name for axis in problem.mesh))
+    for name in {*itertools.chain(*problem.tied, *problem.alike), *problem.splits, *({problem.backward} - {""})}:
         if name not in ops:
             yield Fault(where, "names of ops", repr(name), did_you_mean(name, ops))
     for name in {*itertools.chain(*problem.together), *problem.layouts}:
@@ -310,7 +364,7 @@ def _faults(problem: ShardingProblem) -> Iterator[Fault]:
     for name in problem.weights:
         if name not in ends or name not in work.inputs:
             yield Fault(where, "weights that are inputs which an op reads", repr(name), did_you_mean(name, work.inputs))
-    for group in problem.together + problem.tied:
+    for group in problem.together + problem.tied + problem.alike:
         if not group:
             yield Fault(where, "groups of at least one name", "an empty one", "leave it out")
     for group in problem.together:
