@@ -97,12 +97,14 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Tensors that pass once: ``points`` with elementary functions at each, ``read`` and ``written`` [B]."""
+    """Tensors that pass once: ``points`` with elementary functions at each, ``read`` and ``written`` [B]; ``cached`` [B]: what
+    passes the shared cache, and not the memory behind it."""
 
     points: Number
     read: Number
     written: Number
     work: Mapping[str, float]
+    cached: Number = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +272,8 @@ def _stream_time(kernel: Stream, chip: Machine, share: Efficiency) -> Array:
     """A warp at a time: few points are few cores."""
     points, read, written = (_array(extent) for extent in (kernel.points, kernel.read, kernel.written))
     active = np.minimum(np.ceil(points / WARP_POINTS), chip.cores)
-    return _pass_time(points * chip.lane_cycles(kernel.work), read + written, read + written, active, chip, share)
+    moved = read + written
+    return _pass_time(points * chip.lane_cycles(kernel.work), moved, moved + _array(kernel.cached), active, chip, share)
 
 
 def _rows_time(kernel: Rows, chip: Machine, share: Efficiency) -> Array:

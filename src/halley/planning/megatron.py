@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from halley.errors import BadInput, Fault
 from halley.formulas.numbers import Number
 from halley.ir.mapping import CollectiveKind
-from halley.ir.workload import DTYPE_BYTES, FUNCTIONS, Function
+from halley.ir.workload import DTYPE_BYTES, FUNCTIONS
 from halley.planning.kernels import Gemm, Stream, layer_norm
+from halley.planning.operations import DRAW
 from halley.planning.passes import Exchange, Kind, Step, Work
 from halley.rewrite.recompute import Recompute
 from halley.workloads.transformer import Transformer
@@ -29,9 +30,6 @@ from halley.workloads.transformer import Transformer
 WORD, SUM, MASK = DTYPE_BYTES["bf16"], DTYPE_BYTES["fp32"], 1
 """Bytes of an activation, of what is summed in fp32, and of an entry of a dropout mask."""
 
-DRAW = Function({"mul": 10.0, "add": 15.0}, 0, "a random number")
-"""Of dropout: Philox4x32 makes four in ten rounds, each of two long products (both halves of them), four exclusive ors and two
-steps of the key, counted as sums. Salmon et al., SC 2011."""
 WORK = {**FUNCTIONS, "draw": DRAW}
 SOFTMAX = ("scale_mask", "maximum", "exp_difference", "add", "divide")
 

@@ -1,0 +1,125 @@
+"""What the parts of a model cost at least on any number of chips, whatever the sharding: for plans that need not be looked at.
+
+No sharding over m ranks leaves one of them with less than 1/m of an op's points, of a tensor, of a product. Nothing is charged
+for collectives, and kernels are at the rates of the fit, without waves, refetches or padding.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from halley.formulas.numbers import Number
+from halley.formulas.timing import busy_time, longest, total
+from halley.ir.workload import OpKind
+from halley.planning.data_parallel import RECIPES, Recipe
+from halley.planning.kernels import Attention, Gemm, Stream, demand
+from halley.planning.machine import Efficiency, Machine
+from halley.planning.op_costs import Task, op_tasks
+from halley.planning.operations import tensor_bytes
+from halley.planning.part_costs import part_counts, training_graphs
+from halley.planning.training_kernels import TrainingGraph, kept_tensors, lifetimes
+from halley.rewrite.recompute import Recompute
+from halley.workloads.transformer import Transformer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartBound:
+    """Lower bounds of the fields of `halley.planning.part_costs.PartCosts`, numbers or arrays over plans."""
+
+    forward: Number
+    recompute: Number
+    backward: Number
+    parameters: Number
+    activation: Number
+    working: Number
+    macs: Number
+    traffic: Number
+
+    @property
+    def time(self) -> Number:
+        """All passes of a microbatch [s]."""
+        return self.forward + self.recompute + self.backward
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelBound:
+    """``blocks``: each kind of layer, in order, with the number of layers of it."""
+
+    embedding: PartBound
+    blocks: tuple[tuple[PartBound, int], ...]
+    head: PartBound
+
+    @property
+    def time(self) -> Number:
+        """All passes of a microbatch through all layers [s]."""
+        return total([self.embedding.time, *(part.time * count for part, count in self.blocks), self.head.time])
+
+
+def model_bound(
+    shape: Transformer,
+    microbatch: Number,
+    sequence: int,
+    ranks: Number,
+    chip: Machine,
+    efficiency: Efficiency,
+    recompute: Recompute = Recompute.NONE,
+    fused: bool = True,
+    recipe: Recipe = RECIPES["mixed-adam-fp32-gradients"],
+) -> ModelBound:
+    """Lower bounds of `model_costs` for every mesh of ``ranks`` in all; ``microbatch`` and ``ranks``: numbers, or arrays that
+    broadcast. Fields have the shape of both.
+
+    Raises BadInput: a model or sequence that cannot be trained, a function that the chip lacks.
+    """
+    bounds = [
+        _part_bound(graph, microbatch, ranks, chip, efficiency, recipe.gradient)
+        for graph in training_graphs(shape, 1, sequence, recompute, fused)
+    ]
+    counts = part_counts(shape, 1, sequence)
+    return ModelBound(bounds[0], tuple(zip(bounds[1:-1], counts[1:-1], strict=True)), bounds[-1])
+
+
+def _part_bound(
+    graph: TrainingGraph, microbatch: Number, ranks: Number, chip: Machine, efficiency: Efficiency, gradient: int
+) -> PartBound:
+    work, local = graph.workload, {**graph.workload.dims, "b": microbatch}
+    ahead, again = len(graph.found.forward), len(graph.found.repeated)
+    size = {name: tensor_bytes(work, name, local) / ranks for name in work.tensors}
+    times: list[Number] = []
+    macs: Number = 0.0
+    traffic: Number = 0.0
+    for op in work.ops:
+        tasks = op_tasks(graph, op, local, gradient)
+        times.append(total([task.times * least_time(task, ranks, chip, efficiency) for task in tasks]))
+        traffic = traffic + total([task.times * demand(task.kernel)[1] / ranks for task in tasks])
+        if op.kind is OpKind.CONTRACT:
+            macs = macs + math.prod(local[dim] for dim in op.dims) / ranks
+    return PartBound(
+        forward=total(times[:ahead]),
+        recompute=total(times[ahead : ahead + again]),
+        backward=total(times[ahead + again :]),
+        parameters=sum(math.prod(work.dims[dim] for dim in work.tensors[name].dims) for name in graph.weights) / ranks,
+        activation=total([size[name] for name in kept_tensors(graph)]),
+        working=longest(total([size[name] for name in alive]) for alive in set(lifetimes(graph)) if alive),
+        macs=macs,
+        traffic=traffic,
+    )
+
+
+def least_time(task: Task, ranks: Number, chip: Machine, efficiency: Efficiency) -> Number:
+    """No 1/ranks of a kernel takes less [s]: its work at the rate of the engine, its bytes at the bandwidth of all cores."""
+    kernel = task.kernel
+    memory, cache = efficiency.memory * chip.memory, efficiency.cache * chip.cache
+    macs, traffic = (part / ranks for part in demand(kernel))
+    start = (efficiency.launch if task.launched else 0.0) + (efficiency.latency if task.opened else 0.0)
+    match kernel:
+        case Gemm() | Attention():
+            bound = longest((busy_time(macs, efficiency.matrix * chip.mac_rate(kernel.dtype)), busy_time(traffic, memory)))
+        case Stream():
+            cycles = kernel.points * chip.lane_cycles(kernel.work) / ranks
+            near = busy_time(traffic + kernel.cached / ranks, cache)
+            bound = longest((busy_time(traffic, memory), near, busy_time(cycles, efficiency.vector * chip.lanes)))
+        case _:
+            raise ValueError(f"no op is a kernel of kind {type(kernel).__name__}")
+    return start + bound

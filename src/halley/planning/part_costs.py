@@ -1,0 +1,377 @@
+"""What the parts of a model cost on the chips that share each op: embedding, each kind of layer, head, each under the sharding
+that takes the least time.
+
+Parts meet in one layout: what passes from one to the next, and its gradient, lie alike everywhere. It is chosen together with
+the shardings, as the least sum over all parts; each part is solved once for all layouts. Ops of one kernel are split alike
+(`halley.planning.training_kernels`), which is declared, and not a result: a kernel whose ops are split on different dims would be
+several.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halley.errors import BadInput, Fault
+from halley.formulas.timing import total
+from halley.ir.mapping import CollectiveKind
+from halley.ir.placement import Shard
+from halley.ir.workload import OpKind
+from halley.planning.constrained import TOLERANCE, Least, least, slight
+from halley.planning.data_parallel import RECIPES, Recipe
+from halley.planning.elimination import Eliminated, Table, cost, eliminate, weighted
+from halley.planning.facts import differentiated
+from halley.planning.kernels import demand
+from halley.planning.layouts import CollectiveTime, Layout, Mesh, local_extents
+from halley.planning.machine import Efficiency, Machine
+from halley.planning.op_costs import OpCosts, op_tasks
+from halley.planning.sharded import Move, Sharding, decoded
+from halley.planning.sharding import ShardingGraph, sharding_graph
+from halley.planning.training_kernels import TrainingGraph, lifetimes, training_graph
+from halley.planning.training_sharding import training_problem
+from halley.rewrite.recompute import Recompute
+from halley.units import format_bytes
+from halley.workloads.training import training_model
+from halley.workloads.transformer import Transformer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartCosts:
+    """A part of the model on one chip, for one microbatch.
+
+    ``forward``, ``recompute``, ``backward`` [s], with the collectives between the chips that share ops. ``parameters`` of the
+    chip; ``activation`` [B] kept from the forward to the backward pass, ``working`` [B] beside it while a pass is at work.
+    ``macs`` (repeated ones too) and memory ``traffic`` [B] of the three passes. ``exposed`` [s]: by kind, the collectives,
+    which are among the times. ``sharding``: the one that takes least time.
+    """
+
+    forward: float
+    recompute: float
+    backward: float
+    parameters: float
+    activation: float
+    working: float
+    macs: float
+    traffic: float
+    exposed: Mapping[CollectiveKind, float]
+    sharding: Sharding
+
+    @property
+    def time(self) -> float:
+        """All passes of a microbatch [s]."""
+        return self.forward + self.recompute + self.backward
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelCosts:
+    """``blocks``: each kind of layer, in order, with the number of layers of it. ``boundary``: the layout in which parts meet.
+    ``least`` [s]: by part, the embedding first, what it takes at least in any layout of the boundary and any room."""
+
+    embedding: PartCosts
+    blocks: tuple[tuple[PartCosts, int], ...]
+    head: PartCosts
+    boundary: Layout
+    least: tuple[float, ...] = ()
+
+    @property
+    def time(self) -> float:
+        """All passes of a microbatch through all layers [s]."""
+        return math.fsum((self.embedding.time, *(part.time * count for part, count in self.blocks), self.head.time))
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """``capacity`` [B] of a chip for weights, with gradients and optimizer state, and kept activations of ``in_flight``
+    microbatches. ``held``: how many of each part the chip has, in the order of the model; one of each unless given.
+    """
+
+    capacity: float
+    held: tuple[float, ...] = ()
+    in_flight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On what a model is costed: ``mesh`` and ``collective`` times of the chips that share each op, a ``chip`` and its
+    ``efficiency``, the ``recipe``. ``fused``: attention is one kernel. ``boundary``: the layout in which parts meet, if it is
+    given; ``splits``: by op, the dims that axes split, where the user says so. ``resident`` [B]: what a parameter takes for
+    good, if not all that the recipe says (state that is shared out over other ranks). ``update`` [s]: what each parameter of a
+    chip adds to an iteration (the optimizer's step), divided by the microbatches: it counts when shardings are chosen, and is
+    in none of the times; certificates, and ``ModelCosts.least``, are then of the sum.
+
+    Raises BadInput: a ``resident`` size that is not above 0, an ``update`` below 0.
+    """
+
+    mesh: Mesh
+    collective: CollectiveTime
+    chip: Machine
+    efficiency: Efficiency
+    recipe: Recipe = RECIPES["mixed-adam-fp32-gradients"]
+    fused: bool = True
+    boundary: Layout | None = None
+    splits: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    resident: float | None = None
+    update: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.weight_bytes > 0 or not self.update >= 0:
+            got = f"{self.weight_bytes} B, {self.update} s"
+            raise BadInput(Fault("costs of parts", "above 0 bytes for a parameter, and an update of at least 0 s", got))
+
+    @property
+    def weight_bytes(self) -> float:
+        """What an element of a weight takes for good [B]."""
+        whole = self.recipe.weight + self.recipe.gradient + self.recipe.state
+        return whole if self.resident is None else self.resident
+
+
+def model_costs(
+    shape: Transformer,
+    microbatch: int,
+    sequence: int,
+    terms: Terms,
+    recompute: Recompute = Recompute.NONE,
+    room: Room | None = None,
+    seconds: float = 60.0,
+) -> ModelCosts:
+    """Costs of the model's parts on ``microbatch`` sequences of ``sequence`` tokens under the shardings that take the least time
+    together; layers recompute as ``recompute`` says, embedding and head nothing. ``room``: what they may take on a chip;
+    ``seconds``: when a search for what fits ends, with the gap that is left.
+
+    Raises BadInput: as `sharding_graph`, or a boundary that no part can have; Infeasible: no sharding fits.
+    """
+    in_flight = room.in_flight if room else 1.0
+    solvers = [_solver(graph, terms, in_flight) for graph in training_graphs(shape, microbatch, sequence, recompute, terms.fused)]
+    counts = part_counts(shape, microbatch, sequence)
+    times = np.asarray(total([count * solver.times for count, solver in zip(counts, solvers, strict=True)]))
+    times = np.where(_wanted(solvers[0], terms), times, math.inf)
+    if not np.isfinite(times).any():
+        raise BadInput(Fault(f"parts of {shape.name}", "a layout in which all parts can meet", "none", "free the splits"))
+    found = [solver.fastest(int(times.argmin())) for solver in solvers]
+    if room and math.fsum(held * each.memory for held, each in zip(_held(solvers, room), found, strict=True)) > room.capacity:
+        found = _fitting(solvers, counts, room, np.isfinite(times), seconds)
+    costs = [_part_costs(solver, sharding, in_flight) for solver, sharding in zip(solvers, found, strict=True)]
+    least_times = tuple(float(solver.times.min()) * (1 - TOLERANCE) for solver in solvers)
+    return ModelCosts(costs[0], tuple(zip(costs[1:-1], counts[1:-1], strict=True)), costs[-1], found[0].ends["Y"], least_times)
+
+
+@lru_cache(maxsize=256)
+def training_graphs(
+    shape: Transformer, microbatch: int, sequence: int, choice: Recompute, fused: bool
+) -> tuple[TrainingGraph, ...]:
+    """The parts in their order; layers recompute."""
+    model = training_model(shape, microbatch, sequence)
+    layers = {id(block) for block in model.blocks}
+    choices = {True: choice, False: Recompute.NONE}
+    return tuple(training_graph(differentiated(part), part.weights, choices[id(part) in layers], fused) for part in model.parts)
+
+
+@lru_cache(maxsize=256)
+def part_counts(shape: Transformer, microbatch: int, sequence: int) -> tuple[int, ...]:
+    return tuple(part.count for part in training_model(shape, microbatch, sequence).parts)
+
+
+# --- one part, for all layouts in which it may meet the others ----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Solver:
+    """``objective`` [s]: what is minimised, in tables; ``times`` [layouts] [s]: the least of it for a microbatch, by the layout
+    of what passes through ``end``."""
+
+    graph: TrainingGraph
+    costs: OpCosts
+    tables: ShardingGraph
+    objective: list[Table]
+    end: str
+    eliminated: Eliminated
+
+    @property
+    def times(self) -> NDArray[np.float64]:
+        return self.eliminated.rest.values
+
+    @property
+    def variable(self) -> str:
+        return self.tables.variables[f"end {self.end}"]
+
+    def fastest(self, layout: int) -> Sharding:
+        """The sharding of least time with the boundary in this layout."""
+        values = self.eliminated.complete({self.variable: layout})
+        time, memory = cost(self.tables.time, values), cost(self.tables.memory, values)
+        return decoded(self.tables, Least(values, time, memory, time * (1 - TOLERANCE), 1, self.eliminated.entries))
+
+    def renamed(self, tables: Iterable[Table], number: int, scale: float, boundary: str) -> Iterator[Table]:
+        """Tables in which the part's variables are told from others', but for the layout of the boundary."""
+        for item in tables:
+            yield Table(tuple(self.named(name, number, boundary) for name in item.variables), scale * item.values)
+
+    def named(self, variable: str, number: int, boundary: str) -> str:
+        return boundary if variable == self.variable else f"{number} {variable}"
+
+
+def _solver(graph: TrainingGraph, terms: Terms, in_flight: float) -> _Solver:
+    found, work = graph.found, graph.workload
+    costs = OpCosts(graph, terms.chip, terms.efficiency, terms.recipe.gradient)
+    costs.prepare(terms.mesh)
+    inner = "X" in work.inputs and "Y" in work.outputs
+    end = "X" if "X" in work.inputs else "Y"
+    problem = training_problem(
+        found,
+        terms.mesh,
+        costs,
+        terms.collective,
+        dict.fromkeys(graph.weights, terms.weight_bytes),
+        {"Y": "X"} if inner else {},
+        splits={op: split for op, split in terms.splits.items() if any(op == each.name for each in work.ops)},
+        in_flight=in_flight,
+    )
+    if not inner:
+        gradient = found.gradients["X"] if end == "X" else found.seeds["Y"]
+        problem = replace(problem, together=(*problem.together, (end, gradient)))
+    tables = sharding_graph(replace(problem, alike=graph.alike))
+    objective = list(tables.time)
+    if terms.update:
+        objective += (Table(item.variables, item.values * (terms.update / terms.weight_bytes)) for item in tables.weights)
+    price = slight(objective, tables.memory)
+    done = eliminate(weighted(objective, tables.memory, price), (tables.variables[f"end {end}"],))
+    return _Solver(graph, costs, tables, objective, end, done)
+
+
+def _wanted(solver: _Solver, terms: Terms) -> NDArray[np.bool_]:
+    """The layouts that the boundary may have. Raises BadInput: the one that is given is none."""
+    known = solver.tables.layouts[solver.end]
+    if terms.boundary is None:
+        return np.ones(len(known.complete), bool)
+    return np.asarray(np.array(known.complete) == known.index(terms.boundary))
+
+
+def _held(solvers: Sequence[_Solver], room: Room) -> tuple[float, ...]:
+    """How many of each part a chip has. Raises BadInput: not a number for each."""
+    if room.held and len(room.held) != len(solvers):
+        expected = f"{len(solvers)} numbers: embedding, each kind of layer, head"
+        raise BadInput(Fault("parts that a chip holds", expected, str(len(room.held))))
+    return room.held or (1.0,) * len(solvers)
+
+
+def _fitting(
+    solvers: Sequence[_Solver], counts: Sequence[int], room: Room, allowed: NDArray[np.bool_], seconds: float
+) -> list[Sharding]:
+    """The shardings that take the least time among those that fit together: all parts as one problem, in which the layout of
+    the boundary is a variable that they share. Raises Infeasible: none fits."""
+    boundary, held = "boundary", _held(solvers, room)
+    times, uses = [Table((boundary,), np.where(allowed, 0.0, math.inf))], list[Table]()
+    for number, (solver, count, many) in enumerate(zip(solvers, counts, held, strict=True)):
+        times += solver.renamed(solver.objective, number, count, boundary)
+        uses += solver.renamed(solver.tables.memory, number, many, boundary)
+
+    def describe(size: float, values: Mapping[str, int] | None) -> str:
+        return f"{format_bytes(size)} per chip"
+
+    where = f"memory of {', '.join(solver.graph.workload.name for solver in solvers)}"
+    best = least(times, uses, room.capacity, where, describe, seconds)
+    found = []
+    for number, solver in enumerate(solvers):
+        names = {name for item in (*solver.tables.time, *solver.tables.memory) for name in item.variables}
+        values = {name: best.values[solver.named(name, number, boundary)] for name in names}
+        time, memory = cost(solver.tables.time, values), cost(solver.tables.memory, values)
+        # each part has the gap of all of them
+        bound = time * best.bound / best.cost
+        found.append(decoded(solver.tables, Least(values, time, memory, bound, best.nodes, best.entries)))
+    return found
+
+
+# --- what a sharding costs ----------------------------------------------------------------------------------------------
+
+
+def _part_costs(solver: _Solver, sharding: Sharding, in_flight: float) -> PartCosts:
+    graph = solver.graph
+    times: dict[str, list[float]] = {"forward": [], "recompute": [], "backward": []}
+    exposed: dict[CollectiveKind, list[float]] = {}
+    ahead, again = len(graph.found.forward), len(graph.found.repeated)
+
+    def at(number: int) -> list[float]:
+        return times["forward" if number < ahead else "recompute" if number < ahead + again else "backward"]
+
+    for number, op in enumerate(sharding.ops):
+        at(number).append(op.time)
+    for move in sharding.moves:
+        for step in move.steps:
+            at(_when(graph, move)).append(step.time)
+            if step.kind is not None:
+                exposed.setdefault(step.kind, []).append(step.time)
+    passes = {name: math.fsum(found) for name, found in times.items()}
+    macs, traffic = _demand(solver, sharding)
+    return PartCosts(
+        **passes,
+        parameters=math.fsum(_local(graph, name, sharding.ends[name], sharding) for name in graph.weights),
+        activation=sharding.kept_memory / in_flight,
+        working=_working(graph, sharding),
+        macs=macs,
+        traffic=traffic,
+        exposed={kind: math.fsum(found) for kind, found in exposed.items()},
+        sharding=sharding,
+    )
+
+
+def _when(graph: TrainingGraph, move: Move) -> int:
+    """The op in whose pass a tensor changes its layout: its reader; where it leaves the graph, its maker."""
+    if move.reader:
+        return move.at
+    numbers = {name: number for number, op in enumerate(graph.workload.ops) for name in op.outputs}
+    return numbers.get(move.tensor, 0)
+
+
+def _demand(solver: _Solver, sharding: Sharding) -> tuple[float, float]:
+    """Multiply-accumulates and memory traffic [B] of a chip, in all passes."""
+    macs, traffic = list[float](), list[float]()
+    for item in sharding.ops:
+        op = solver.graph.workload.op(item.op)
+        local = _extents(solver.graph, op.name, sharding)
+        if op.kind is OpKind.CONTRACT:
+            macs.append(math.prod(local[dim] for dim in op.dims))
+        tasks = op_tasks(solver.graph, op, local, solver.costs.gradient)
+        traffic += (float(task.times * demand(task.kernel)[1]) for task in tasks)
+    return math.fsum(macs), math.fsum(traffic)
+
+
+def _extents(graph: TrainingGraph, op: str, sharding: Sharding) -> dict[str, int]:
+    """Local extents of an op."""
+    item, work = graph.workload.op(op), graph.workload
+    extents = {dim: work.dims[dim] for dim in (*item.dims, *item.sequence)}
+    return local_extents(extents, [way.split for way in sharding.strategy(op)], sharding.problem.mesh)
+
+
+def _local(graph: TrainingGraph, tensor: str, layout: Layout, sharding: Sharding) -> int:
+    """Elements of a tensor on the chip that has most."""
+    work = graph.workload
+    extents = {dim: work.dims[dim] for dim in work.tensors[tensor].dims}
+    splits = [item.dim if isinstance(item, Shard) else "" for item in layout]
+    return math.prod(local_extents(extents, splits, sharding.problem.mesh).values())
+
+
+def _working(graph: TrainingGraph, sharding: Sharding) -> float:
+    """Most bytes that a pass has in memory at once, besides weights, their gradients and what is kept: tensors from the op that
+    makes them to the last that reads them, and copies in another layout for the op that reads these."""
+    work = graph.workload
+    lying = {**sharding.ends, **sharding.kept}
+    found = []
+    for item, alive in zip(sharding.ops, lifetimes(graph), strict=True):
+        op = work.op(item.op)
+        lying = {name: tuple(way.writes[place] for way in item.ways) for place, name in enumerate(op.outputs)} | lying
+        wanted = {name: tuple(way.reads[place] for way in item.ways) for place, name in enumerate(op.inputs)}
+        copies = (name for name in wanted if name in graph.stored and wanted[name] != lying[name])
+        lies = [*((name, lying[name]) for name in alive), *((name, wanted[name]) for name in copies)]
+        found.append(sum(_local(graph, name, layout, sharding) * work.tensors[name].word for name, layout in lies))
+    return float(max(found))
+
+
+def passes_of(costs: ModelCosts) -> Iterator[tuple[PartCosts, int]]:
+    """All parts in the order of the model, with how often each occurs."""
+    yield costs.embedding, 1
+    yield from costs.blocks
+    yield costs.head, 1
