@@ -22,7 +22,7 @@ def blocks(name: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("name", "commands"),
     [
-        ("reference/cli.md", 5),
+        ("reference/cli.md", 6),
         ("tutorial.md", 5),
         ("how-to/write-your-own-graph.md", 3),
         ("how-to/report.md", 7),
@@ -31,7 +31,9 @@ def blocks(name: str) -> list[tuple[str, str]]:
         ("how-to/calibrate-a-network.md", 1),
         ("how-to/calibrate-a-chip.md", 1),
         ("how-to/compare-collectives.md", 11),
+        ("how-to/plan-training.md", 2),
         ("reference/collectives.md", 0),
+        ("reference/whole-systems.md", 0),
         ("training.md", 0),
         ("validation.md", 2),
         ("simulation.md", 3),

@@ -13,6 +13,7 @@ from halley.version import halley_version
 
 COMMANDS = (
     "optimise",
+    "plan",
     "show",
     "simulate",
     "check",

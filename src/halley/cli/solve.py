@@ -52,7 +52,7 @@ def solve(problem: Problem, console: Console, label: str = "searching") -> Resul
     """
     bar = Bar(console, label)
     try:
-        with _interrupts() as interrupts:
+        with interruptible() as interrupts:
             return optimise(problem, bar)
     except Infeasible as error:
         # the search words both alike; what the user needs to hear, and the exit code, differ
@@ -67,7 +67,7 @@ def solve(problem: Problem, console: Console, label: str = "searching") -> Resul
 
 
 @contextmanager
-def _interrupts() -> Iterator[list[int]]:
+def interruptible() -> Iterator[list[int]]:
     """Collects the Ctrl-Cs that arrive, beside the KeyboardInterrupt that each raises."""
     seen: list[int] = []
     if threading.current_thread() is not threading.main_thread():

@@ -19,7 +19,7 @@ from halley.formulas.timing import busy_time, longest, total
 from halley.formulas.training import offloaded_step_time, optimizer_traffic, sharded_bytes
 from halley.planning.data_parallel import Blocks, DataParallel, Sharded
 from halley.planning.recurrence import pipeline_times
-from halley.planning.schedule import Pipeline
+from halley.planning.schedule import Integers, Pipeline
 
 Floats = NDArray[np.float64]
 
@@ -98,9 +98,10 @@ class Iteration:
     """Where the time of the stage that is done last goes, over all microbatches; arrays [plans] of seconds.
 
     ``forward``, ``recompute``, ``backward``: work of the blocks. ``sharding``: collectives of sharded gradients and parameters
-    that passes wait for. ``sending``: transfers that hold the stage. ``bubble``: it waits for other stages and for transfers
-    between them. ``reduction``: of gradients, exposed. ``waiting``: for other stages, where gradients are clipped. ``norm``,
-    ``step`` of the optimizer, ``gather`` of updated parameters.
+    that passes wait for. ``bubble``: it waits for other stages. ``transfers``: what those between stages add, whether they hold
+    the stage or it waits for them. ``reduction``: of gradients, exposed. ``waiting``: for other stages, where gradients are
+    clipped. ``norm``, ``step`` of the optimizer, ``gather`` of updated parameters. ``stage`` [plans]: which one that is; no
+    part of the time.
     """
 
     forward: Floats
@@ -114,10 +115,11 @@ class Iteration:
     norm: Floats
     step: Floats
     gather: Floats
+    stage: Integers
 
     def breakdown(self) -> Mapping[str, Floats]:
         """The parts by name."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "stage"}
 
     @property
     def time(self) -> Floats:
@@ -136,8 +138,7 @@ def iteration_time(training: Training, apart: bool = True) -> Iteration:
     ([95.0], [10.0], [70.0])
     """
     pipeline, stages = training.pipeline, range(training.pipeline.stages)
-    passes = [training.data.passes(blocks) for blocks in training.chunks]
-    forward, backward = [ahead for ahead, _ in passes], [behind for _, behind in passes]
+    forward, backward = _passes(training)
     times = pipeline_times(pipeline, forward, backward, training.onward, training.back, training.holding)
     ends = [list(times.last_backward[stage :: pipeline.stages]) for stage in stages]
     done = times.stage_ends
@@ -154,7 +155,15 @@ def iteration_time(training: Training, apart: bool = True) -> Iteration:
     # [stages, parts, plans]
     table = np.stack(accounts)
     latest = table.sum(axis=1).argmax(axis=0)
-    return Iteration(*np.take_along_axis(table, latest[None, None, :], axis=0)[0])
+    parts = np.take_along_axis(table, latest[None, None, :], axis=0)[0]
+    return Iteration(*(*parts, latest))
+
+
+def _passes(training: Training) -> tuple[list[Number], list[Number]]:
+    """Forward and backward pass of each chunk [s]; chunks that are one object are worked out once."""
+    known = {id(blocks): training.data.passes(blocks) for blocks in {id(blocks): blocks for blocks in training.chunks}.values()}
+    passes = [known[id(blocks)] for blocks in training.chunks]
+    return [ahead for ahead, _ in passes], [behind for _, behind in passes]
 
 
 def _work(training: Training, stage: int, busy: Number) -> list[Number]:
@@ -180,8 +189,7 @@ def _after(training: Training, reduced: Sequence[Number]) -> list[list[Number]]:
 def iteration_bound(training: Training) -> Number:
     """Lower bound of an iteration's time [s], without running its schedule: the first stage is the last to finish its passes."""
     data, first, pipeline = training.data, training.of_stage(0), training.pipeline
-    passes = [data.passes(blocks) for blocks in training.chunks]
-    forward, backward = [ahead for ahead, _ in passes], [behind for _, behind in passes]
+    forward, backward = _passes(training)
     none = [0.0] * pipeline.last
     given = () if training.holding else (training.onward, training.back)
     onward, back = [times if len(times) else none for times in given] or [none, none]

@@ -1,0 +1,121 @@
+"""A plan of training as plain data, in SI units: what ``halley plan --json`` prints and ``-o`` writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from halley.io.save import dumps, write_atomic
+from halley.io.system_save import system_document
+from halley.planning.plan import Plan, PlanCost, TrainingResult
+from halley.planning.sharded import Sharding
+from halley.planning.sharding_text import op_names
+from halley.version import halley_version
+
+SCHEMA = "halley.plan/1"
+"""Version of the document."""
+
+
+def plan_document(result: TrainingResult) -> dict[str, Any]:
+    """All that a result says. Times in seconds, sizes in bytes, work in operations, prices in USD, power in watts."""
+    problem, certificate = result.problem, result.certificate
+    return {
+        "schema": SCHEMA,
+        "problem": {
+            "model": asdict(problem.shape),
+            "system": system_document(problem.system),
+            "batch": problem.batch,
+            "sequence": problem.sequence,
+            "efficiency": asdict(problem.efficiency),
+            "recipe": asdict(problem.recipe),
+        },
+        "outcome": result.outcome.name.lower(),
+        "plan": _plan(result.plan),
+        "cost": _cost(result.cost),
+        "shardings": {name: _sharding(sharding) for name, sharding in result.cost.shardings.items()},
+        "alternatives": [
+            {
+                "plan": _plan(item.plan),
+                "time": item.cost.time,
+                "account": dict(item.cost.account),
+                "changes": list(item.changes),
+                "slower": dict(item.slower),
+            }
+            for item in result.alternatives
+        ],
+        "certificate": asdict(certificate) | {"space": dict(certificate.space), "gap": certificate.gap},
+        "provenance": {"halley": halley_version(), "created": datetime.now(UTC).isoformat(timespec="seconds")},
+    }
+
+
+def save_plan(result: TrainingResult, path: str | Path, force: bool = False) -> None:
+    """Write the result. Raises BadInput: the file exists (without ``force``), or cannot be written."""
+    write_atomic(path, dumps(plan_document(result)), force)
+
+
+def _plan(plan: Plan) -> dict[str, Any]:
+    pipeline = plan.pipeline
+    return {
+        "axes": [asdict(part) for part in plan.assignment],
+        "data": plan.data,
+        "stages": pipeline.stages,
+        "model": plan.model,
+        "microbatch": plan.microbatch,
+        "microbatches": pipeline.microbatches,
+        "schedule": str(pipeline.schedule),
+        "chunks": pipeline.chunks,
+        "layers": list(plan.layers),
+        "recompute": str(plan.recompute),
+        "zero": int(plan.sharded),
+        "offload": plan.offload,
+        "fused": plan.fused,
+    }
+
+
+def _cost(cost: PlanCost) -> dict[str, Any]:
+    return {
+        "time": cost.time,
+        "account": dict(cost.account),
+        "tokens_per_second": cost.tokens_per_second,
+        "utilisation": cost.utilisation,
+        "hardware_utilisation": cost.hardware_utilisation,
+        "model_work": cost.model_work,
+        "hardware_work": cost.hardware_work,
+        "peak": cost.peak,
+        "price": cost.bill.price,
+        "power": cost.bill.power,
+        "memory": [dict(stage) for stage in cost.memory],
+        "offloaded": list(cost.offloaded),
+        "capacity": cost.capacity,
+        "exposed": [{"role": str(item.role), "kind": item.kind, "time": item.time} for item in cost.exposed],
+        "loads": [asdict(load) for load in cost.loads],
+        "parallelisms": {axis: list(names) for axis, names in cost.parallelisms.items()},
+    }
+
+
+def _sharding(sharding: Sharding) -> dict[str, Any]:
+    """Ops with the dim that each axis splits, and the collectives between them."""
+    names: Mapping[str, tuple[str, ...]] = op_names(sharding)
+    return {
+        "axes": {axis.name: axis.ranks for axis in sharding.problem.mesh},
+        "time": sharding.time,
+        "bound": sharding.certificate.bound,
+        "ops": [
+            {"op": item.op, "ways": [way.name for way in item.ways], "names": list(names[item.op]), "time": item.time}
+            for item in sharding.ops
+        ],
+        "collectives": [
+            {
+                "kind": str(step.kind),
+                "tensor": move.tensor,
+                "axes": list(step.axes),
+                "before": move.reader,
+                "bytes": step.bytes,
+                "time": step.time,
+            }
+            for move, step in sharding.steps
+        ],
+    }

@@ -1,0 +1,268 @@
+"""Plans of training as values: what is asked, how a model is laid out over a system, what that costs, and what a search found.
+
+A plan says everything that an iteration's time follows from. Names such as tensor or sequence parallelism are read off its
+shardings (`halley.planning.sharding_text`); nothing here knows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from halley.formulas.spatial import utilisation
+from halley.ir.system import System
+from halley.network.bill import Bill
+from halley.network.overlay import Overlay
+from halley.planning.axes import Assignment, Role, SubAxis, degree
+from halley.planning.data_parallel import RECIPES, Recipe, Sharded
+from halley.planning.machine import Efficiency
+from halley.planning.part_costs import ModelCosts
+from halley.planning.schedule import Pipeline, Schedule
+from halley.planning.sharded import Sharding
+from halley.planning.sharding_text import parallelisms
+from halley.rewrite.recompute import Recompute
+from halley.workloads.transformer import Transformer
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """What the user has decided; None and empty: the search decides.
+
+    ``data``, ``stages``, ``model`` [ranks]: degrees of the three roles. ``microbatch`` [sequences]. ``chunks`` per stage.
+    ``axes``: by axis, the ranks of it that each role has; roles that are not named have 1.
+    """
+
+    data: int | None = None
+    stages: int | None = None
+    model: int | None = None
+    microbatch: int | None = None
+    schedule: Schedule | None = None
+    chunks: int | None = None
+    recompute: Recompute | None = None
+    sharded: Sharded | None = None
+    offload: bool | None = None
+    fused: bool | None = None
+    axes: Mapping[str, Mapping[Role, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingProblem:
+    """A model, the system that trains it, the ``batch`` [sequences] of an iteration, of ``sequence`` [tokens] each.
+
+    ``efficiency``: how near kernels come to the chip's data sheet. ``libraries``: by axis, what its communication library was
+    measured to take. ``recipe``: bytes per parameter. ``fixed``: what the user has decided. ``whole``: no axis is cut between
+    roles.
+    """
+
+    shape: Transformer
+    system: System
+    batch: int
+    sequence: int
+    efficiency: Efficiency
+    libraries: Mapping[str, Overlay] = field(default_factory=dict)
+    recipe: Recipe = RECIPES["mixed-adam-fp32-gradients"]
+    fixed: Fixed = field(default_factory=Fixed)
+    whole: bool = False
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of an iteration."""
+        return self.batch * self.sequence
+
+    @property
+    def capacity(self) -> float:
+        """Bytes of the chip's memory that plans have to fit."""
+        return self.system.tiers[-1].capacity
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a model is trained on a system.
+
+    ``assignment``: each axis cut between the roles. ``microbatch`` [sequences]. ``sharded``: what data-parallel ranks share out
+    (ZeRO). ``offload``: the host's memory keeps the optimizer's state. ``fused``: attention is one kernel, forward and backward.
+    ``layers`` [chunks]: how many of the model's layers each chunk has, in the order of the model; the first has the embedding
+    as well, the last the head.
+    """
+
+    assignment: Assignment
+    microbatch: int
+    pipeline: Pipeline
+    recompute: Recompute
+    sharded: Sharded
+    offload: bool
+    fused: bool
+    layers: tuple[int, ...]
+
+    @property
+    def data(self) -> int:
+        """Data-parallel ranks."""
+        return degree(self.assignment, Role.DATA)
+
+    @property
+    def model(self) -> int:
+        """Chips that share each op of a stage."""
+        return degree(self.assignment, Role.MODEL)
+
+    @property
+    def by_role(self) -> Mapping[Role, tuple[SubAxis, ...]]:
+        """The parts of axes that each role has, outermost first."""
+        return {role: tuple(part for part in self.assignment if part.role is role) for role in Role}
+
+
+@dataclass(frozen=True, slots=True)
+class Exposed:
+    """Collectives or transfers of one role that work waits for, in an iteration [s], on the stage that is done last. ``kind``:
+    of collective, or ``transfer`` between stages."""
+
+    role: Role
+    kind: str
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a chip asks of one resource in an iteration: ``demand`` of ``capacity`` per second, in ``unit`` (op or B). Level by
+    level these are the roofs of the hierarchical roofline."""
+
+    resource: str
+    demand: float
+    capacity: float
+    unit: str
+
+    @property
+    def time(self) -> float:
+        """Least time that the resource alone would take [s]."""
+        return self.demand / self.capacity
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCost:
+    """What an iteration of a plan takes.
+
+    ``account`` [s]: where the time of the stage that is done last goes; its parts add up to ``time``
+    (`halley.planning.iteration.Iteration`). ``memory`` [B], by stage and by what it holds, of a chip at its peak, and
+    ``offloaded`` [B] by stage in the host's; ``capacity`` [B]. ``parts``: of the model, with their shardings.
+    ``exposed``: collectives that work waits for. ``loads``: demand and capacity of each resource of a chip of the busiest stage.
+    ``model_work``, ``hardware_work`` [op] of all chips: of the model alone, and with what is computed twice. ``peak`` [op/s] of
+    all chips. ``tokens`` of an iteration. ``bill``: price and power of the system.
+    """
+
+    time: float
+    account: Mapping[str, float]
+    memory: tuple[Mapping[str, float], ...]
+    offloaded: tuple[float, ...]
+    capacity: float
+    parts: ModelCosts
+    exposed: tuple[Exposed, ...]
+    loads: tuple[Load, ...]
+    model_work: float
+    hardware_work: float
+    peak: float
+    tokens: int
+    bill: Bill
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens that the system trains on in a second."""
+        return self.tokens / self.time
+
+    @property
+    def utilisation(self) -> float:
+        """Share of the peak rate that goes into the model's work (model FLOPs utilisation)."""
+        return float(utilisation(self.model_work, self.time, self.peak))
+
+    @property
+    def hardware_utilisation(self) -> float:
+        """Share of the peak rate in use, repeated work too (hardware FLOPs utilisation)."""
+        return float(utilisation(self.hardware_work, self.time, self.peak))
+
+    @property
+    def work_per_price(self) -> float:
+        """Rate of the model's work for the system's price [op/s/USD]; 0 where nothing is priced."""
+        return float(self.model_work / self.time / self.bill.price) if self.bill.price else 0.0
+
+    @property
+    def work_per_energy(self) -> float:
+        """The model's work for the energy of all parts at full power [op/J]; 0 where no power is stated."""
+        return self.model_work / self.time / self.bill.power if self.bill.power else 0.0
+
+    @property
+    def fullest(self) -> int:
+        """The stage whose chips need most memory."""
+        return max(range(len(self.memory)), key=lambda stage: sum(self.memory[stage].values()))
+
+    @property
+    def shardings(self) -> Mapping[str, Sharding]:
+        """By part of the model: embedding, each kind of layer, head."""
+        kinds = {part.sharding.problem.workload.name: part.sharding for part, _ in self.parts.blocks}
+        return {"embedding": self.parts.embedding.sharding, **kinds, "head": self.parts.head.sharding}
+
+    @property
+    def parallelisms(self) -> Mapping[str, tuple[str, ...]]:
+        """By part of an axis that splits ops, the names of what it is used for (TP, SP, CP, EP, ...), over all parts of the
+        model."""
+        found: dict[str, set[str]] = {}
+        for sharding in self.shardings.values():
+            for axis, names in parallelisms(sharding).items():
+                found.setdefault(axis, set()).update(names)
+        return {axis: tuple(sorted(names)) for axis, names in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """Another plan: the best of its like. ``slower`` [s]: by part of the account, what it takes longer than the best plan, the
+    largest differences first; negative where it takes less. ``changes``: what is different, in words."""
+
+    plan: Plan
+    cost: PlanCost
+    changes: tuple[str, ...]
+    slower: tuple[tuple[str, float], ...]
+
+
+class Outcome(StrEnum):
+    """How a search ended; the value is a sentence for the user."""
+
+    OPTIMAL = "optimal: no plan of the declared space is faster"
+    CLOSE = "all plans were looked at: the best one with a true bound"
+    LIMIT = "stopped early: the best so far, with a true bound"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCertificate:
+    """Proof that goes with the answer.
+
+    ``space``: how many options each choice has; ``size``: complete plans, counted exactly, each with every sharding of its ops.
+    ``bounded`` plans were bounded, ``evaluated`` ones timed exactly, ``solved`` shardings of whole models found. No plan takes
+    less than ``bound`` [s], under any sharding; ``value`` [s] is the best plan's. ``closed``: how the proof ended; ``left_out``:
+    what was not searched.
+    """
+
+    space: Mapping[str, int]
+    size: int
+    bounded: int
+    evaluated: int
+    solved: int
+    bound: float
+    value: float
+    seconds: float
+    closed: str
+    left_out: tuple[str, ...]
+
+    @property
+    def gap(self) -> float:
+        """How far the best plan may be from the optimum, relative to the bound."""
+        return self.value / self.bound - 1.0 if self.bound > 0 else float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingResult:
+    """The best plan of a problem, what it costs, the best plans of other kinds in the order of their times, and the proof."""
+
+    problem: TrainingProblem
+    plan: Plan
+    cost: PlanCost
+    alternatives: tuple[Alternative, ...]
+    certificate: PlanCertificate
+    outcome: Outcome

@@ -1,0 +1,86 @@
+"""Where a plan search gets the costs of a model's parts: shardings of its graphs, and bounds of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halley.formulas.numbers import Number
+from halley.planning.axis_bounds import AxisBounds, Way
+from halley.planning.communication import Communication
+from halley.planning.machine import Machine, machine
+from halley.planning.part_bounds import ModelBound, model_bound
+from halley.planning.part_costs import ModelCosts, PartCosts, Room, Terms, model_costs, training_graphs
+from halley.planning.plan import TrainingProblem
+from halley.planning.product_bounds import ProductBounds
+
+Floats = NDArray[np.float64]
+
+
+class CostModel(Protocol):
+    """Costs of a model's parts. The calls are told the chips that share each op, the sequences of a microbatch, and the way."""
+
+    def costs(
+        self, communication: Communication, microbatch: int, way: Way, room: Room | None = None, resident: float | None = None
+    ) -> ModelCosts:
+        """Of the shardings that take the least time and fit in ``room``, with ``resident`` bytes of each parameter on the chip.
+        Raises Infeasible: none fits."""
+
+    def bound(self, ranks: Number, microbatch: Number, way: Way) -> ModelBound:
+        """No sharding over so many ranks costs less, in any field; numbers and arrays."""
+
+    def tighter(self, communication: Communication, microbatch: int, way: Way) -> Iterable[Floats]:
+        """Better and better bounds of a microbatch through one layer of each kind [kinds] [s], for less effort than `costs`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardedModel:
+    """The model of a problem, every part under its best sharding (`halley.planning.part_costs`)."""
+
+    problem: TrainingProblem
+    chip: Machine = field(init=False)
+    products: ProductBounds = field(init=False)
+    axes: AxisBounds = field(init=False)
+
+    def __post_init__(self) -> None:
+        chip, problem = machine(self.problem.system.chip), self.problem
+        object.__setattr__(self, "chip", chip)
+        object.__setattr__(self, "products", ProductBounds(chip, problem.efficiency, problem.recipe.gradient))
+        object.__setattr__(self, "axes", AxisBounds(problem, chip))
+
+    def costs(
+        self, communication: Communication, microbatch: int, way: Way, room: Room | None = None, resident: float | None = None
+    ) -> ModelCosts:
+        """As in `CostModel`."""
+        problem = self.problem
+        terms = Terms(
+            communication.mesh,
+            communication.model,
+            self.chip,
+            problem.efficiency,
+            problem.recipe,
+            way.fused,
+            resident=resident,
+        )
+        return model_costs(problem.shape, microbatch, problem.sequence, terms, way.recompute, room)
+
+    def bound(self, ranks: Number, microbatch: Number, way: Way) -> ModelBound:
+        """As in `CostModel`."""
+        problem = self.problem
+        given = (problem.shape, microbatch, problem.sequence, ranks, self.chip, problem.efficiency)
+        bound = model_bound(*given, way.recompute, way.fused, problem.recipe)
+        graphs = training_graphs(problem.shape, 1, problem.sequence, way.recompute, way.fused)
+        return self.products.raised(bound, graphs, microbatch, ranks)
+
+    def tighter(self, communication: Communication, microbatch: int, way: Way) -> Iterable[Floats]:
+        """As in `CostModel`."""
+        return self.axes.tighter(communication, microbatch, way)
+
+
+def parts_of(costs: ModelCosts) -> tuple[PartCosts, ...]:
+    """Embedding, each kind of layer, head."""
+    return costs.embedding, *(part for part, _ in costs.blocks), costs.head

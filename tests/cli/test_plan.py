@@ -1,0 +1,159 @@
+"""``halley plan``: what it prints and writes, and what it says to bad input."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.running import halley
+from tests.report.chromium import chromium
+
+from halley.cli.fixed import parse_fixed
+from halley.planning.axes import Role
+from halley.planning.data_parallel import Sharded
+from halley.planning.plan import Fixed
+from halley.planning.schedule import Schedule
+from halley.report.browser import browser
+from halley.report.plan import ACCOUNT, HELD
+from halley.rewrite.recompute import Recompute
+from halley.units import format_time
+
+TINY = """
+format: halley.model/1
+name: tiny
+source: made up
+layers: 4
+model: 512
+heads: 8
+kv_heads: 8
+head_dim: 64
+hidden: 2048
+vocabulary: 32000
+sequence: 512
+gated: false
+rms: false
+positions: true
+tied: false
+dropout: 0.0
+published: 5.0e7
+"""
+FEW = ("--system", "4 x a100, nvlink 4", "--batch", "8")
+OWN = ("plan", "tiny.yaml", *FEW, "--fix", "tp=2,pp=2,microbatch=2,recompute=none,zero=0,offload=no")
+
+
+@pytest.fixture
+def folder(empty_folder: Path) -> Path:
+    (empty_folder / "tiny.yaml").write_text(TINY)
+    return empty_folder
+
+
+@pytest.fixture
+def planned(folder: Path) -> dict[str, Any]:
+    outcome = halley(*OWN, "-o", "plan.json", "--page", "plan.html", "--json")
+    assert outcome.code == 0, outcome.err
+    written = json.loads((folder / "plan.json").read_text())
+    assert outcome.json | {"provenance": {}} == written | {"provenance": {}}
+    return dict(written)
+
+
+def test_what_the_user_decided_is_what_he_gets(planned: dict[str, Any]) -> None:
+    plan = planned["plan"]
+    assert (plan["data"], plan["stages"], plan["model"], plan["microbatch"], plan["microbatches"]) == (1, 2, 2, 2, 4)
+    assert (plan["recompute"], plan["zero"], plan["offload"]) == ("none", 0, False)
+    assert sum(plan["layers"]) == 4
+    assert math.prod(part["size"] for part in plan["axes"]) == 4
+
+
+def test_numbers_add_up(planned: dict[str, Any]) -> None:
+    cost, certificate = planned["cost"], planned["certificate"]
+    assert math.isclose(sum(cost["account"].values()), cost["time"], rel_tol=1e-12)
+    assert all(sum(stage.values()) <= cost["capacity"] for stage in cost["memory"])
+    assert set(cost["account"]) <= set(ACCOUNT)
+    assert set(cost["memory"][0]) <= set(HELD)
+    assert math.isclose(cost["tokens_per_second"] * cost["time"], 8 * 512, rel_tol=1e-12)
+    assert 0 < cost["utilisation"] <= cost["hardware_utilisation"] <= 1
+    assert all(load["demand"] / load["capacity"] <= cost["time"] for load in cost["loads"])
+    assert 0 < certificate["bound"] <= certificate["value"] == cost["time"]
+    assert all(other["time"] >= cost["time"] for other in planned["alternatives"])
+    for other in planned["alternatives"]:
+        assert math.isclose(sum(other["slower"].values()), other["time"] - cost["time"], rel_tol=1e-9, abs_tol=1e-12)
+
+
+def test_the_terminal_says_it_all(folder: Path) -> None:
+    outcome = halley(*OWN, "--ops")
+    assert outcome.code == 0, outcome.err
+    for words in ("data 1 x pipeline 2 x model 2", "of capacity", "Where the time goes", "Certificate", "left out", "scores", "tokens"):
+        assert words in outcome.out, words
+
+
+@pytest.mark.skipif(browser() is None, reason="no Chromium on the search path; install the package chromium")
+def test_the_page_in_a_browser(planned: dict[str, Any], folder: Path) -> None:
+    with chromium(folder / "profile") as made:
+        made.size(1280, 900)
+        made.open(folder / "plan.html")
+        assert made.complaints() == []
+        assert made.requests() == [(folder / "plan.html").as_uri()]
+        assert made.run("document.querySelector('[data-value=time]').textContent") == format_time(planned["cost"]["time"])
+        assert json.loads(made.run("document.querySelector('#result').textContent"))["plan"] == planned["plan"]
+        sizes = "[...document.querySelectorAll('figure svg')].map((svg) => svg.getBoundingClientRect().height)"
+        assert [size > 50 for size in made.run(sizes)] == [True, True, True]
+        assert made.run("document.documentElement.scrollWidth") <= 1280
+
+
+def test_decisions_in_words() -> None:
+    found = parse_fixed("dp=2, tp=4 pp=1,zero=3,schedule=gpipe,chunks=2,recompute=full,attention=unfused,node=dp:2+tp:4", ["node"])
+    assert found == Fixed(
+        data=2,
+        stages=1,
+        model=4,
+        schedule=Schedule.GPIPE,
+        chunks=2,
+        recompute=Recompute.FULL,
+        sharded=Sharded.PARAMETERS,
+        fused=False,
+        axes={"node": {Role.DATA: 2, Role.MODEL: 4}},
+    )
+    assert parse_fixed(None) == Fixed()
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "code"),
+    [
+        (["tiny.yaml", "--batch", "8"], "--system: expected a system; got nothing", 1),
+        (["tiny.yaml", *FEW[:2]], "--batch: expected a whole number", 1),
+        (["tiny.yaml", *FEW[:3], "0"], "--batch: expected a whole number from 1 to 999,999,999; got '0'", 1),
+        (["tiny.yaml", *FEW[:3], "1" * 40], "--batch: expected a whole number", 1),
+        (["gpt3-2t", *FEW], "did you mean 'gpt3-1t'?", 1),
+        (["tiny.yaml", "--system", "4 x a101, nvlink 4", "--batch", "8"], "did you mean 'a100'", 1),
+        (["tiny.yaml", *FEW, "--fix", "tp=3"], "expected degrees whose product divides the 4 chips", 1),
+        (["tiny.yaml", *FEW, "--fix", "tp=2,pp=1,dp=1"], "expected degrees whose product is the 4 chips", 1),
+        (["tiny.yaml", *FEW, "--fix", "tp"], "--fix: expected words such as tp=8; got 'tp'", 1),
+        (["tiny.yaml", *FEW, "--fix", "tp=2,tp=2"], "--fix tp: expected each word once; got it again", 1),
+        (["tiny.yaml", *FEW, "--fix", "sp=2"], "tensor and sequence parallelism share the chips of tp=", 1),
+        (["tiny.yaml", *FEW, "--fix", "recompte=full"], "did you mean 'recompute'?", 1),
+        (["tiny.yaml", *FEW, "--fix", "zero=4"], "--fix zero: expected 0, 1, 2 or 3", 1),
+        (["tiny.yaml", *FEW, "--fix", "nvlink=dp:x"], "--fix nvlink: expected parts such as dp:16+pp:8; got 'dp:x'", 1),
+        (["tiny.yaml", *FEW, "--fix", "pp=4,chunks=2"], "chunks", 1),
+        (["tiny.yaml", "--system", "4 x a100, nvlink 4", "--batch", "6", "--fix", "dp=4"], "batch: expected a multiple", 1),
+        (["tiny.yaml", *FEW, "--optimizer", "adam"], "recipe of the optimizer: expected a known one", 1),
+        (["tiny.yaml", *FEW, "--time-limit", "5m"], "--time-limit", 1),
+        (["gpt3-1t", *FEW], "GiB on a chip", 2),
+    ],
+)
+def test_one_clear_line(words: list[str], said: str, code: int, folder: Path) -> None:
+    outcome = halley("plan", *words)
+    assert said in outcome.err
+    assert (outcome.code, outcome.out) == (code, "")
+    faults = [line for line in outcome.err.splitlines() if not line.startswith("no kernels of")]
+    assert all(line.startswith("halley: ") for line in faults)
+    assert len(faults) == 1
+
+
+def test_a_file_that_exists_is_kept(folder: Path) -> None:
+    (folder / "plan.json").write_text("mine")
+    outcome = halley(*OWN, "-o", "plan.json")
+    assert (outcome.code, "plan.json: expected a new file" in outcome.err) == (1, True)
+    assert (folder / "plan.json").read_text() == "mine"
