@@ -438,7 +438,8 @@ class GroupSearch:
                 own = sizes[dims.index(BUFFERS)]
                 own[own > 1] = LARGE
             children = split_in(trees, nodes, sizes.argmax(axis=0))
-            values = shape.bounds({dim: children[:, place] for place, dim in enumerate(dims)}, len(children), hopeless)
+            own = {dim: np.ascontiguousarray(children[:, place]) for place, dim in enumerate(dims)}  # each is read many times
+            values = shape.bounds(own, len(children), hopeless)
             self.tally.bounds += len(children)
             kept = ~hopeless(values)
             stack.append((values[kept], children[kept]))
