@@ -401,7 +401,10 @@ class GroupSearch:
         return starts(shape.trees, shared, self._floors[frame][0].shape[1])
 
     def _hopeless(self, front: Frontier, bounds: Values, others: Values) -> Flags:
-        return front.hopeless(bounds) | self.found.hopeless(bounds + others)
+        result = front.hopeless(bounds)
+        left = np.flatnonzero(~result)
+        result[left] = self.found.hopeless(bounds[left] + others)
+        return result
 
     def _refine(
         self, shape: Shape, start: Mapping[str, Indices], bound: Values, front: Frontier, others: Values, quick: bool
@@ -441,7 +444,8 @@ class GroupSearch:
             own = {dim: np.ascontiguousarray(children[:, place]) for place, dim in enumerate(dims)}  # each is read many times
             values = shape.bounds(own, len(children), hopeless)
             self.tally.bounds += len(children)
-            kept = ~hopeless(values)
+            kept = np.flatnonzero(values[:, 0] < np.inf)
+            kept = kept[~hopeless(values[kept])]
             stack.append((values[kept], children[kept]))
 
     def _keep(self, shape: Shape, costs: Values, nodes: Indices, front: Frontier, others: Values) -> None:
