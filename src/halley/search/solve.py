@@ -29,7 +29,7 @@ from halley.search.chains import ChainTree
 from halley.search.frames import Frame
 from halley.search.frontier import Flags, Frontier, Values, minimal
 from halley.search.overlap import Rounds, Vector, fits
-from halley.search.sets import BEAM, CHUNK, DIVES, LARGE, opened, put_back, split_in, starts, taken
+from halley.search.sets import BEAM, CHUNK, DIVES, UNSETTLED, opened, put_back, split_in, starts, taken
 from halley.search.shapes import Compiled, Shape, StageCosts, Trees
 from halley.search.stages import BUFFERS, Skeleton, Slot, Stage, Tiles
 from halley.search.trim import trimmed
@@ -437,9 +437,9 @@ class GroupSearch:
                 nodes, sizes = nodes[~single], sizes[:, ~single]
             if not len(nodes):
                 continue
-            if BUFFERS in dims:  # first: most combinations of them are hopeless whatever the tiles are
+            if BUFFERS in dims:
                 own = sizes[dims.index(BUFFERS)]
-                own[own > 1] = LARGE
+                own[own > 1] = UNSETTLED
             children = split_in(trees, nodes, sizes.argmax(axis=0))
             own = {dim: np.ascontiguousarray(children[:, place]) for place, dim in enumerate(dims)}  # each is read many times
             values = shape.bounds(own, len(children), hopeless)
