@@ -79,6 +79,7 @@ class GroupSearch:
     _floors: dict[int, list[Values]] = field(default_factory=dict)
     _rounds: dict[int, Rounds] = field(default_factory=dict)
     _drafts: dict[int, Estimate] = field(default_factory=dict)
+    _in_turn: dict[int, Values] = field(default_factory=dict)
     vectors: dict[int, Vector] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -188,7 +189,7 @@ class GroupSearch:
     def _overlapped(self, frame: int) -> Rounds:
         """The search of a frame whose stages overlap."""
         if frame not in self._rounds:
-            self._rounds[frame] = Rounds(self, self.frames[frame])
+            self._rounds[frame] = Rounds(self, self.frames[frame], self._bare(frame, self.combinations(self.frames[frame])))
         return self._rounds[frame]
 
     def combinations(self, frame: Frame) -> int:
@@ -230,7 +231,10 @@ class GroupSearch:
         found: list[Values] = []
         for index, stage in enumerate(made.stages):
             self.tally.tick()
-            bounds = [self._shared_costs(made, index, skeleton).bounds for skeleton in stage.skeletons]
+            for skeleton in stage.skeletons:  # frames that differ in what overlaps have them in common
+                if id(skeleton) not in self._in_turn:
+                    self._in_turn[id(skeleton)] = self._shared_costs(made, index, skeleton).bounds
+            bounds = [self._in_turn[id(skeleton)] for skeleton in stage.skeletons]
             found.append(np.array(bounds).reshape(-1, rows, len(self.objectives)))
         return found
 
