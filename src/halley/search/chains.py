@@ -1,7 +1,8 @@
 """Chains of tile sizes of one dim, outermost first, as a tree: sets of chains that are bounded together and refined.
 
 The root stands for all chains. Shared sizes are fixed first; then a node's children cut its chains by the octave of each further
-size, by parts of octaves, and last by the sizes themselves. Nodes are numbered level by level: the values of a factor over all nodes are one array.
+size, by parts of octaves, and last by the sizes themselves. Nodes are numbered level by level: the values of a factor over all
+nodes are one array.
 """
 
 from __future__ import annotations

@@ -108,8 +108,9 @@ class Rounds:
         found: list[Indices] = []
         for stage, own in enumerate(states):
             others = self._together([state for other, state in enumerate(least) if other != stage])
-            joined = self.join(np.repeat(others[:, None], own.shape[1], axis=1).reshape(self.width, -1), own.reshape(self.width, -1))
-            hopeless = self.search.found.hopeless(self.objectives(joined, np.tile(combinations, own.shape[1])))
+            shapes = own.shape[1]
+            joined = self.join(np.tile(others, shapes), own.reshape(self.width, -1))
+            hopeless = self.search.found.hopeless(self.objectives(joined, np.tile(combinations, shapes)))
             possible = ~hopeless.reshape(-1, self.rows)
             found.append(np.flatnonzero(possible.any(axis=1)))
             self.left = np.flatnonzero(possible.any(axis=0))

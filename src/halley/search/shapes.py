@@ -103,8 +103,8 @@ class Shape:
         return self._exact
 
     def bounds(self, nodes: Mapping[str, Indices], rows: int, hopeless: Callable[[Values], Flags] | None = None) -> Values:
-        """Lower bounds of the objectives, one row per set; inf where a memory overflows in all of it, or where the least costs are
-        ``hopeless``."""
+        """Lower bounds of the objectives, one row per set; inf where a memory overflows in all of it, or where the least costs
+        are ``hopeless``."""
         result = self._fitting(nodes, rows, self.least or self.exact)
         left = np.flatnonzero(result[:, 0] < np.inf)
         if hopeless is not None:
