@@ -16,7 +16,6 @@ from halley.formulas.numbers import Number
 from halley.formulas.terms import Term
 from halley.search.stages import BUFFERS, Slot
 
-
 PARTS = (1, 4)
 """Into how many parts an octave of sizes is cut, level by level, before single sizes: from octaves to these at once, a set would
 fall into dozens, each to be bounded."""
