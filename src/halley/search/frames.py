@@ -147,8 +147,10 @@ class _Maker:
         scaled = {op.scaled_by for op in self.ops if op.scaled_by}
         return scaled <= made and all(name in made for op in vector for name in op.inputs)
 
-    def _splits(self, dims: Iterable[str]) -> tuple[Split, ...]:
-        return splits(self.template, self.workload, [dim for dim in dims if dim not in self.whole])
+    def _splits(self, dims: Iterable[str], ops: Sequence[Op] = ()) -> tuple[Split, ...]:
+        """Splits of dims that lie around some ops; around all of them, if none are given."""
+        barred = frozenset().union(*(own for op in ops or self.ops for own in self.workload.unsplit(op)))
+        return splits(self.template, self.workload, [dim for dim in dims if dim not in barred | self.whole])
 
     def _sizes(self, dim: str) -> Sizes:
         """Tile sizes to try; a dim that an op runs along (a scan, a transform) stays whole."""
@@ -306,14 +308,14 @@ class _Maker:
             if run[0].kind is OpKind.CONTRACT:
                 name, role = run[0].name, roles(self.workload, run[0])
                 staged = tuple(t for t in run[0].inputs if t not in handed)
-                for split in self._splits((*role.rows, *role.columns)):
+                for split in self._splits((*role.rows, *role.columns), run):
                     skeletons += gemm_skeletons(
                         self.workload, self.template, run[0], prefix, ranges, self._sizes,
                         (*role.reduced, *role.columns), staged, False, {}, split, run[0].outputs[0] not in handed,
                     )  # fmt: skip
             else:
                 name, long = f"rows {index}", self._long(run)
-                for split in self._splits((self.row, long)):
+                for split in self._splits((self.row, long), run):
                     axes = self._axes_of(split, long)
                     reduces = bool(axes) and any(long in self.workload.reduced(op) for op in run)
                     for algorithm in self._algorithms(reduces):

@@ -29,7 +29,7 @@ from halley.search.chains import ChainTree
 from halley.search.frames import Frame
 from halley.search.frontier import Flags, Frontier, Values, minimal
 from halley.search.overlap import Rounds, Vector, fits
-from halley.search.sets import BEAM, CHUNK, DIVES, LARGE, opened, put_back, split_in, starts, taken
+from halley.search.sets import BEAM, CHUNK, DIVES, UNSETTLED, opened, put_back, split_in, starts, taken
 from halley.search.shapes import Compiled, Shape, StageCosts, Trees
 from halley.search.stages import BUFFERS, Skeleton, Slot, Stage, Tiles
 from halley.search.trim import trimmed
@@ -79,6 +79,7 @@ class GroupSearch:
     _floors: dict[int, list[Values]] = field(default_factory=dict)
     _rounds: dict[int, Rounds] = field(default_factory=dict)
     _drafts: dict[int, Estimate] = field(default_factory=dict)
+    _in_turn: dict[int, Values] = field(default_factory=dict)
     vectors: dict[int, Vector] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -188,7 +189,7 @@ class GroupSearch:
     def _overlapped(self, frame: int) -> Rounds:
         """The search of a frame whose stages overlap."""
         if frame not in self._rounds:
-            self._rounds[frame] = Rounds(self, self.frames[frame])
+            self._rounds[frame] = Rounds(self, self.frames[frame], self._bare(frame, self.combinations(self.frames[frame])))
         return self._rounds[frame]
 
     def combinations(self, frame: Frame) -> int:
@@ -230,7 +231,10 @@ class GroupSearch:
         found: list[Values] = []
         for index, stage in enumerate(made.stages):
             self.tally.tick()
-            bounds = [self._shared_costs(made, index, skeleton).bounds for skeleton in stage.skeletons]
+            for skeleton in stage.skeletons:  # frames that differ in what overlaps have them in common
+                if id(skeleton) not in self._in_turn:
+                    self._in_turn[id(skeleton)] = self._shared_costs(made, index, skeleton).bounds
+            bounds = [self._in_turn[id(skeleton)] for skeleton in stage.skeletons]
             found.append(np.array(bounds).reshape(-1, rows, len(self.objectives)))
         return found
 
@@ -401,7 +405,10 @@ class GroupSearch:
         return starts(shape.trees, shared, self._floors[frame][0].shape[1])
 
     def _hopeless(self, front: Frontier, bounds: Values, others: Values) -> Flags:
-        return front.hopeless(bounds) | self.found.hopeless(bounds + others)
+        result = front.hopeless(bounds)
+        left = np.flatnonzero(~result)
+        result[left] = self.found.hopeless(bounds[left] + others)
+        return result
 
     def _refine(
         self, shape: Shape, start: Mapping[str, Indices], bound: Values, front: Frontier, others: Values, quick: bool
@@ -434,13 +441,15 @@ class GroupSearch:
                 nodes, sizes = nodes[~single], sizes[:, ~single]
             if not len(nodes):
                 continue
-            if BUFFERS in dims:  # first: most combinations of them are hopeless whatever the tiles are
+            if BUFFERS in dims:
                 own = sizes[dims.index(BUFFERS)]
-                own[own > 1] = LARGE
+                own[own > 1] = UNSETTLED
             children = split_in(trees, nodes, sizes.argmax(axis=0))
-            values = shape.bounds({dim: children[:, place] for place, dim in enumerate(dims)}, len(children), hopeless)
+            own = {dim: np.ascontiguousarray(children[:, place]) for place, dim in enumerate(dims)}  # each is read many times
+            values = shape.bounds(own, len(children), hopeless)
             self.tally.bounds += len(children)
-            kept = ~hopeless(values)
+            kept = np.flatnonzero(values[:, 0] < np.inf)
+            kept = kept[~hopeless(values[kept])]
             stack.append((values[kept], children[kept]))
 
     def _keep(self, shape: Shape, costs: Values, nodes: Indices, front: Frontier, others: Values) -> None:
