@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 
-from benchmarks import collectives, costing, flows, fusion, proofs, sharding, startup
+from benchmarks import collectives, costing, dfmodel, flows, fusion, planning, proofs, sharding, startup
 from benchmarks.measure import ONE_THREAD, ROOT, Measurement, machine
 
 THEMES: dict[str, Callable[[], Iterator[Measurement]]] = {
@@ -24,6 +24,8 @@ THEMES: dict[str, Callable[[], Iterator[Measurement]]] = {
     "flows": flows.measurements,
     "fusion": fusion.measurements,
     "sharding": sharding.measurements,
+    "planning": planning.measurements,
+    "dfmodel": dfmodel.measurements,
 }
 INSTALL = "install"
 LATEST = ROOT / "benchmarks" / "latest.json"

@@ -22,7 +22,7 @@ def blocks(name: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("name", "commands"),
     [
-        ("reference/cli.md", 6),
+        ("reference/cli.md", 7),
         ("tutorial.md", 5),
         ("how-to/write-your-own-graph.md", 3),
         ("how-to/report.md", 7),

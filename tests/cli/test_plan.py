@@ -142,6 +142,9 @@ def test_decisions_in_words() -> None:
         (["tiny.yaml", "--system", "4 x a100, nvlink 4", "--batch", "6", "--fix", "dp=4"], "batch: expected a multiple", 1),
         (["tiny.yaml", *FEW, "--optimizer", "adam"], "recipe of the optimizer: expected a known one", 1),
         (["tiny.yaml", *FEW, "--time-limit", "5m"], "--time-limit", 1),
+        (["tiny.yaml", *FEW, "--view", "dfmodl"], "--view: expected halley or dfmodel; got 'dfmodl'; did you mean 'dfmodel'?", 1),
+        (["tiny.yaml", *FEW, "--view", "dfmodel", "--page", "p.html"], "--page: expected the default view", 1),
+        (["tiny.yaml", *FEW, "--view", "dfmodel", "--fix", "zero=1"], "--fix: expected dp, pp and tp with --view dfmodel", 1),
         (["gpt3-1t", *FEW], "GiB on a chip", 2),
     ],
 )
@@ -159,3 +162,43 @@ def test_a_file_that_exists_is_kept(folder: Path) -> None:
     outcome = halley(*OWN, "-o", "plan.json")
     assert (outcome.code, "plan.json: expected a new file" in outcome.err) == (1, True)
     assert (folder / "plan.json").read_text() == "mine"
+
+
+def test_the_view_of_dfmodel(folder: Path) -> None:
+    outcome = halley("plan", "tiny.yaml", *FEW, "--view", "dfmodel", "--fix", "pp=4", "-o", "plan.json")
+    assert outcome.code == 0, outcome.err
+    assert "optimal" in outcome.out
+    written = json.loads((folder / "plan.json").read_text())
+    assert math.isclose(sum(written["account"].values()), written["time"], rel_tol=1e-9)
+    assert written["axes"] == "pipeline 4 nvlink"
+    assert 0 < written["utilisation"] < 1
+
+
+def test_any_graph_on_a_system(folder: Path) -> None:
+    gemm = ("shard", "gemm", "--m", "8192", "--n", "4096", "--k", "4096", "--system", "4 x a100, nvlink 4")
+    outcome = halley(*gemm, "--json")
+    assert outcome.code == 0, outcome.err
+    found = outcome.json
+    assert found["gap"] < 1e-9
+    assert math.isclose(sum(found["account"].values()), found["time"], rel_tol=1e-9)
+    assert [item["ways"] for item in found["ops"]] in ([["m"]], [["n"]])
+    assert "optimal" in halley(*gemm).out
+    overlapped = halley(*gemm, "--overlap", "--json").json
+    assert overlapped["bound"] <= overlapped["time"] <= found["time"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["gemm", "--m", "8", "--n", "8", "--k", "8"], "--system: expected a system; got nothing"),
+        (["gem", "--system", "4 x a100, nvlink 4"], "did you mean 'gemm'?"),
+        (["gemm", "--m", "8", "--n", "8", "--system", "4 x a100, nvlink 4"], "k"),
+        (["gemm", "--m", "8", "--n", "8", "--k", "8", "--system", "4 x a100, nvlink 4", "--layers", "0"], "--layers: expected"),
+        (["gemm", "--m", "8", "--n", "8", "--k", "8", "--system", "4 x a100, nvlink 4", "--fused"], "kernels one by one"),
+        (["gemm", "--m", "8", "--n", "8", "--k", "8", "--system", "1 x a100"], "expected at least 2 chips"),
+        (["none.yaml", "--system", "4 x a100, nvlink 4"], "none.yaml: expected a file"),
+    ],
+)
+def test_bad_graphs_on_systems(words: list[str], said: str, folder: Path) -> None:
+    outcome = halley("shard", *words)
+    assert (outcome.code, said in outcome.err, outcome.out) == (1, True, ""), outcome.err

@@ -14,6 +14,7 @@ from halley.version import halley_version
 COMMANDS = (
     "optimise",
     "plan",
+    "shard",
     "show",
     "simulate",
     "check",
@@ -35,7 +36,7 @@ COMMANDS = (
 )
 """In the order of the help. Each is the function, or the group ``app``, of the module of its name."""
 
-FREE_FORM = ("optimise", "estimate", "compare")
+FREE_FORM = ("optimise", "shard", "estimate", "compare")
 """Those that take the parameters of a workload, which differ from kind to kind."""
 
 

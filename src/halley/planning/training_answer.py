@@ -70,4 +70,4 @@ def _help(problem: TrainingProblem, least: float) -> str:
     if fixed:
         return f"leave {', '.join(fixed)} to the search, or some of them"
     factor = 2 ** math.ceil(math.log2(max(least / problem.capacity, 1.000001)))
-    return f"take {factor * problem.system.chips} chips, or chips with {format_bytes(least)}"
+    return f"take about {factor * problem.system.chips} chips, or chips with {format_bytes(least)}"

@@ -187,5 +187,7 @@ def least_memory(rows: Rows, sharded: Sharded, offload: bool, recipe: Recipe) ->
     size = rows.shape.own.sum(axis=2) // chunks
     smallest = size * rows.activation[:, 1:-1].min(axis=1)[:, None]
     kept = np.where(chunks == 1, flying * rows.of_stages(rows.activation), flying * smallest)
-    working = rows.working[:, 1:-1].min(axis=1)[:, None]
+    # a stage works on each of its parts in turn, on some layer at least
+    working = np.maximum(rows.working[:, 1:-1].min(axis=1)[:, None], rows._first * rows.working[:, :1])
+    working = np.maximum(working, rows._last * rows.working[:, -1:])
     return np.asarray((states + kept + working).max(axis=1))

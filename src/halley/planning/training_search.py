@@ -44,8 +44,9 @@ SAME = 1e-12
 """Relative difference of times that is put down to rounding."""
 
 
-FILLING = 50
-"""Pipelines that are timed at most to find plans of other kinds, once the best one is proven."""
+FILLING = 200
+FILLING_SOLVES = 10
+"""Pipelines that are timed at most, and shardings that are found again, for plans of other kinds once the best one is proven."""
 
 TRIES = 4
 """How often a plan's shardings are found again for a stage that is too full; beyond, the plan counts with its bound."""
@@ -112,7 +113,8 @@ class TrainingSearch:
     unsettled: float = math.inf
     _heap: list[_Item] = field(default_factory=list)
     _groups: dict[int, _Group] = field(default_factory=dict)
-    _roomy: dict[object, ModelCosts | None] = field(default_factory=dict)
+    _roomy: dict[object, ModelCosts] = field(default_factory=dict)
+    _unfit: dict[tuple[int, int], list[Floats]] = field(default_factory=dict)
     _members: dict[int, tuple[Integers, Integers]] = field(default_factory=dict)
 
     def start(self) -> None:
@@ -206,10 +208,11 @@ class TrainingSearch:
         """Look for as many plans of other kinds where shardings are known already, the lowest bounds first. What is left open
         has no meaning afterwards."""
         self.others = others
+        most = self.solved + FILLING_SOLVES
         for _ in range(FILLING):
-            while self._heap and self._heap[0].opened != 1:
+            while self._heap and self._heap[0].opened == 0:
                 heapq.heappop(self._heap)
-            if self.closed:
+            if self.closed or self.solved >= most:
                 return
             self.step()
 
@@ -304,14 +307,8 @@ class TrainingSearch:
         space = self.floors.space
         case = Case(self.floors.communications[space.assignment[layout]], known)
         room, resident = room_left(self.problem, space.plan(layout, option), case)
-        key = int(self.floors.cell[layout]), self.floors.way(option), room, resident
-        if key not in self._roomy:
-            self.solved += 1
-            try:
-                self._roomy[key] = self._solve(layout, option, room, resident)
-            except Infeasible:
-                self._roomy[key] = None
-        costs = self._roomy[key]
+        group = int(self.floors.cell[layout]), self.floors.way(option)
+        costs = self._in_room(group, layout, option, room, resident)
         if costs is None:
             return
         work = np.array(costs.least)
@@ -326,6 +323,26 @@ class TrainingSearch:
             self._crowd(bound, crowded._replace(costs=costs, tries=crowded.tries + 1))
         else:
             self.unsettled = min(self.unsettled, bound)
+
+
+    def _in_room(
+        self, group: tuple[int, int], layout: int, option: int, room: Room, resident: float
+    ) -> ModelCosts | None:
+        """The costs of a group's parts under shardings that fit; None where none does. What asks for as much of every part as
+        something that did not fit does not fit either."""
+        held = np.array(room.held) / room.capacity if room.capacity > 0 else np.full(len(room.held), np.inf)
+        demand = np.concatenate((held * resident, held * room.in_flight))
+        if any((demand >= least).all() for least in self._unfit.get(group, ())):
+            return None
+        key = group, room, resident
+        if key not in self._roomy:
+            self.solved += 1
+            try:
+                self._roomy[key] = self._solve(layout, option, room, resident)
+            except Infeasible:
+                self._unfit.setdefault(group, []).append(demand)
+                return None
+        return self._roomy[key]
 
 
 def best_training_plan(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from halley.network.bill import Bill
 from halley.planning.axes import Role
 from halley.planning.data_parallel import Sharded
 from halley.planning.plan import Alternative, Outcome, Plan, PlanCertificate, PlanCost, TrainingResult
 from halley.planning.schedule import Schedule
-from halley.planning.sharded import Sharding
-from halley.planning.sharding_text import op_names
 from halley.report.plots import format_operations
+from halley.report.sharding import sharding_tables
 from halley.report.table import Table, percent
 from halley.rewrite.recompute import Recompute
 from halley.units import format_bytes, format_power, format_rate, format_time
@@ -123,7 +123,6 @@ def plan_tables(result: TrainingResult, ops: bool = False) -> list[Table]:
 
 
 def _figures(cost: PlanCost) -> Table:
-    price, power = cost.bill.price, cost.bill.power
     rows = [
         ("iteration", format_time(cost.time)),
         ("tokens", f"{cost.tokens_per_second:,.0f} /s"),
@@ -131,13 +130,18 @@ def _figures(cost: PlanCost) -> Table:
     ]
     if cost.hardware_work > cost.model_work:
         rows.append(("", f"{percent(cost.hardware_utilisation, 1)} with work that is repeated"))
-    if price:
-        worth = f"{format_operations(cost.work_per_price)} for each USD of {price:,.0f}{_unstated(cost.bill.unpriced)}"
-        rows.append(("for its price", worth))
-    if power:
-        worth = f"{format_operations(cost.work_per_energy)} for each W of {format_power(power)}{_unstated(cost.bill.unpowered)}"
-        rows.append(("for its power", worth))
+    rows += bill_rows(cost.model_work / cost.time, cost.bill)
     return Table("The best plan", ("", ""), tuple(rows), strong=frozenset({0}))
+
+
+def bill_rows(rate: float, costs: Bill) -> Iterator[tuple[str, str]]:
+    """What the price and the power of a system bring, at a ``rate`` [op/s]."""
+    if costs.price:
+        text = f"{format_operations(rate / costs.price)} for each USD of {costs.price:,.0f}"
+        yield "for its price", text + _unstated(costs.unpriced)
+    if costs.power:
+        text = f"{format_operations(rate / costs.power)} for each W of {format_power(costs.power)}"
+        yield "for its power", text + _unstated(costs.unpowered)
 
 
 def _unstated(parts: Sequence[str]) -> str:
@@ -192,7 +196,12 @@ def _schedule(plan: Plan) -> str:
     return f"interleaved 1F1B, {pipeline.chunks} chunks a stage" if pipeline.chunks > 1 else "1F1B"
 
 
-def _bar(part: float, largest: float) -> str:
+def bar(part: float, largest: float) -> str:
+    """A bar of characters.
+
+    >>> len(bar(1.0, 2.0))
+    12
+    """
     return "\N{FULL BLOCK}" * round(BAR * part / largest) if largest > 0 else ""
 
 
@@ -201,7 +210,7 @@ def account_table(cost: PlanCost) -> Table:
     shown = {key: value for key, value in cost.account.items() if value > ROUNDING * cost.time}
     largest = max(shown.values(), default=0.0)
     rows = [
-        (account_name(key), format_time(value), percent(value, cost.time), _bar(value, largest)) for key, value in shown.items()
+        (account_name(key), format_time(value), percent(value, cost.time), bar(value, largest)) for key, value in shown.items()
     ]
     rows.append(("iteration", format_time(cost.time), "", ""))
     title = "Where the time goes, on the stage that is done last"
@@ -223,7 +232,7 @@ def memory_table(cost: PlanCost) -> Table:
     held = cost.memory[cost.fullest]
     total, largest = sum(held.values()), max(held.values(), default=0.0)
     rows = [
-        (HELD.get(key, key), format_bytes(value), percent(value, cost.capacity), _bar(value, largest))
+        (HELD.get(key, key), format_bytes(value), percent(value, cost.capacity), bar(value, largest))
         for key, value in held.items()
     ]
     rows.append(("in all", format_bytes(total), percent(total, cost.capacity), f"of {format_bytes(cost.capacity)}"))
@@ -254,59 +263,7 @@ def _shardings(cost: PlanCost, ops: bool) -> Iterator[Table]:
     """How ops are split over the chips of the role that shares them out, and the collectives that follow."""
     for name, sharding in cost.shardings.items():
         if sharding.problem.mesh:
-            yield (_every_op if ops else _forward_ops)(name, sharding)
-            yield from _moves(name, sharding)
-
-
-def _every_op(name: str, sharding: Sharding) -> Table:
-    names = op_names(sharding)
-    mesh = sharding.problem.mesh
-    rows = tuple(
-        (item.op, *(way.name or "-" for way in item.ways), _called(names[item.op]), format_time(item.time))
-        for item in sharding.ops
-    )
-    head = ("op", *(f"split over {axis.name}" for axis in mesh), "name", "work")
-    return Table(f"{name}: how each op is shared out", head, rows, frozenset({len(head) - 1}))
-
-
-def _forward_ops(name: str, sharding: Sharding) -> Table:
-    """Neighbours that are split alike stand in one row."""
-    names, mesh, groups = op_names(sharding), sharding.problem.mesh, list[tuple[tuple[str, ...], list[str], float]]()
-    for item in sharding.ops:
-        if item.op == sharding.problem.backward:
-            break
-        ways = (*(way.name or "-" for way in item.ways), _called(names[item.op]))
-        if not groups or groups[-1][0] != ways:
-            groups.append((ways, [], 0.0))
-        ways, known, time = groups.pop()
-        groups.append((ways, [*known, item.op], time + item.time))
-    rows = tuple((" ".join(known), *ways, format_time(time)) for ways, known, time in groups)
-    head = ("ops, forward", *(f"split over {axis.name}" for axis in mesh), "name", "work")
-    return Table(f"{name}: how ops are shared out (--ops: each, backward too)", head, rows, frozenset({len(head) - 1}))
-
-
-def _called(names: Sequence[str]) -> str:
-    return " ".join(dict.fromkeys(filter(None, names))) or "repeated"
-
-
-def _moves(name: str, sharding: Sharding) -> Iterator[Table]:
-    """Collectives of one microbatch; equal ones stand in one row."""
-    found: dict[tuple[str, str, int], list[tuple[str, float]]] = {}
-    for move, step in sharding.steps:
-        found.setdefault((str(step.kind), " ".join(step.axes), step.bytes), []).append((move.tensor, step.time))
-    if found:
-        rows = tuple(
-            (
-                f"{len(each)} x {kind}",
-                axes,
-                format_bytes(size),
-                format_time(sum(time for _, time in each)),
-                ", ".join(dict.fromkeys(tensor for tensor, _ in each)),
-            )
-            for (kind, axes, size), each in found.items()
-        )
-        head = ("collective", "over", "bytes", "time of all", "tensors")
-        yield Table(f"{name}: collectives of one microbatch, forward and backward", head, rows, frozenset({2, 3}))
+            yield from sharding_tables(name, sharding, "one microbatch, forward and backward", ops)
 
 
 def why(alternative: Alternative, best: float) -> str:

@@ -1,0 +1,107 @@
+"""Least times of a layer from the collectives over one axis of the mesh alone: bounds that see the network, at the price of a
+mesh with one axis.
+
+    T(m1 x m2) >= T(m1 alone, kernels at the rates of the chip) / m2
+
+Ranks along the other axes have at least 1/m2 of the work, and send at least 1/m2 of what a rank sends where these axes split
+nothing: a collective's time is no more than proportional to its size. The same holds for microbatches: b sequences take at
+least b/c of what c of them take, for c above b. So one sharding bounds all smaller microbatches, and all meshes with such an
+axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halley.formulas.timing import total
+from halley.ir.mapping import CollectiveKind
+from halley.ir.workload import Op
+from halley.planning.axes import Role, degree
+from halley.planning.communication import Communication
+from halley.planning.elimination import eliminate
+from halley.planning.machine import Efficiency, Machine
+from halley.planning.op_costs import op_tasks
+from halley.planning.part_bounds import least_time
+from halley.planning.part_costs import training_graphs
+from halley.planning.plan import TrainingProblem
+from halley.planning.sharding import sharding_graph
+from halley.planning.training_kernels import TrainingGraph
+from halley.planning.training_sharding import training_problem
+from halley.rewrite.recompute import Recompute
+
+Floats = NDArray[np.float64]
+
+
+class Way(NamedTuple):
+    """Choices that shardings depend on, beside the mesh and the microbatch."""
+
+    recompute: Recompute
+    fused: bool
+
+
+@dataclass(slots=True, eq=False)
+class AxisBounds:
+    """Bounds of the kinds of layers of a problem. ``known`` [kinds] [s]: by axis and way, for microbatches solved so far."""
+
+    problem: TrainingProblem
+    chip: Machine
+    known: dict[tuple[object, Way], dict[int, Floats]] = field(default_factory=dict)
+
+    def tighter(self, communication: Communication, microbatch: int, way: Way) -> Iterator[Floats]:
+        """[kinds] bounds of a microbatch through one layer of each kind [s]: what is known; then what is found out."""
+        known = self.known.setdefault((communication.model_key[:1], way), {})
+        if len(communication.mesh) < 2:
+            return
+        others = degree(communication.assignment, Role.MODEL) / communication.mesh[0].ranks
+        for _ in range(2):
+            bounds = [times * (microbatch / larger) for larger, times in known.items() if larger >= microbatch]
+            if bounds:
+                yield np.max(bounds, axis=0) / others
+            if microbatch in known:
+                return
+            known[microbatch] = self._layers(communication, microbatch, way)
+
+    def _layers(self, communication: Communication, microbatch: int, way: Way) -> Floats:
+        """[kinds] layers sharded over the outermost axis of the mesh alone."""
+        shape, sequence = self.problem.shape, self.problem.sequence
+        graphs = training_graphs(shape, microbatch, sequence, way.recompute, way.fused)[1:-1]
+        return np.array([self._layer(graph, communication) for graph in graphs])
+
+    def _layer(self, graph: TrainingGraph, communication: Communication) -> float:
+        axis = communication.mesh[0]
+        efficiency = replace(self.problem.efficiency, launch=0.0, latency=0.0)
+
+        def collective(kind: CollectiveKind, axes: tuple[str, ...], size: int) -> float:
+            return communication.model(kind, axes, size)
+
+        work = _Rates(graph, self.chip, efficiency, self.problem.recipe.gradient)
+        weights = dict.fromkeys(graph.weights, 1.0)
+        problem = training_problem(graph.found, (axis,), work, collective, weights, {"Y": "X"})
+        tables = sharding_graph(replace(problem, alike=graph.alike))
+        done = eliminate(tables.time, (tables.variables["end X"],))
+        return float(done.rest.values.min())
+
+
+@dataclass(slots=True, eq=False)
+class _Rates:
+    """Ops at the rates of the chip, without waves, padding and launches: a `KernelTime`."""
+
+    graph: TrainingGraph
+    chip: Machine
+    efficiency: Efficiency
+    gradient: int
+    _known: dict[tuple[str, tuple[int, ...]], float] = field(default_factory=dict)
+
+    def __call__(self, op: Op, local: Mapping[str, int]) -> float:
+        key = op.name, tuple(local.values())
+        if key not in self._known:
+            tasks = op_tasks(self.graph, op, local, self.gradient)
+            times = [float(task.times * least_time(task, 1, self.chip, self.efficiency)) for task in tasks]
+            self._known[key] = float(total(times)) if times else 0.0
+        return self._known[key]
+
