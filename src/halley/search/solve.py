@@ -145,20 +145,20 @@ class GroupSearch:
         move, which are the same, and the footprint is smaller."""
         return "time" not in self.objectives and self.chip.static_power == 0
 
-    def _settled(self, slots: Sequence[Slot]) -> dict[str, int]:
+    def settled(self, slots: Sequence[Slot]) -> dict[str, int]:
         """Sizes that need no search."""
         return {slot.name: 1 for slot in slots if self.lean and slot.dim == BUFFERS and slot.sizes(1) == (1,)}
 
-    def _open(self, slots: Sequence[Slot]) -> tuple[Slot, ...]:
+    def unsettled(self, slots: Sequence[Slot]) -> tuple[Slot, ...]:
         """The slots whose sizes are searched, with what is to be tried of them."""
-        settled = self._settled(slots)
+        settled = self.settled(slots)
         kept = (slot for slot in slots if slot.name not in settled)
         return tuple(replace(slot, limit=_one) if self.lean and slot.dim == BUFFERS else slot for slot in kept)
 
     def _symbols(self, frame: Frame, skeleton: Skeleton) -> dict[str, Number]:
         """The sizes of a stage in its frame: open ones, and those that need no search."""
         slots = (*frame.shared, *skeleton.slots)
-        return self.trees.symbols(self._open(slots)) | self._settled(slots)
+        return self.trees.symbols(self.unsettled(slots)) | self.settled(slots)
 
     # --- shared tile sizes open ---------------------------------------------------------------------------------------
 
@@ -175,7 +175,8 @@ class GroupSearch:
     def _total(self, frame: int) -> Values:
         """Lower bounds of a frame for each combination of its shared tile sizes; no rows where all are hopeless."""
         if self.frames[frame].cut:
-            return self._overlapped(frame).total() if self._hides() else np.empty((0, len(self.objectives)))
+            useful = self.frames[frame].shares or self._hides()
+            return self._overlapped(frame).total() if useful else np.empty((0, len(self.objectives)))
         floors = self._floor(frame)
         if not floors:
             return np.empty((0, len(self.objectives)))
@@ -193,13 +194,14 @@ class GroupSearch:
 
     def combinations(self, frame: Frame) -> int:
         """In how many ways the shared tile sizes of a frame can be chosen."""
-        return int(np.prod([len(tree.given) for tree in self.trees.of(self._open(frame.shared), ()).values()], dtype=np.int64))
+        trees = self.trees.of(self.unsettled(frame.shared), ())
+        return int(np.prod([len(tree.given) for tree in trees.values()], dtype=np.int64))
 
     def _floor(self, frame: int) -> list[Values]:
         """Per stage, lower bounds (skeletons x combinations of shared sizes x objectives), infinite for skeletons that are
         hopeless; no stages where all are."""
         if frame not in self._floors:
-            shared = self._open(self.frames[frame].shared)
+            shared = self.unsettled(self.frames[frame].shared)
             rows = self.combinations(self.frames[frame])
             bare = self._bare(frame, rows)
             least = np.array([bounds.min(axis=0, initial=np.inf) for bounds in bare])
@@ -248,7 +250,7 @@ class GroupSearch:
         used = footprint(counter, self._held(frame, index, skeleton, self._symbols(frame, skeleton)), Body(counter))
         memories = [name for name in used if np.isfinite(self.chip.memory(name).capacity)]
         capacities = np.array([self.chip.memory(name).capacity for name in memories])
-        trees = self.trees.of(self._open(frame.shared), self._open(skeleton.slots))
+        trees = self.trees.of(self.unsettled(frame.shared), self.unsettled(skeleton.slots))
         where = f"{skeleton.name}, {frame.name}"
         room = self.program([used[name] for name in memories], trees, where)
         least: Compiled | None = None
@@ -301,8 +303,8 @@ class GroupSearch:
     def _shared_costs(self, frame: Frame, index: int, skeleton: Skeleton) -> StageCosts:
         """Costs of one of several stages; found once for all groups in which it stands in the same loops and Holds."""
         tree, node = self._alone(frame, index, skeleton, self._symbols(frame, skeleton))
-        shared = self._open(frame.shared)
-        grid, chains = self.trees.of(shared, ()), self.trees.of(shared, self._open(skeleton.slots))
+        shared = self.unsettled(frame.shared)
+        grid, chains = self.trees.of(shared, ()), self.trees.of(shared, self.unsettled(skeleton.slots))
         key = (self.workload.variant, self.objectives, trimmed(tree, self.workload), *grid.values(), *chains.values())
         if key not in self.trees.stages:
             chooses = self._chooses(skeleton)
@@ -340,14 +342,15 @@ class GroupSearch:
     def _alone(self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number]) -> tuple[Node, Node]:
         """The group's tree with one stage alone, and that stage."""
         stubs: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops if op in self._maxima)) for stage in frame.stages]
-        stubs[index] = skeleton.build(tiles)
-        return self.around(frame.wrap(tiles, stubs, ())), stubs[index]
+        node = skeleton.build(tiles)
+        stubs[index] = frame.alone(index, node)
+        return self.around(frame.wrap(tiles, stubs, ())), node
 
     def _held(self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number]) -> Node:
         """The group's tree with one stage, and all that may lie in the frame's buffers: the other stages' shapes are open, but
         their ops use these whatever shape they take."""
         users: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops)) for stage in frame.stages]
-        users[index] = skeleton.build(tiles)
+        users[index] = frame.alone(index, skeleton.build(tiles))
         return self.around(frame.wrap(tiles, users, ()))
 
     # --- shared tile sizes fixed --------------------------------------------------------------------------------------
@@ -375,9 +378,9 @@ class GroupSearch:
             if self.found.hopeless(sums[position][None, :])[0]:
                 continue
             picked = combos[int(position)]
-            tiles = self._settled(made.shared)
+            tiles = self.settled(made.shared)
             for skeleton, sizes in picked:
-                tiles |= self._settled(skeleton.slots) | sizes
+                tiles |= self.settled(skeleton.slots) | sizes
             self.reach(made, tuple(skeleton for skeleton, _ in picked), tiles)
 
     def _solve_stage(
@@ -397,7 +400,7 @@ class GroupSearch:
         return front
 
     def _starts(self, frame: int, shape: Shape) -> dict[str, Indices]:
-        shared = self._open(self.frames[frame].shared)
+        shared = self.unsettled(self.frames[frame].shared)
         return starts(shape.trees, shared, self._floors[frame][0].shape[1])
 
     def _hopeless(self, front: Frontier, bounds: Values, others: Values) -> Flags:
