@@ -19,6 +19,7 @@ from halley.ir.workload import Workload
 from halley.rewrite.legality import faults as legality_faults
 from halley.rewrite.tidy import tidy
 from halley.search.baselines import BEST, Restriction, Shapes, wanted
+from halley.search.choice import Choice
 from halley.search.frontier import Frontier, Values
 from halley.search.groups import Group, Groups, again
 from halley.search.infeasible import tightest
@@ -36,7 +37,7 @@ from halley.search.partitions import (
 from halley.search.plans import Picks, Plans, best_sums
 from halley.search.problem import Objective, Problem
 from halley.search.result import Certificate, Point, Result, Solution, Status
-from halley.search.solve import Choice, Interrupted, Tally
+from halley.search.tally import Interrupted, Tally
 from halley.search.template import template
 from halley.workloads import variants
 
