@@ -7,18 +7,21 @@ once for all groups, cuts and shares of the others.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from halley.cost.program import Indices
 from halley.formulas.timing import total
 from halley.ir.mapping import Sequence as Steps
+from halley.search.chains import ChainTree
 from halley.search.frames import Frame
 from halley.search.frontier import Flags, Values
 from halley.search.sets import starts
-from halley.search.shapes import Shape
-from halley.search.stages import Skeleton
+from halley.search.shapes import Compiled
+from halley.search.stages import BUFFERS, Skeleton
 from halley.search.trim import trimmed
 
 if TYPE_CHECKING:
@@ -42,7 +45,15 @@ def promising(search: GroupSearch, frame: Frame) -> Frame | None:
 
 
 def _alone(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton) -> Values:
-    """Least time and energy but for what leaks of a shape of a stage, a row for each combination of the shared sizes."""
+    """Least time and energy but for what leaks of a shape of a stage, a row for each combination of the shared sizes. Frames that
+    differ in their cut, or in the shares of other stages, have them in common."""
+    known = search.lone
+    if id(skeleton) not in known:
+        known[id(skeleton)] = _found_alone(search, frame, index, skeleton)
+    return known[id(skeleton)]
+
+
+def _found_alone(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton) -> Values:
     tree, node = search.alone(frame, index, skeleton)
     shared = search.unsettled(frame.shared)
     grid, chains = search.trees.of(shared, ()), search.trees.of(shared, search.unsettled(skeleton.slots))
@@ -52,12 +63,23 @@ def _alone(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton) ->
         estimate = search.share(tree, node, Steps(()), chooses)
         energy = total(part for name, part in estimate.energy_by.items() if name != "static")
         made = search.program([estimate.time, energy], chains, f"{skeleton.name}, {frame.name}")
-        shape = Shape(skeleton, chains, np.empty(0), 2, made, made if chooses else None, lambda: made)
         rows = search.combinations(frame)
         search.tally.bounds += rows
-        search.trees.alone[key] = shape.floor(starts(chains, shared, rows), rows)
         search.tally.tick()
+        search.trees.alone[key] = _least(made, chains, starts(chains, shared, rows), rows, chooses)
     return search.trees.alone[key]
+
+
+def _least(made: Compiled, chains: Mapping[str, ChainTree], nodes: Mapping[str, Indices], rows: int, free: bool) -> Values:
+    """Bounds of sets, the least over numbers of buffers one by one: sets that leave these open have poor bounds. ``free``: the
+    costs hold whatever number there is, so that only whether a Hold is there matters."""
+    if BUFFERS not in chains:
+        return made(nodes, rows)
+    tree = chains[BUFFERS]
+    each, number = (tree.alike if free else tree.singles)(nodes[BUFFERS])
+    wide = {dim: each if dim == BUFFERS else np.repeat(own, number) for dim, own in nodes.items()}
+    least: Values = np.minimum.reduceat(made(wide, len(each)), np.cumsum(number) - number, axis=0)
+    return least
 
 
 def _hopeless(search: GroupSearch, frame: Frame, index: int, alone: list[Values]) -> Flags:

@@ -60,6 +60,7 @@ class GroupSearch:
     _rounds: dict[int, Rounds | None] = field(default_factory=dict)
     _drafts: dict[int, Estimate] = field(default_factory=dict)
     vectors: dict[int, Vector] = field(default_factory=dict)
+    lone: dict[int, Values] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.found = Frontier(len(self.objectives), self.gap)
@@ -131,7 +132,7 @@ class GroupSearch:
         )
         if objectives != self.objectives:
             return made
-        made._drafts, made.vectors = self._drafts, self.vectors
+        made._drafts, made.vectors, made.lone = self._drafts, self.vectors, self.lone
         for place, (number, part) in enumerate(parts):
             for index, stage in enumerate(part.stages):
                 before = {id(skeleton): at for at, skeleton in enumerate(self.frames[number].stages[index].skeletons)}
