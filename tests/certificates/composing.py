@@ -30,6 +30,7 @@ Together = Callable[[tuple[Node, ...]], Node]
 def mappings(workload: Workload, chip: Chip, ops: Sequence[Op]) -> Iterator[tuple[Node, int]]:
     """Every mapping of a group that is fused, without the outermost Hold; those that differ in one buffer or two of their Holds
     together, with their number: their numbers of buffers are arrays. Holds with none are not in the tree."""
+    known: dict[tuple[str, int], Sequence[Stage]] = {}
     for frame in in_turn(workload, chip, ops):
         yield from buffered(frame, frame.stages)
         if frame.streamed or len(frame.stages) == 1:
@@ -37,7 +38,7 @@ def mappings(workload: Workload, chip: Chip, ops: Sequence[Op]) -> Iterator[tupl
         for runs in every_run(len(frame.stages)):
             yield from buffered(frame, frame.stages, _Composer(workload, frame.stages, runs, Overlap))
             if frame.name == "through the shared buffer":  # what passes between clusters of their own
-                for together, stages in _on_shares(workload, chip, ops, runs):
+                for together, stages in _on_shares(workload, chip, ops, runs, known):
                     yield from buffered(frame, stages, _Composer(workload, stages, runs, together))
 
 
@@ -64,9 +65,11 @@ def shared_out(total: int) -> list[tuple[int, ...]]:
     return found
 
 
-def _on_shares(workload: Workload, chip: Chip, ops: Sequence[Op], runs: Runs) -> Iterator[tuple[Together, list[Stage]]]:
-    """For each way to share out an axis among the runs: how to put them side by side, and what each stage can be there. Of axes
-    that differ in their name alone, the first."""
+def _on_shares(
+    workload: Workload, chip: Chip, ops: Sequence[Op], runs: Runs, known: dict[tuple[str, int], Sequence[Stage]]
+) -> Iterator[tuple[Together, list[Stage]]]:
+    """For each way to share out an axis among the runs: how to put them side by side, and what each stage can be there (``known``
+    by axis and members). Of axes that differ in their name alone, the first."""
     level = chip.levels[2]
     assert level.network is not None
     seen: list[Axis] = []
@@ -79,9 +82,11 @@ def _on_shares(workload: Workload, chip: Chip, ops: Sequence[Op], runs: Runs) ->
                 continue
             stages: dict[int, Stage] = {}
             for count, run in zip(counts, runs, strict=True):
-                smaller = in_turn(workload, narrower(chip, axis.name, count), ops)
-                frame = next(frame for frame in smaller if frame.name == "through the shared buffer")
-                stages |= {stage: frame.stages[stage] for stage in run}
+                if (axis.name, count) not in known:
+                    smaller = in_turn(workload, narrower(chip, axis.name, count), ops)
+                    (frame,) = (frame for frame in smaller if frame.name == "through the shared buffer")
+                    known[axis.name, count] = frame.stages
+                stages |= {stage: known[axis.name, count][stage] for stage in run}
             yield _beside(level.name, axis.name, counts), [stages[stage] for stage in sorted(stages)]
 
 
