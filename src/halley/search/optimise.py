@@ -60,8 +60,8 @@ SPACE = (
     "a multiple of the array's width; every fitting collective algorithm (equal ones once)"
 )
 LEFT_OUT = (
-    "groups side by side on clusters of their own; stages on shares of both cluster axes at once, or that hand over from one cluster "
-    "to another",
+    "groups side by side on clusters of their own; stages on shares of both cluster axes at once, or that hand over from cluster "
+    "to cluster",
     "overlapped stages of attention with running softmax; more buffers for overlapped stages than rounds are under way, or fewer",
     "tile sizes that leave a smaller last tile than they must, but for multiples of the array's width",
     "operands held for several inner tiles; under running softmax: inputs past the shared buffer, keys and values with unlike "
