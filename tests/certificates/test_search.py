@@ -265,3 +265,13 @@ def test_points_of_a_front_differ_by_more_than_rounding() -> None:
     for before, after in pairwise(front):
         assert after.time > before.time * (1 + 1e-10)
         assert after.energy < before.energy * (1 - 1e-10)
+
+
+@pytest.mark.parametrize("objective", Objective)
+def test_no_baseline_splits_what_windows_are_read_from(objective: Objective) -> None:
+    """The rows that a vector stage splits may be those that a window op next to it reads with a halo."""
+    draw = random.Random(200_002)
+    workload, chip = draw_divisible(draw), draw_chip(draw)
+    assert workload.windows
+    result = optimise(Problem(workload, chip, objective, fixed_variant=True))  # raises InternalError if a plan is illegal
+    assert all(solution.certificate.value >= result.best.certificate.value for solution in result.baselines)

@@ -21,7 +21,7 @@ import numpy as np
 from halley.cost.grid import Grid, cheapest_order
 from halley.cost.instructions import Array as Array
 from halley.cost.instructions import Indices as Indices
-from halley.cost.instructions import Place, Step, allocated, apply, run
+from halley.cost.instructions import Place, Step, allocated, apply, ready
 from halley.cost.switch import SWITCH
 from halley.formulas.numbers import Number
 from halley.formulas.terms import Operation, Term, Terms
@@ -292,6 +292,7 @@ class Program:
         self.factors = writer.factors
         self.values = writer.code
         self.code = allocated(self.values, self.outputs, [0] * len(self.values))
+        self._calls, self._constants = ready(self.code)
         self._prepared: tuple[Sequence[Array], Any] | None = None
 
     def __len__(self) -> int:
@@ -316,15 +317,13 @@ class Program:
         held = np.empty((self.code.registers, min(rows, BLOCK)))
         for start in range(0, rows, BLOCK):
             stop = min(rows, start + BLOCK)
-            registers = list(held[:, : stop - start])
-            for steps in self.code.levels:
-                for step in steps:
-                    if step.operation is Operation.OPEN:
-                        factor = int(step.a)
-                        nodes = choices[self.factors[factor].kind][start:stop]
-                        tables[factor].take(nodes, out=registers[step.target], mode="clip")
-                    else:
-                        run(step, registers)
+            registers = [*held[:, : stop - start], *self._constants]
+            nodes = {kind: own[start:stop] for kind, own in choices.items()}
+            for function, a, b, target in self._calls:
+                if function is None:
+                    tables[a].take(nodes[self.factors[a].kind], out=registers[target], mode="clip")
+                else:
+                    function(registers[a], registers[b], out=registers[target])
             for row, place in enumerate(self.code.outputs):
                 result[row, start:stop] = registers[place] if isinstance(place, int) else place
         SWITCH.spent += time.perf_counter() - began

@@ -254,6 +254,14 @@ class Workload:
         summed = {window.dim for window in op.windows} if op.kind is OpKind.WINDOW else set()
         return tuple(dim for dim in dict.fromkeys(found) if dim not in summed)
 
+    def unsplit(self, op: Op) -> tuple[frozenset[str], ...]:
+        """Dims over which no split may lie around an op, by window: of its own windows what they are read from, and the offset,
+        as parts of windows would be with other members; of others that are read from a dim that it walks, base and offset, as
+        members would walk overlapping parts."""
+        own = [frozenset((window.dim, window.offset)) for window in self.windows.values() if window in op.windows]
+        others = (window for window in self.windows.values() if window not in op.windows and window.dim in op.dims)
+        return (*own, *(frozenset((window.base, window.offset)) for window in others))
+
     def reduced(self, op: Op) -> tuple[str, ...]:
         """Dims that the op accumulates over: in its iteration space, in none of its outputs."""
         if op.kind not in (OpKind.CONTRACT, OpKind.REDUCE, OpKind.SCATTER):

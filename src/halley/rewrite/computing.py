@@ -55,10 +55,7 @@ def _loops(state: State, where: str, op: Op, scope: Scope) -> None:
 def _whole_dims(state: State, where: str, op: Op, scope: Scope) -> None:
     """Dims along which an op cannot be cut: that of a scan or transform, the rows that an index selects; and splits that
     would leave parts of windows to who reads them, or overlapping parts to who walks their dim."""
-    for window in state.workload.windows.values():
-        barred = {window.dim, window.offset} if window in op.windows else {window.base, window.offset}
-        if window not in op.windows and window.dim not in op.dims:
-            continue
+    for barred in state.workload.unsplit(op):
         for key, split in scope.split.items():
             if split.dim in barred:
                 expected = f"no split of {' or '.join(sorted(barred))} around it"

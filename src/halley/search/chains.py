@@ -1,7 +1,8 @@
 """Chains of tile sizes of one dim, outermost first, as a tree: sets of chains that are bounded together and refined.
 
 The root stands for all chains. Shared sizes are fixed first; then a node's children cut its chains by the octave of each further
-size, and last by the sizes themselves. Nodes are numbered level by level: the values of a factor over all nodes are one array.
+size, by parts of octaves, and last by the sizes themselves. Nodes are numbered level by level: the values of a factor over all
+nodes are one array.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ from halley.formulas.numbers import Number
 from halley.formulas.terms import Term
 from halley.search.stages import BUFFERS, Slot
 
+PARTS = (1, 4)
+"""Into how many parts an octave of sizes is cut, level by level, before single sizes: from octaves to these at once, a set would
+fall into dozens, each to be bounded."""
+
 
 class ChainTree:
     """All chains for the slots of one dim, the first ``shared`` of which concern several stages. ``symbols``: the open number of
@@ -23,7 +28,10 @@ class ChainTree:
     def __init__(self, dim: str, slots: Sequence[Slot], shared: int, symbols: Mapping[str, Number]) -> None:
         columns = _chains(dim, slots, symbols)
         sizes = list(columns.values())
-        coarse = (np.minimum(column, 1) if dim == BUFFERS else np.floor(np.log2(column)) for column in sizes[shared:])
+        if dim == BUFFERS:
+            coarse = [np.minimum(column, 1) for column in sizes[shared:]]
+        else:
+            coarse = [np.floor(parts * np.log2(column)) for parts in PARTS for column in sizes[shared:]]
         keys = [*sizes[:shared], *coarse, *sizes[shared:]]
         order = np.lexsort(keys[::-1])
         self.columns = {name: column[order] for name, column in columns.items()}

@@ -161,8 +161,10 @@ class _Maker:
         scaled = {op.scaled_by for op in self.ops if op.scaled_by}
         return scaled <= made and all(name in made for op in vector for name in op.inputs)
 
-    def _splits(self, dims: Iterable[str]) -> tuple[Split, ...]:
-        return splits(self.template, self.workload, [dim for dim in dims if dim not in self.whole])
+    def _splits(self, dims: Iterable[str], ops: Sequence[Op] = ()) -> tuple[Split, ...]:
+        """Splits of dims that lie around some ops; around all of them, if none are given."""
+        barred = frozenset().union(*(own for op in ops or self.ops for own in self.workload.unsplit(op)))
+        return splits(self.template, self.workload, [dim for dim in dims if dim not in barred | self.whole])
 
     def _sizes(self, dim: str) -> Sizes:
         """Tile sizes to try; a dim that an op runs along (a scan, a transform) stays whole."""
@@ -358,7 +360,7 @@ class _Maker:
         role = roles(self.workload, op)
         staged = tuple(name for name in op.inputs if name not in handed)
         skeletons: list[Skeleton] = []
-        for split in self._splits((*role.rows, *role.columns)):
+        for split in self._splits((*role.rows, *role.columns), (op,)):
             skeletons += gemm_skeletons(
                 self.workload, self.template, op, prefix, ranges, self._sizes,
                 (*role.reduced, *role.columns), staged, False, {}, split, op.outputs[0] not in handed,
@@ -368,7 +370,7 @@ class _Maker:
     def _shared_rows(self, run: tuple[Op, ...], prefix: str, ranges: Callable[[Tiles], Ranges]) -> list[Skeleton]:
         long = self._long(run)
         skeletons: list[Skeleton] = []
-        for split in self._splits((self.row, long)):
+        for split in self._splits((self.row, long), run):
             axes = self._axes_of(split, long)
             reduces = bool(axes) and any(long in self.workload.reduced(op) for op in run)
             for algorithm in self._algorithms(reduces):

@@ -11,7 +11,8 @@ Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class Frontier:
-    """Minimal points among those added, each with a payload. Points are rows of one or two objectives, all minimised.
+    """Minimal points among those added, each with a payload. Points are rows of one or two objectives, all minimised; the first
+    objective ascends.
 
     ``gap``: with one objective, an improvement by no more than this factor is not worth finding."""
 
@@ -20,6 +21,7 @@ class Frontier:
         self.points: Values = np.empty((0, width))
         self.payloads: list[Any] = []
         self.gap = gap
+        self._second: Values = np.array([np.inf])  # the least second objective of the points up to each, none of them first
 
     def hopeless(self, bounds: Values) -> Flags:
         """Which lower bounds (rows) no longer can improve the front: some point is at least as good in every objective."""
@@ -27,18 +29,20 @@ class Frontier:
             return np.asarray(np.isinf(bounds).any(axis=1))
         if bounds.shape[1] == 1:
             return np.asarray(bounds[:, 0] * (1 + self.gap) >= self.points[0, 0])
-        order = np.argsort(self.points[:, 0])
-        first, second = self.points[order, 0], self.points[order, 1]  # second falls as first rises
-        at = np.searchsorted(first, bounds[:, 0], side="right") - 1
-        return np.asarray(np.isinf(bounds[:, 0] + bounds[:, 1]) | ((at >= 0) & (second[np.maximum(at, 0)] <= bounds[:, 1])))
+        least = self._second[np.searchsorted(self.points[:, 0], bounds[:, 0], side="right")]
+        return np.asarray((least <= bounds[:, 1]) | np.isinf(bounds[:, 0]))
 
     def add(self, values: Values, payload: Any) -> None:
         """Add one point; points that it dominates go."""
         if self.hopeless(values[None, :])[0]:
             return
         kept: Flags = np.asarray(~(self.points >= values).all(axis=1))
-        self.points = np.vstack([self.points[kept], values])
-        self.payloads = [p for p, keep in zip(self.payloads, kept, strict=True) if keep] + [payload]
+        points = self.points[kept]
+        at = int(np.searchsorted(points[:, 0], values[0]))
+        self.points = np.insert(points, at, values, axis=0)
+        self.payloads = [p for p, keep in zip(self.payloads, kept, strict=True) if keep]
+        self.payloads.insert(at, payload)
+        self._second = np.append(np.inf, self.points[:, -1])
 
 
 def minimal(points: Values) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -11,7 +11,7 @@ column for each.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -68,37 +68,77 @@ class Vector:
 class Rounds:
     """The search of one frame with overlapped stages, for ``search``, whose frontier it works on."""
 
-    def __init__(self, search: GroupSearch, frame: Frame) -> None:
+    def __init__(self, search: GroupSearch, frame: Frame, in_turn: Sequence[Values]) -> None:
         self.search, self.frame = search, frame
         self.chip = search.chip
         self.memories = tuple(m.name for m in self.chip.memories if np.isfinite(m.capacity))
         self.capacities = np.array([self.chip.memory(name).capacity for name in self.memories])
         self.child_of = {stage: at for at, child in enumerate(frame.cut) for stage in child}
-        self.parts = [self._compiled(index) for index in range(len(frame.stages))]
-        self.rows = search.combinations(frame) if all(self.parts) else 0
-        if not self.rows:
+        self.rows = search.combinations(frame)
+        self.left = np.empty(0, dtype=np.int64)
+        if not self.rows or not all(stage.skeletons for stage in frame.stages):
             return
         self._around()
         inside = self.chip.levels.index(self.chip.level(frame.shares.level)) if frame.shares else len(self.chip.levels)
         self.apart = [self.chip.depth(name) >= inside for name in self.memories]
+        self._lay_out(())
+        promising = self._promising(in_turn)
+        if not len(self.left):
+            return
+        self.parts = [self._compiled(index, positions) for index, positions in enumerate(promising)]
         used = [{resource for part in parts for resource in part.resources} for parts in self.parts]
-        self.resources = tuple(
+        self._lay_out(
             resource
             for resource in dict.fromkeys(r for parts in self.parts for part in parts for r in part.resources)
             if depth_of(self.chip, resource) < inside
             and (resource in self.own_busy or len({self.child_of[at] for at, names in enumerate(used) if resource in names}) > 1)
         )
-        children, memories = len(frame.cut), len(self.memories)
+        self.floors = [[self._floor(at, part) for part in parts] for at, parts in enumerate(self.parts)]
+
+    def _lay_out(self, resources: Iterable[Resource]) -> None:
+        """The parts of a state."""
+        self.resources = tuple(resources)
+        children, memories = len(self.frame.cut), len(self.memories)
         self.adding = 1 + children + len(self.resources)  # what of a state adds up
         self.width = self.adding + children * memories
-        self.floors = [[self._floor(at, part) for part in parts] for at, parts in enumerate(self.parts)]
+
+    def _promising(self, in_turn: Sequence[Values]) -> list[Indices]:
+        """Of each stage the shapes that may matter, and in ``left`` the combinations of shared sizes, by what each shape costs at
+        least where stages follow each other: in its child it takes that time too. ``in_turn``: shapes x combinations x
+        objectives. Only what is left is compiled; most frames are not."""
+        states = [self._from_costs(stage, costs) for stage, costs in enumerate(in_turn)]
+        least = [own.min(axis=1) for own in states]
+        combinations = np.arange(self.rows)
+        found: list[Indices] = []
+        for stage, own in enumerate(states):
+            others = self._together([state for other, state in enumerate(least) if other != stage])
+            shapes = own.shape[1]
+            joined = self.join(np.tile(others, shapes), own.reshape(self.width, -1))
+            hopeless = self.search.found.hopeless(self.objectives(joined, np.tile(combinations, shapes)))
+            possible = ~hopeless.reshape(-1, self.rows)
+            found.append(np.flatnonzero(possible.any(axis=1)))
+            self.left = np.flatnonzero(possible.any(axis=0))
+            if not len(self.left):
+                break
+        return found
+
+    def _from_costs(self, stage: int, costs: Values) -> Values:
+        """States (parts x shapes x combinations) of what a stage's shapes cost at least; room and resources open."""
+        states: Values = np.zeros((self.width, *costs.shape[:2]))
+        for name, values in zip(self.search.objectives, np.moveaxis(costs, 2, 0), strict=True):
+            if name == "time":
+                states[1 + self.child_of[stage]] = values
+            elif not self.chip.static_power:  # else it has leakage of a time that the others may hide
+                states[0] = values
+        return states
 
     # --- what is compiled ---------------------------------------------------------------------------------------------
 
-    def _compiled(self, index: int) -> list[Vector]:
-        """Every shape of a stage. Frames that differ in what overlaps have them in common."""
+    def _compiled(self, index: int, positions: Indices) -> list[Vector]:
+        """Some shapes of a stage. Frames that differ in what overlaps have them in common."""
         known, found = self.search.vectors, []
-        for skeleton in self.frame.stages[index].skeletons:
+        for position in positions:
+            skeleton = self.frame.stages[index].skeletons[position]
             if id(skeleton) not in known:
                 known[id(skeleton)] = self._compile(index, skeleton)
             found.append(known[id(skeleton)])
@@ -117,7 +157,7 @@ class Rounds:
     def _around(self) -> None:
         """What the frame takes by itself, for each combination of shared tile sizes: rounds, ramps, traffic, room."""
         search, frame = self.search, self.frame
-        shapes = [parts[0].skeleton for parts in self.parts]  # whichever: what they take themselves is left out
+        shapes = [stage.skeletons[0] for stage in frame.stages]  # whichever: what they take themselves is left out
         symbols = search.trees.symbols(frame.shared)
         symbols |= {slot.name: 1 for shape in shapes for slot in shape.slots}
         users: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops)) for stage in frame.stages]
@@ -193,26 +233,27 @@ class Rounds:
         return result
 
     def _floor(self, stage: int, part: Vector) -> Values:
-        """Lower bounds of the states of a shape, for each combination of shared sizes."""
-        nodes = starts(part.trees, self.frame.shared, self.rows)
-        self.search.tally.bounds += self.rows
+        """Lower bounds of the states of a shape, for each combination of shared sizes that is left; infinite for the others."""
+        nodes = {dim: own[self.left] for dim, own in starts(part.trees, self.frame.shared, self.rows).items()}
+        result: Values = np.full((self.width, self.rows), np.inf)
+        self.search.tally.bounds += len(self.left)
         if BUFFERS not in nodes:
-            return self.state(stage, part, part.bounds(nodes, self.rows), np.arange(self.rows))
+            result[:, self.left] = self.state(stage, part, part.bounds(nodes, len(self.left)), self.left)
+            return result
         # one by one: sets that leave numbers of buffers open have poor bounds
         settled, number = part.trees[BUFFERS].singles(nodes[BUFFERS])
         wide = {dim: settled if dim == BUFFERS else np.repeat(own, number) for dim, own in nodes.items()}
-        states = self.state(stage, part, part.bounds(wide, len(settled)), np.repeat(np.arange(self.rows), number))
-        least: Values = np.minimum.reduceat(states, np.cumsum(number) - number, axis=1)
-        return least
+        states = self.state(stage, part, part.bounds(wide, len(settled)), np.repeat(self.left, number))
+        result[:, self.left] = np.minimum.reduceat(states, np.cumsum(number) - number, axis=1)
+        return result
 
     def total(self) -> Values:
         """Lower bounds of the objectives for each combination of shared tile sizes."""
-        if not self.rows:
-            return np.empty((0, len(self.search.objectives)))
-        states: Values = np.zeros((self.width, self.rows))
-        for floors in self.floors:
-            states = self.join(states, np.min(floors, axis=0))
-        return self.objectives(states, np.arange(self.rows))
+        result: Values = np.full((self.rows, len(self.search.objectives)), np.inf)
+        if len(self.left):
+            least = [np.min([floor[:, self.left] for floor in floors], axis=0) for floors in self.floors]
+            result[self.left] = self.objectives(self._together(least), self.left)
+        return result
 
     # --- shared tile sizes fixed --------------------------------------------------------------------------------------
 
@@ -233,8 +274,8 @@ class Rounds:
 
     def _together(self, states: Sequence[Values]) -> Values:
         """The join of some states."""
-        result: Values = np.zeros((self.width, 1))
-        for state in states:
+        result = states[0]
+        for state in states[1:]:
             result = self.join(result, state)
         return result
 

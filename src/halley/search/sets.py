@@ -15,8 +15,9 @@ from halley.search.stages import Slot
 CHUNK = 1 << 10
 """Sets of mappings to refine at once."""
 
-LARGE = 1 << 40
-"""More than any dim has chains: a weight that has a dim split first."""
+UNSETTLED = 1 << 6
+"""Numbers of buffers are settled as soon as no dim has more chains than this left: bounds with open ones are poor, but to settle
+all of their hundreds of combinations before the first tile size would bound each set of tiles as often."""
 
 BEAM = 8
 """Sets that a dive for a first mapping follows."""

@@ -104,12 +104,16 @@ class Shape:
         return self._exact
 
     def bounds(self, nodes: Mapping[str, Indices], rows: int, hopeless: Callable[[Values], Flags] | None = None) -> Values:
-        """Lower bounds of the objectives, one row per set; inf where a memory overflows in all of it. No better ones are found
-        for those that are ``hopeless``."""
+        """Lower bounds of the objectives, one row per set; inf where a memory overflows in all of it, or where the least costs
+        are ``hopeless``."""
         result = self._fitting(nodes, rows, self.least or self.exact)
+        left = np.flatnonzero(result[:, 0] < np.inf)
+        if hopeless is not None:
+            gone = hopeless(result[left])
+            result[left[gone]] = np.inf
+            left = left[~gone]
         if self.least is not None:
-            settled = self.trees[BUFFERS].size[nodes[BUFFERS]] == 1
-            left = np.flatnonzero(settled & ~(np.isinf(result[:, 0]) if hopeless is None else hopeless(result)))
+            left = left[self.trees[BUFFERS].size[nodes[BUFFERS][left]] == 1]
             self._asked += len(left)
             if self._exact is None and self._asked < PATIENCE:  # only those that must be
                 left = left[np.logical_and.reduce([tree.size[nodes[dim][left]] == 1 for dim, tree in self.trees.items()])]

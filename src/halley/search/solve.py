@@ -30,7 +30,7 @@ from halley.search.choice import Choice
 from halley.search.frames import Frame
 from halley.search.frontier import Flags, Frontier, Values, minimal
 from halley.search.overlap import Rounds, Vector, fits
-from halley.search.sets import BEAM, CHUNK, DIVES, LARGE, opened, put_back, split_in, starts, taken
+from halley.search.sets import BEAM, CHUNK, DIVES, UNSETTLED, opened, put_back, split_in, starts, taken
 from halley.search.shapes import Compiled, Shape, StageCosts, Trees
 from halley.search.shares import promising
 from halley.search.stages import BUFFERS, Skeleton, Slot, Stage
@@ -59,6 +59,7 @@ class GroupSearch:
     _floors: dict[int, list[Values]] = field(default_factory=dict)
     _rounds: dict[int, Rounds | None] = field(default_factory=dict)
     _drafts: dict[int, Estimate] = field(default_factory=dict)
+    _in_turn: dict[int, Values] = field(default_factory=dict)
     vectors: dict[int, Vector] = field(default_factory=dict)
     lone: dict[int, Values] = field(default_factory=dict)
 
@@ -192,12 +193,9 @@ class GroupSearch:
     def _overlapped(self, frame: int) -> Rounds | None:
         """The search of a frame whose stages overlap; none where that is hopeless."""
         if frame not in self._rounds:
-            made: Frame | None = self.frames[frame]
-            if made and made.shares:
-                made = promising(self, made)
-            elif not self._hides():
-                made = None
-            self._rounds[frame] = Rounds(self, made) if made else None
+            own = self.frames[frame]
+            made = promising(self, own) if own.shares else own if self._hides() else None
+            self._rounds[frame] = Rounds(self, made, self._bare(made, self.combinations(made))) if made else None
         return self._rounds[frame]
 
     def combinations(self, frame: Frame) -> int:
@@ -211,7 +209,7 @@ class GroupSearch:
         if frame not in self._floors:
             shared = self.unsettled(self.frames[frame].shared)
             rows = self.combinations(self.frames[frame])
-            bare = self._bare(frame, rows)
+            bare = self._bare(self.frames[frame], rows)
             least = np.array([bounds.min(axis=0, initial=np.inf) for bounds in bare])
             stages: list[Values] = []
             for index, bounds in enumerate(bare):
@@ -231,16 +229,19 @@ class GroupSearch:
             self._floors[frame] = stages
         return self._floors[frame]
 
-    def _bare(self, frame: int, rows: int) -> list[Values]:
+    def _bare(self, made: Frame, rows: int) -> list[Values]:
         """Per stage, lower bounds like those of `_floor`, whatever room the stages take. Other groups mostly have the same stages
-        in the same loops, so that these are known. Where there is nothing that they could be hopeless against: 0."""
-        made = self.frames[frame]
-        if len(made.stages) == 1 or not len(self.found.points):
+        in the same loops, so that these are known. Where these say nothing new (`halley.search.shares`), or there is nothing that
+        they could be hopeless against: 0."""
+        if len(made.stages) == 1 or made.shares or not len(self.found.points):
             return [np.zeros((len(stage.skeletons), rows, len(self.objectives))) for stage in made.stages]
         found: list[Values] = []
         for index, stage in enumerate(made.stages):
             self.tally.tick()
-            bounds = [self._shared_costs(made, index, skeleton).bounds for skeleton in stage.skeletons]
+            for skeleton in stage.skeletons:  # frames that differ in what overlaps have them in common
+                if id(skeleton) not in self._in_turn:
+                    self._in_turn[id(skeleton)] = self._shared_costs(made, index, skeleton).bounds
+            bounds = [self._in_turn[id(skeleton)] for skeleton in stage.skeletons]
             found.append(np.array(bounds).reshape(-1, rows, len(self.objectives)))
         return found
 
@@ -417,7 +418,10 @@ class GroupSearch:
         return starts(shape.trees, shared, self._floors[frame][0].shape[1])
 
     def _hopeless(self, front: Frontier, bounds: Values, others: Values) -> Flags:
-        return front.hopeless(bounds) | self.found.hopeless(bounds + others)
+        result = front.hopeless(bounds)
+        left = np.flatnonzero(~result)
+        result[left] = self.found.hopeless(bounds[left] + others)
+        return result
 
     def _refine(
         self, shape: Shape, start: Mapping[str, Indices], bound: Values, front: Frontier, others: Values, quick: bool
@@ -450,13 +454,15 @@ class GroupSearch:
                 nodes, sizes = nodes[~single], sizes[:, ~single]
             if not len(nodes):
                 continue
-            if BUFFERS in dims:  # first: most combinations of them are hopeless whatever the tiles are
+            if BUFFERS in dims:
                 own = sizes[dims.index(BUFFERS)]
-                own[own > 1] = LARGE
+                own[own > 1] = UNSETTLED
             children = split_in(trees, nodes, sizes.argmax(axis=0))
-            values = shape.bounds({dim: children[:, place] for place, dim in enumerate(dims)}, len(children), hopeless)
+            own = {dim: np.ascontiguousarray(children[:, place]) for place, dim in enumerate(dims)}  # each is read many times
+            values = shape.bounds(own, len(children), hopeless)
             self.tally.bounds += len(children)
-            kept = ~hopeless(values)
+            kept = np.flatnonzero(values[:, 0] < np.inf)
+            kept = kept[~hopeless(values[kept])]
             stack.append((values[kept], children[kept]))
 
     def _keep(self, shape: Shape, costs: Values, nodes: Indices, front: Frontier, others: Values) -> None:
