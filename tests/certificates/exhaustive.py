@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+from tests.certificates.composing import mappings
 
 from halley.cost.evaluate import evaluate
 from halley.errors import HalleyError
@@ -27,9 +27,6 @@ from halley.ir.hardware import (
 from halley.ir.mapping import Hold, Node
 from halley.ir.workload import Op, Workload
 from halley.rewrite.tidy import tidy
-from halley.search.frames import Frame, frames
-from halley.search.solve import Choice
-from halley.search.stages import BUFFERS, Slot
 from halley.search.template import template
 from halley.workloads import attention, conv_chain, gated_mlp, gemm, gemm_layernorm, gemm_rmsnorm, gemm_softmax, graph
 
@@ -101,11 +98,10 @@ def exhaustive(workload: Workload, chip: Chip, limit: int) -> tuple[Front, int]:
     return pareto(everything), size
 
 
-def _walks(workload: Workload, chip: Chip, group: Part, limit: int) -> list[tuple[Choice, int]]:
-    """The mappings of a group, as `buffered` gives them."""
+def _walks(workload: Workload, chip: Chip, group: Part, limit: int) -> list[tuple[Node, int]]:
+    """The mappings of a group, as `mappings` gives them."""
     names = {name for kernel in group for name in kernel}
-    every = (walk for frame in frames(workload, template(chip), _ops(workload, names)) for walk in buffered(frame))
-    found = list(itertools.islice(every, limit + 1))
+    found = list(itertools.islice(mappings(workload, chip, _ops(workload, names)), limit + 1))
     if len(found) > limit:
         raise TooLarge
     return found
@@ -115,7 +111,7 @@ def _ops(workload: Workload, names: set[str]) -> list[Op]:
     return [op for op in workload.ops if op.name in names]
 
 
-def _group(workload: Workload, chip: Chip, group: Part, walks: list[tuple[Choice, int]]) -> tuple[Front, int]:
+def _group(workload: Workload, chip: Chip, group: Part, walks: list[tuple[Node, int]]) -> tuple[Front, int]:
     machine = template(chip)
     names = {name for kernel in group for name in kernel}
     ops = _ops(workload, names)
@@ -126,8 +122,8 @@ def _group(workload: Workload, chip: Chip, group: Part, walks: list[tuple[Choice
         if name not in made or name in workload.outputs or any(op.name not in names for op in workload.consumers(name))
     ]
     points: Front = []
-    for choice, several in walks:
-        tree: Node = tidy(Hold(machine.outer, tuple((name,) for name in kept), choice.tree(), 1), workload.dims)
+    for walk, several in walks:
+        tree: Node = tidy(Hold(machine.outer, tuple((name,) for name in kept), walk, 1), workload.dims)
         points = pareto([*points, *fitting(workload, chip, tree, several)])
     return points, sum(several for _, several in walks)
 
@@ -140,29 +136,6 @@ def fitting(workload: Workload, chip: Chip, tree: Node, several: int) -> Front:
         fits &= used <= chip.memory(name).capacity
     time, energy = (np.broadcast_to(value, several)[fits] for value in (estimate.time, estimate.energy))
     return list(zip(time.tolist(), energy.tolist(), strict=True))
-
-
-def buffered(frame: Frame) -> Iterator[tuple[Choice, int]]:
-    """Every mapping of a frame, those that differ in one buffer or two of their Holds together: their numbers of buffers are
-    arrays. Holds with none are not in the tree."""
-    for skeletons in itertools.product(*(stage.skeletons for stage in frame.stages)):
-        slots = [*frame.shared, *(slot for skeleton in skeletons for slot in skeleton.slots)]
-        holds = [slot for slot in slots if slot.dim == BUFFERS]
-        for tiles in assignments([slot for slot in slots if slot.dim != BUFFERS], {}):
-            for there in itertools.product(*((0, 1) if 0 in slot.sizes(2) else (1,) for slot in holds)):
-                open_ = [slot.name for slot, present in zip(holds, there, strict=True) if present]
-                counts = np.array(list(itertools.product((1.0, 2.0), repeat=len(open_)))).T
-                none = {slot.name: 0 for slot, present in zip(holds, there, strict=True) if not present}
-                yield Choice(frame, skeletons, {**tiles, **none, **dict(zip(open_, counts, strict=True))}), 2 ** len(open_)
-
-
-def assignments(slots: Sequence[Slot], tiles: Mapping[str, int]) -> Iterator[Mapping[str, int]]:
-    """Every choice of tile sizes."""
-    if not slots:
-        yield tiles
-        return
-    for size in slots[0].sizes(int(slots[0].limit(tiles))):
-        yield from assignments(slots[1:], {**tiles, slots[0].name: size})
 
 
 def pareto(points: Front) -> Front:

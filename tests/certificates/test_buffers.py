@@ -16,11 +16,13 @@ from halley.ir.hardware import Chip
 from halley.ir.mapping import Hold, Node, walk
 from halley.ir.workload import Workload
 from halley.search.buffers import hasten
+from halley.search.choice import Choice
 from halley.search.frames import Frame, frames
 from halley.search.optimise import optimise
 from halley.search.problem import Objective, Problem
-from halley.search.solve import Choice, GroupSearch, Tally, fits
+from halley.search.solve import GroupSearch, fits
 from halley.search.stages import BUFFERS
+from halley.search.tally import Tally
 from halley.search.template import template
 from halley.workloads import gemm
 

@@ -27,7 +27,7 @@ from halley.search.partitions import (
     partitions,
 )
 from halley.search.problem import Problem
-from halley.search.solve import Tally
+from halley.search.tally import Tally
 from halley.search.template import template
 from halley.workloads import attention, gated_mlp, gemm_softmax, graph, mla, moe, transformer_layer
 

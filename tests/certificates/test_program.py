@@ -15,11 +15,13 @@ from halley.formulas.terms import Term, Terms
 from halley.io.load import load_chip
 from halley.ir.mapping import Hold
 from halley.ir.workload import Workload
+from halley.search.choice import Choice
 from halley.search.frames import frames
 from halley.search.partitions import kernels
 from halley.search.shapes import Trees
-from halley.search.solve import Choice, GroupSearch, Tally
+from halley.search.solve import GroupSearch
 from halley.search.stages import BUFFERS
+from halley.search.tally import Tally
 from halley.search.template import template
 from halley.search.tiles import tile_sizes
 from halley.workloads import attention, gated_mlp, gemm, gemm_layernorm, gemm_softmax

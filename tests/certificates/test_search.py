@@ -26,11 +26,13 @@ from halley.errors import Infeasible
 from halley.io.load import load_chip
 from halley.ir.mapping import Hold, Node, Overlap, Sequence, Spatial, Temporal, walk
 from halley.ir.workload import Workload
+from halley.search.choice import Choice
 from halley.search.frames import frames
 from halley.search.optimise import optimise
 from halley.search.problem import Objective, Problem
 from halley.search.result import Status
-from halley.search.solve import Choice, GroupSearch, Tally
+from halley.search.solve import GroupSearch
+from halley.search.tally import Tally
 from halley.search.template import template
 from halley.simulate.simulation import simulate
 from halley.workloads import attention, gemm, gemm_softmax

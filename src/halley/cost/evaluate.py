@@ -154,6 +154,17 @@ def _check_lockstep(chip: Chip, tree: Node) -> None:
         raise BadInput(Fault(where, "no lockstep, for a search", "lockstep: true", remedy))
 
 
+def depth_of(chip: Chip, resource: Resource) -> int:
+    """The level that a resource belongs to, 0 the outermost."""
+    match resource[0]:
+        case "read" | "write" | "bus":
+            return chip.depth(resource[1])
+        case "engine":
+            return len(chip.levels) - 1
+        case _:
+            return chip.levels.index(chip.level(resource[1]))
+
+
 class _Fold:
     def __init__(self, counter: Counter, tree: Node, only: Path | None, least: bool) -> None:
         self.workload, self.chip, self.only, self.least = counter.workload, counter.chip, only, least
@@ -246,19 +257,10 @@ class _Fold:
             cost = self.visit(child, inside)
             times.append(self.phase(cost, inside))
             for resource, amount in cost.busy.items():
-                own = disjoint is not None and self._depth(resource) >= disjoint
+                own = disjoint is not None and depth_of(self.chip, resource) >= disjoint
                 before = busy.get(resource, 0)
                 busy[resource] = maximum(before, amount) if own else before + amount
         return times, busy
-
-    def _depth(self, resource: Resource) -> int:
-        match resource[0]:
-            case "read" | "write" | "bus":
-                return self.chip.depth(resource[1])
-            case "engine":
-                return self.counter.leaf_depth
-            case _:
-                return self.chip.levels.index(self.chip.level(resource[1]))
 
     def _hold(self, node: Hold, scope: Scope) -> _Cost:
         depth = self.chip.depth(node.memory)

@@ -6,8 +6,8 @@ from collections.abc import Hashable, Sequence
 from itertools import count
 
 from halley.ir.workload import Op, Workload
+from halley.search.choice import Choice
 from halley.search.frames import Frame
-from halley.search.solve import Choice
 
 
 class _Numbers:

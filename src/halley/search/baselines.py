@@ -21,10 +21,10 @@ from enum import Enum, auto
 
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.ir.workload import Op, Workload
+from halley.search.choice import Choice
 from halley.search.frames import Frame
 from halley.search.partitions import Kernels, group_ops, kernels, spans
 from halley.search.problem import Problem
-from halley.search.solve import Choice
 from halley.search.stages import Stage
 
 

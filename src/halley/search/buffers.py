@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from halley.cost.evaluate import evaluate
-from halley.search.solve import Choice, GroupSearch
+from halley.search.choice import Choice
+from halley.search.solve import GroupSearch
 from halley.search.stages import BUFFERS, Slot
 
 

@@ -1,7 +1,9 @@
-"""How the stages of a fused group are composed: in turn, or overlapped on successive rounds (docs/model.md, "Rounds").
+"""How the stages of a fused group are composed: in turn, overlapped on successive rounds (docs/model.md, "Rounds"), or as a
+pipeline, which is the same with clusters of its own for each child.
 
-A *cut* says which stages follow each other in one child of an `Overlap`: ``((0,), (1, 2))`` has stage 0 at work on one tile while
-stages 1 and 2 are at work on the tile before. What passes between children has as many buffers as rounds are under way.
+A *cut* says which stages follow each other in one child: ``((0,), (1, 2))`` has stage 0 at work on one tile while stages 1 and 2
+are at work on the tile before. What passes between children has as many buffers as rounds are under way. Children run on all
+clusters (`Overlap`) or on `Shares` of them (`Parallel`).
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from halley.ir.mapping import Hold, Node, Overlap
+from halley.ir.mapping import Hold, Node, Overlap, Parallel
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Op, Workload
 from halley.rewrite.rounds import buffers_needed
@@ -33,13 +35,46 @@ def cuts(stages: int) -> Iterator[Cut]:
 
 
 @dataclass(frozen=True, slots=True)
+class Shares:
+    """Members of an axis for each child of a cut: ``counts[i]`` consecutive ones for child i."""
+
+    level: str
+    axis: str
+    counts: tuple[int, ...]
+
+    def place(self, children: Sequence[Node]) -> Node:
+        """The children at once, each on its share."""
+        return Parallel(self.level, self.axis, self.counts, tuple(children))
+
+    def of(self, child: int) -> Shares:
+        """The share of one child alone."""
+        return Shares(self.level, self.axis, (self.counts[child],))
+
+
+def compositions(members: int, parts: int) -> Iterator[tuple[int, ...]]:
+    """Every way to share out all of the members, at least one to each part.
+
+    >>> list(compositions(4, 2)), list(compositions(2, 3))
+    ([(1, 3), (2, 2), (3, 1)], [])
+    """
+    if parts == 1:
+        yield (members,)
+        return
+    for first in range(1, members - parts + 2):
+        for rest in compositions(members - first, parts - 1):
+            yield (first, *rest)
+
+
+@dataclass(frozen=True, slots=True)
 class Handover:
-    """Stages of ops that hand over through groups of tensors in a memory; each group's tensors share one buffer."""
+    """Stages of ops that hand over through groups of tensors in a memory; each group's tensors share one buffer. ``shares``: of
+    the children of a cut, that have members of their own."""
 
     workload: Workload
     memory: str
     groups: tuple[tuple[str, ...], ...]
     stages: tuple[tuple[Op, ...], ...]
+    shares: Shares | None = None
 
     def body(self, nodes: Sequence[Node], cut: Cut = ()) -> Node:
         """The stages' nodes inside the Holds of what they hand over."""
@@ -57,7 +92,7 @@ class Handover:
         parts = [
             self._held(tuple(own.get(at, ())), 1, _series([nodes[stage] for stage in child])) for at, child in enumerate(cut)
         ]
-        node: Node = Overlap(tuple(parts))
+        node: Node = self.shares.place(parts) if self.shares else Overlap(tuple(parts))
         for buffers, groups in sorted(passed.items()):
             node = self._held(tuple(groups), buffers, node)
         return node

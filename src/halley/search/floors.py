@@ -4,30 +4,61 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from halley.formulas.energy import action_energy, static_energy
 from halley.formulas.engines import vector_cycles
 from halley.formulas.timing import busy_time
 from halley.ir.hardware import Chip
 from halley.ir.workload import Op, OpKind, Workload
+from halley.search.frames import Frame
 from halley.search.template import Template
 
 
-def floor(workload: Workload, chip: Chip, machine: Template, ops: Sequence[Op], kept: Sequence[str]) -> dict[str, float]:
-    """Least time [s] and energy [J] of ops that may overlap: the work of each engine at the peak of all of its kind, and each
-    tensor of ``kept`` (those that the outer memory holds) once over the outer memory's ports: read if it comes from outside the
-    group, written if it is made there."""
-    outer = chip.memory(machine.outer)
-    work = [_work(workload, chip, op) for op in ops]
-    made = {name for op in ops for name in op.outputs}
-    written = sum(workload.bytes(name) for name in kept if name in made)
-    read = sum(workload.bytes(name) for name in kept if name not in made)
-    ports = (busy_time(read, outer.read_bandwidth), busy_time(written, outer.write_bandwidth))
-    matrix = sum(seconds for op, (seconds, _) in zip(ops, work, strict=True) if op.kind is OpKind.CONTRACT)
-    vector = sum(seconds for op, (seconds, _) in zip(ops, work, strict=True) if op.kind is not OpKind.CONTRACT)
-    time = max(matrix, vector, sum(ports) if outer.shared_bus else max(ports))
-    moved = action_energy(read, outer.read_energy) + action_energy(written, outer.write_energy)
-    return {"time": time, "energy": moved + sum(joules for _, joules in work) + static_energy(chip.static_power, time)}
+@dataclass(frozen=True, slots=True)
+class Floors:
+    """Lower bounds of a fused group. ``kept``: the tensors that the outer memory holds, which cross its ports once at least: read
+    if they come from outside the group, written if they are made there."""
+
+    workload: Workload
+    chip: Chip
+    machine: Template
+    ops: Sequence[Op]
+    kept: Sequence[str]
+
+    def group(self) -> dict[str, float]:
+        """Least time [s] and energy [J] of ops that may overlap: the work of each engine at the peak of all of its kind."""
+        work = [(op.kind is OpKind.CONTRACT, self._work(op)[0]) for op in self.ops]
+        matrix = sum(seconds for contracts, seconds in work if contracts)
+        vector = sum(seconds for contracts, seconds in work if not contracts)
+        return self._costs(max(matrix, vector))
+
+    def frame(self, frame: Frame) -> dict[str, float]:
+        """The same for one frame: where stages are at work on shares of the clusters, those of one child follow each other."""
+        shares = frame.shares
+        if shares is None:
+            return self.group()
+        (size,) = (axis.size for axis in self.machine.axes if axis.name == shares.axis)
+        times = [
+            sum(self._work(self.workload.op(op))[0] for stage in child for op in frame.stages[stage].ops) * size / count
+            for child, count in zip(frame.cut, shares.counts, strict=True)
+        ]
+        return self._costs(max(times))
+
+    def _costs(self, work: float) -> dict[str, float]:
+        """Of ops that take that long at the engines."""
+        outer, shape = self.chip.memory(self.machine.outer), self.workload
+        made = {name for op in self.ops for name in op.outputs}
+        written = sum(shape.bytes(name) for name in self.kept if name in made)
+        read = sum(shape.bytes(name) for name in self.kept if name not in made)
+        ports = (busy_time(read, outer.read_bandwidth), busy_time(written, outer.write_bandwidth))
+        time = max(work, sum(ports) if outer.shared_bus else max(ports))
+        moved = action_energy(read, outer.read_energy) + action_energy(written, outer.write_energy)
+        energy = moved + sum(self._work(op)[1] for op in self.ops)
+        return {"time": time, "energy": energy + static_energy(self.chip.static_power, time)}
+
+    def _work(self, op: Op) -> tuple[float, float]:
+        return _work(self.workload, self.chip, op)
 
 
 def _work(workload: Workload, chip: Chip, op: Op) -> tuple[float, float]:

@@ -11,7 +11,8 @@ influence each other: they run one after the other and hand over through buffers
 | shared | contractions and vector runs | in the shared buffer; each stage has its own split |
 | streamed | attention with running softmax | tiles of scores in the output buffers, keys walked in an outer loop |
 
-Resident and shared frames come with their stages in turn and overlapped (`halley.search.compose`).
+Resident and shared frames come with their stages in turn and overlapped, shared ones also with stages on shares of the clusters
+(`halley.search.compose`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from halley.formulas.numbers import minimum
 from halley.ir.mapping import Collective, CollectiveKind, Hold, Node, Temporal
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Op, OpKind, Workload, roles
-from halley.search.compose import Cut, Handover, cuts
+from halley.search.compose import Cut, Handover, Shares, compositions, cuts
 from halley.search.rows import RowStage, chunked_skeletons, resident_skeletons
 from halley.search.stages import (
     Ranges,
@@ -39,6 +40,7 @@ from halley.search.stages import (
     in_place,
     loop_orders,
     member_ranges,
+    named,
     splits,
     spread,
 )
@@ -49,7 +51,8 @@ from halley.search.tiles import Sizes, TileSizes, whole
 @dataclass(frozen=True, slots=True)
 class Frame:
     """``wrap(tiles, nodes, cut)`` puts one node per stage into the group's tree, with the stages one after the other or, by the
-    ``cut``, overlapped; ``shared`` slots concern several stages; ``streamed``: attention with running softmax."""
+    ``cut``, overlapped; ``shared`` slots concern several stages; ``streamed``: attention with running softmax; ``shares``:
+    clusters of each child of the cut, if these have clusters of their own."""
 
     name: str
     shared: tuple[Slot, ...]
@@ -58,16 +61,27 @@ class Frame:
     splits_reduction: bool
     streamed: bool = False
     cut: Cut = ()
+    shares: Shares | None = None
 
     def tree(self, tiles: Tiles, nodes: Sequence[Node]) -> Node:
         """The group's tree."""
         return self.wrap(tiles, nodes, self.cut)
 
+    def alone(self, stage: int, node: Node) -> Node:
+        """A stage's node on the clusters that it has."""
+        if self.shares is None:
+            return node
+        child = next(at for at, stages in enumerate(self.cut) if stage in stages)
+        return self.shares.of(child).place([node])
+
     def overlapped(self) -> Iterator[Frame]:
         """The same with stages at work on successive rounds, in every way."""
         for cut in cuts(len(self.stages)):
-            runs = "|".join("+".join(map(str, child)) for child in cut)
-            yield replace(self, name=f"{self.name}, stages {runs} overlapped", cut=cut)
+            yield replace(self, name=f"{self.name}, stages {_text(cut)} overlapped", cut=cut)
+
+
+def _text(cut: Cut) -> str:
+    return "|".join("+".join(map(str, child)) for child in cut)
 
 
 def runs(workload: Workload, ops: Sequence[Op]) -> list[tuple[Op, ...]]:
@@ -102,7 +116,7 @@ def frames(workload: Workload, template: Template, ops: Sequence[Op]) -> list[Fr
         return []
     first_contracts = maker.runs[0][0].kind is OpKind.CONTRACT
     in_turn = [*(maker.resident() if first_contracts else ()), *maker.through_shared()]
-    return [*in_turn, *(made for frame in in_turn for made in frame.overlapped())]
+    return [*in_turn, *(made for frame in in_turn for made in frame.overlapped()), *maker.pipelined()]
 
 
 class _Maker:
@@ -202,7 +216,7 @@ class _Maker:
                 node = Temporal(dim, 1, node)
             return spread(self.template, split, self.ranges, node)
 
-        return Frame(f"{kind}, clusters split {'x'.join(split)}", shared, stages, wrap, reduces)
+        return Frame(f"{kind}, clusters split {named(split)}", shared, stages, wrap, reduces)
 
     def _long(self, ops: Sequence[Op]) -> str:
         """The dim of vector operations that they reduce over, or their last that may be cut."""
@@ -295,35 +309,25 @@ class _Maker:
 
     def through_shared(self) -> Iterator[Frame]:
         """Contractions and vector runs that hand over through the shared buffer, each with its own split."""
-        handed = self._handed_over()
-        slot = self._row_slot(self.ranges)
+        yield self._shared_frame("through the shared buffer", self.shared_stages())
 
-        def ranges(tiles: Tiles) -> Ranges:
-            return {**self.ranges, self.row: minimum(self.ranges[self.row], tiles["rows"]), **dict.fromkeys(self.batch, 1)}
+    def pipelined(self) -> Iterator[Frame]:
+        """The same with stages on shares of the clusters: of each axis that is not like one before, in every way."""
+        for axis in {replace(axis, name=""): axis for axis in reversed(self.template.axes)}.values():
+            stages = {count: self._on_share(axis.name, count) for count in range(1, axis.size)}
+            for cut in cuts(len(self.runs)):
+                for counts in compositions(axis.size, len(cut)):
+                    own = tuple(stages[count][at] for child, count in zip(cut, counts, strict=True) for at in child)
+                    name = f"through the shared buffer, stages {_text(cut)} on {'|'.join(map(str, counts))} of {axis.name}"
+                    yield self._shared_frame(name, own, cut, Shares(self.template.level, axis.name, counts))
 
-        stages: list[Stage] = []
-        for index, run in enumerate(self.runs):
-            prefix = f"{index}"
-            skeletons: list[Skeleton] = []
-            if run[0].kind is OpKind.CONTRACT:
-                name, role = run[0].name, roles(self.workload, run[0])
-                staged = tuple(t for t in run[0].inputs if t not in handed)
-                for split in self._splits((*role.rows, *role.columns), run):
-                    skeletons += gemm_skeletons(
-                        self.workload, self.template, run[0], prefix, ranges, self._sizes,
-                        (*role.reduced, *role.columns), staged, False, {}, split, run[0].outputs[0] not in handed,
-                    )  # fmt: skip
-            else:
-                name, long = f"rows {index}", self._long(run)
-                for split in self._splits((self.row, long), run):
-                    axes = self._axes_of(split, long)
-                    reduces = bool(axes) and any(long in self.workload.reduced(op) for op in run)
-                    for algorithm in self._algorithms(reduces):
-                        stage = RowStage(self.workload, self.template, run, long, frozenset(), algorithm, axes if reduces else ())
-                        skeletons += chunked_skeletons(stage, ranges, self._sizes, prefix, self.row, (), split)
-            stages.append(Stage(name, tuple(op.name for op in run), tuple(skeletons)))
+    def _on_share(self, axis: str, members: int) -> tuple[Stage, ...]:
+        """The stages as they are laid out on some members of an axis."""
+        return _Maker(self.workload, self.template.narrowed(axis, members), self.ops).shared_stages()
 
-        handover = Handover(self.workload, self.template.shared, tuple((name,) for name in handed), tuple(self.runs))
+    def _shared_frame(self, name: str, stages: tuple[Stage, ...], cut: Cut = (), shares: Shares | None = None) -> Frame:
+        groups = tuple((handed,) for handed in self._handed_over())
+        handover = Handover(self.workload, self.template.shared, groups, tuple(self.runs), shares)
 
         def wrap(tiles: Tiles, nodes: Sequence[Node], cut: Cut = ()) -> Node:
             node: Node = Temporal(self.row, tiles["rows"], handover.body(nodes, cut))
@@ -332,7 +336,47 @@ class _Maker:
             return node
 
         reduces = any(skeleton.splits_reduction for stage in stages for skeleton in stage.skeletons)
-        yield Frame("through the shared buffer", (slot,), tuple(stages), wrap, reduces)
+        return Frame(name, (self._row_slot(self.ranges),), stages, wrap, reduces, cut=cut, shares=shares)
+
+    def shared_stages(self) -> tuple[Stage, ...]:
+        """Stages that read from and write to the shared buffer, each with its own split."""
+        handed = self._handed_over()
+
+        def ranges(tiles: Tiles) -> Ranges:
+            return {**self.ranges, self.row: minimum(self.ranges[self.row], tiles["rows"]), **dict.fromkeys(self.batch, 1)}
+
+        stages: list[Stage] = []
+        for index, run in enumerate(self.runs):
+            if run[0].kind is OpKind.CONTRACT:
+                name, skeletons = run[0].name, self._shared_gemm(run[0], f"{index}", handed, ranges)
+            else:
+                name, skeletons = f"rows {index}", self._shared_rows(run, f"{index}", ranges)
+            stages.append(Stage(name, tuple(op.name for op in run), tuple(skeletons)))
+        return tuple(stages)
+
+    def _shared_gemm(
+        self, op: Op, prefix: str, handed: tuple[str, ...], ranges: Callable[[Tiles], Ranges]
+    ) -> list[Skeleton]:
+        role = roles(self.workload, op)
+        staged = tuple(name for name in op.inputs if name not in handed)
+        skeletons: list[Skeleton] = []
+        for split in self._splits((*role.rows, *role.columns), (op,)):
+            skeletons += gemm_skeletons(
+                self.workload, self.template, op, prefix, ranges, self._sizes,
+                (*role.reduced, *role.columns), staged, False, {}, split, op.outputs[0] not in handed,
+            )  # fmt: skip
+        return skeletons
+
+    def _shared_rows(self, run: tuple[Op, ...], prefix: str, ranges: Callable[[Tiles], Ranges]) -> list[Skeleton]:
+        long = self._long(run)
+        skeletons: list[Skeleton] = []
+        for split in self._splits((self.row, long), run):
+            axes = self._axes_of(split, long)
+            reduces = bool(axes) and any(long in self.workload.reduced(op) for op in run)
+            for algorithm in self._algorithms(reduces):
+                stage = RowStage(self.workload, self.template, run, long, frozenset(), algorithm, axes if reduces else ())
+                skeletons += chunked_skeletons(stage, ranges, self._sizes, prefix, self.row, (), split)
+        return skeletons
 
     def _handed_over(self) -> tuple[str, ...]:
         """Intermediates that one stage makes and another reads."""
@@ -397,7 +441,7 @@ class _Maker:
                 node = Temporal(dim, 1, node)
             return spread(template, split, self.ranges, node)
 
-        return Frame(f"streamed, clusters split {'x'.join(split)}", shared, stages, wrap, bool(axes), streamed=True)
+        return Frame(f"streamed, clusters split {named(split)}", shared, stages, wrap, bool(axes), streamed=True)
 
     def _joined(self, last: Skeleton, states: Sequence[tuple[str, ...]], axes: tuple[str, ...]) -> Iterator[Skeleton]:
         """The closing stage after the all-reduces that join the members' states, one shape per algorithm."""

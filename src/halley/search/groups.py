@@ -12,14 +12,16 @@ from halley.ir.workload import Workload
 from halley.search.alike import form, renamed
 from halley.search.baselines import Shapes
 from halley.search.buffers import hasten
+from halley.search.choice import Choice
 from halley.search.count import count_frames
-from halley.search.floors import floor
+from halley.search.floors import Floors
 from halley.search.frames import frames
 from halley.search.frontier import Values, minimal
 from halley.search.partitions import Kernels, group_ops
 from halley.search.problem import Problem
 from halley.search.shapes import Trees
-from halley.search.solve import Choice, GroupSearch, Interrupted, Tally
+from halley.search.solve import GroupSearch
+from halley.search.tally import Interrupted, Tally
 from halley.search.template import template
 
 
@@ -98,8 +100,11 @@ class Groups:
             return Hold(outer, tuple((name,) for name in kept), node, 1)
 
         space = frames(workload, self.machine, ops)
-        search = GroupSearch(workload, self.problem.chip, space, around, self.objectives, self.tally, self.gap, self.trees)
-        least = floor(workload, self.problem.chip, self.machine, ops, kept)
+        floors = Floors(workload, self.problem.chip, self.machine, ops, kept)
+        search = GroupSearch(
+            workload, self.problem.chip, space, around, self.objectives, self.tally, self.gap, self.trees, floors.frame
+        )
+        least = floors.group()
         lower = np.array([[least[name] for name in self.objectives]])
         size = count_frames(space, self.trees)
         return Group(search, size, lower if size else lower[:0], np.empty((0, len(self.objectives))))

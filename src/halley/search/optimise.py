@@ -19,6 +19,7 @@ from halley.ir.workload import Workload
 from halley.rewrite.legality import faults as legality_faults
 from halley.rewrite.tidy import tidy
 from halley.search.baselines import BEST, Restriction, Shapes, wanted
+from halley.search.choice import Choice
 from halley.search.frontier import Frontier, Values
 from halley.search.groups import Group, Groups, again
 from halley.search.infeasible import tightest
@@ -36,7 +37,7 @@ from halley.search.partitions import (
 from halley.search.plans import Picks, Plans, best_sums
 from halley.search.problem import Objective, Problem
 from halley.search.result import Certificate, Point, Result, Solution, Status
-from halley.search.solve import Choice, Interrupted, Tally
+from halley.search.tally import Interrupted, Tally
 from halley.search.template import template
 from halley.workloads import variants
 
@@ -50,15 +51,18 @@ SPACE = (
     "every partition of the kernels (of their ops, where a workload lets its kernels be cut) into fused groups that can run "
     "one after the other: a group is any set of kernels that no path of the graph leaves and enters again; every algorithmic "
     "variant; intermediates in the clusters, in the shared buffer or in outer memory; stages of a group in turn, or overlapped "
-    "on successive rounds in every cut into runs (but with running softmax); clusters split over any dims; loop orders that "
+    "on successive rounds in every cut into runs (but with running softmax), on all clusters or, where they hand over through "
+    "the shared buffer, each run on its share of them: consecutive members of one axis, in every way to share out all of these "
+    "(of axes that are alike, the first); clusters, or those of a share, split over any dims; loop orders that "
     "differ in reuse, two levels of them; what a contraction reads or writes staged in the shared buffer or past it, each for "
     "itself; one buffer or two for each Hold of a stage (what a vector stage brings in at once alike); results held for one "
     "tile or for all inner loops; tile sizes: the range cut into every number of equal parts, rounded up, and from there up to "
     "a multiple of the array's width; every fitting collective algorithm (equal ones once)"
 )
 LEFT_OUT = (
-    "stages on clusters of their own (Pipeline, Parallel); overlapped stages of attention with running softmax; more buffers for "
-    "overlapped stages than rounds are under way, or fewer",
+    "groups side by side on clusters of their own; stages on shares of both cluster axes at once, or that hand over from cluster "
+    "to cluster",
+    "overlapped stages of attention with running softmax; more buffers for overlapped stages than rounds are under way, or fewer",
     "tile sizes that leave a smaller last tile than they must, but for multiples of the array's width",
     "operands held for several inner tiles; under running softmax: inputs past the shared buffer, keys and values with unlike "
     "numbers of buffers, accumulators with two",

@@ -2,7 +2,8 @@
 
 Stages that follow each other add up their times, so that each is searched for itself. Stages that overlap do not: the busiest of
 children and shared resources sets the time, and all keep their tiles at once. A *state* holds what that takes of some stages: the
-energy, the time of each child, the work of each shared resource, the room in each memory by child. States of disjoint stages
+energy, the time of each child, the work of each shared resource, the room in each memory by child. Children on clusters of their
+own share less: what lies in the clusters is each child's, and its time says how long that works. States of disjoint stages
 join (sums; of the room in one child the largest), and no part of a state makes a plan better by growing. So a state of lower
 bounds bounds its plans, and a partial plan whose state is no less than another's in every part can go. An array of states has a
 column for each.
@@ -17,13 +18,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from halley.cost.estimate import Estimate, Resource
-from halley.cost.evaluate import evaluate, event_busy, event_energy, ports_of
+from halley.cost.evaluate import depth_of, evaluate, event_busy, event_energy, ports_of
 from halley.cost.program import Array, Indices, Program
 from halley.errors import Fault, InternalError
 from halley.formulas.numbers import Number
 from halley.formulas.timing import total, waiting_time
 from halley.ir.hardware import Chip
-from halley.ir.mapping import Compute, Node, Overlap, walk
+from halley.ir.mapping import Compute, Node, Overlap, Parallel, walk
 from halley.ir.mapping import Sequence as Steps
 from halley.search.chains import ChainTree
 from halley.search.frames import Frame
@@ -78,6 +79,8 @@ class Rounds:
         if not self.rows or not all(stage.skeletons for stage in frame.stages):
             return
         self._around()
+        inside = self.chip.levels.index(self.chip.level(frame.shares.level)) if frame.shares else len(self.chip.levels)
+        self.apart = [self.chip.depth(name) >= inside for name in self.memories]
         self._lay_out(())
         promising = self._promising(in_turn)
         if not len(self.left):
@@ -87,7 +90,8 @@ class Rounds:
         self._lay_out(
             resource
             for resource in dict.fromkeys(r for parts in self.parts for part in parts for r in part.resources)
-            if resource in self.own_busy or len({self.child_of[at] for at, names in enumerate(used) if resource in names}) > 1
+            if depth_of(self.chip, resource) < inside
+            and (resource in self.own_busy or len({self.child_of[at] for at, names in enumerate(used) if resource in names}) > 1)
         )
         self.floors = [[self._floor(at, part) for part in parts] for at, parts in enumerate(self.parts)]
 
@@ -143,7 +147,7 @@ class Rounds:
     def _compile(self, index: int, skeleton: Skeleton) -> Vector:
         self.search.tally.tick()
         estimate = self.search.draft(self.frame, index, skeleton)
-        trees = self.search.trees.of(self.frame.shared, skeleton.slots)
+        trees = self.search.trees.of(self.frame.shared, self.search.unsettled(skeleton.slots))
         energy = total(part for name, part in estimate.energy_by.items() if name != "static")
         room = [estimate.footprint.get(name, 0) for name in self.memories]
         outputs = [estimate.time, energy, *estimate.busy.values(), *room]
@@ -161,7 +165,7 @@ class Rounds:
         sums = search.trees.sums(search.workload)
         held = search.around(frame.tree(symbols, users))
         estimate = evaluate(search.workload, self.chip, tree, held=held, sums=sums)
-        path = next(path for path, node in walk(tree) if isinstance(node, Overlap))
+        path = next(path for path, node in walk(tree) if isinstance(node, Overlap | Parallel))
         outside = [event for event in estimate.events if len(event.path) < len(path)]
         memories, ports = {memory.name: memory for memory in self.chip.memories}, ports_of(self.chip)
         busy: dict[Resource, Number] = {}
@@ -223,7 +227,8 @@ class Rounds:
         costs = {"time": time, "energy": states[0] + self.own_energy[at] + self.chip.static_power * time}
         result: Values = np.stack([costs[name] for name in self.search.objectives], axis=1)
         for place, capacity in enumerate(self.capacities):
-            used = states[room + place :: len(self.memories)].sum(axis=0) + self.room[place, at]
+            own = states[room + place :: len(self.memories)]
+            used = (own.max(axis=0) if self.apart[place] else own.sum(axis=0)) + self.room[place, at]
             result[used > capacity] = np.inf
         return result
 
@@ -430,6 +435,7 @@ class _Step:
         for shape, nodes in picks:
             for tree, node in zip(shape.trees.values(), nodes, strict=True):
                 tiles |= tree.sizes(int(node))
+            tiles |= self.rounds.search.settled(shape.skeleton.slots)
         skeletons = tuple(by_stage[stage][0].skeleton for stage in range(len(self.order)))
         values = self.rounds.search.reach(self.rounds.frame, skeletons, tiles)
         if not np.allclose(values, expected, rtol=1e-9, atol=0):

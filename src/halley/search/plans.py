@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from halley.ir.workload import Workload
+from halley.search.choice import Choice
 from halley.search.frontier import Values, minimal
 from halley.search.groups import Group
 from halley.search.partitions import Kernels, Partitions
-from halley.search.solve import Choice
 
 Picks = tuple[tuple[Kernels, int], ...]
 """Groups of a partition, each with the number of a row of its points."""

@@ -18,6 +18,7 @@ from halley.search.stages import (
     buffers,
     in_place,
     member_ranges,
+    named,
     passes,
     spread,
 )
@@ -121,7 +122,7 @@ def chunked_skeletons(
     others = tuple(name for name in stage.arriving if name != main)
     extra = tuple(name for name in stage.made if name not in chain and name not in stage.statistics())
     reduces = bool(stage.split_axes) and any(stage.long in workload.reduced(op) for op in stage.ops)
-    split_name = f", clusters split {'x'.join(inner_split)}" if inner_split else ""
+    split_name = f", clusters split {named(inner_split)}" if inner_split else ""
     split_name += f", all-reduce {stage.algorithm}" if reduces else ""
 
     chunk, around = buffers(f"{prefix}chunks"), buffers(f"{prefix}rows around passes")

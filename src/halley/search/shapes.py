@@ -40,6 +40,7 @@ class Trees:
         self.normal = Normal(self.terms)
         self.cautious = Normal(self.terms, differences=False)
         self.stages: dict[Hashable, StageCosts] = {}
+        self.alone: dict[Hashable, Values] = {}  # least costs of stages on shares of the clusters (`halley.search.shares`)
         self._known: dict[object, ChainTree] = {}
         self._sums: dict[tuple[tuple[str, int], ...], Sums] = {}
 

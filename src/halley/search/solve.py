@@ -26,43 +26,22 @@ from halley.ir.mapping import Compute, Node, walk
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Workload
 from halley.search.chains import ChainTree
+from halley.search.choice import Choice
 from halley.search.frames import Frame
 from halley.search.frontier import Flags, Frontier, Values, minimal
 from halley.search.overlap import Rounds, Vector, fits
 from halley.search.sets import BEAM, CHUNK, DIVES, UNSETTLED, opened, put_back, split_in, starts, taken
 from halley.search.shapes import Compiled, Shape, StageCosts, Trees
-from halley.search.stages import BUFFERS, Skeleton, Slot, Stage, Tiles
+from halley.search.shares import promising
+from halley.search.stages import BUFFERS, Skeleton, Slot, Stage
+from halley.search.tally import Interrupted, Tally
 from halley.search.trim import trimmed
-
-
-class Interrupted(Exception):
-    """The time limit or the user stopped the search."""
-
-
-@dataclass(slots=True)
-class Tally:
-    """What a search did. ``tick`` is called often, and raises `Interrupted` to stop."""
-
-    costed: int = 0
-    bounds: int = 0
-    tick: Callable[[], None] = lambda: None
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A complete mapping of a group: frame, one skeleton per stage, a size per slot (arrays for several at once)."""
-
-    frame: Frame
-    skeletons: tuple[Skeleton, ...]
-    tiles: Tiles
-
-    def tree(self) -> Node:
-        return self.frame.tree(self.tiles, [skeleton.build(self.tiles) for skeleton in self.skeletons])
 
 
 @dataclass(slots=True)
 class GroupSearch:
-    """Search of one group. ``around`` puts the group's tree under the workload's outer Holds."""
+    """Search of one group. ``around`` puts the group's tree under the workload's outer Holds; ``least``: lower bounds of a frame
+    that need no search."""
 
     workload: Workload
     chip: Chip
@@ -72,15 +51,17 @@ class GroupSearch:
     tally: Tally
     gap: float = 0.0
     trees: Trees = field(default_factory=Trees)
+    least: Callable[[Frame], Mapping[str, float]] = lambda frame: {"time": 0.0, "energy": 0.0}
     found: Frontier = field(init=False)
     open_bounds: list[Values] = field(default_factory=list)
     _maxima: set[str] = field(init=False)
     _shapes: dict[tuple[int, int, int], Shape] = field(default_factory=dict)
     _floors: dict[int, list[Values]] = field(default_factory=dict)
-    _rounds: dict[int, Rounds] = field(default_factory=dict)
+    _rounds: dict[int, Rounds | None] = field(default_factory=dict)
     _drafts: dict[int, Estimate] = field(default_factory=dict)
     _in_turn: dict[int, Values] = field(default_factory=dict)
     vectors: dict[int, Vector] = field(default_factory=dict)
+    lone: dict[int, Values] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.found = Frontier(len(self.objectives), self.gap)
@@ -93,25 +74,45 @@ class GroupSearch:
         matter (payload None). On `Interrupted`, ``found`` has the best so far and ``open_bounds`` what was left."""
         for rival in rivals:
             self.found.add(rival, None)
-        bounds, places = self._candidates()
-        order = np.lexsort(bounds.T[::-1])
-        dived: set[int] = set()
-        for position in order:  # a good value early spares most of the rest
-            frame, combination = places[position]
-            if frame not in dived and not self.found.hopeless(bounds[position][None, :])[0]:
-                dived.add(frame)
-                self._solve(frame, combination, quick=True)
-        for index, position in enumerate(order):
-            if self.found.hopeless(bounds[position][None, :])[0]:
-                continue
-            try:
+        numbers = range(len(self.frames))
+        first = [number for number in numbers if not self.frames[number].shares]
+        last = [number for number in numbers if self.frames[number].shares]  # many, of which most are hopeless by then
+        self._wave(first, self._bounds_of(last))
+        self._wave(last, self._bounds_of(()))
+        return self.found
+
+    def _wave(self, numbers: Sequence[int], later: Values) -> None:
+        """Search some of the frames; ``later``: lower bounds of those whose turn comes after."""
+        left = self._bounds_of(numbers)
+        try:
+            bounds, places = self._candidates(numbers)
+            order = np.lexsort(bounds.T[::-1])
+            left = bounds
+            dived: set[int] = set()
+            for position in order:  # a good value early spares most of the rest
+                frame, combination = places[position]
+                if frame not in dived and not self.found.hopeless(bounds[position][None, :])[0]:
+                    dived.add(frame)
+                    self._solve(frame, combination, quick=True)
+            for index, position in enumerate(order):
+                if self.found.hopeless(bounds[position][None, :])[0]:
+                    continue
+                left = bounds[order[index:]]
                 self.tally.tick()
                 self._solve(*places[position])
-            except (Interrupted, KeyboardInterrupt):
-                left = bounds[order[index:]]
-                self.open_bounds = list(left[~self.found.hopeless(left)])
-                raise
-        return self.found
+        except (Interrupted, KeyboardInterrupt):
+            left = np.vstack([left, later])
+            self.open_bounds = list(left[~self.found.hopeless(left)])
+            raise
+
+    def _bounds_of(self, numbers: Sequence[int]) -> Values:
+        """Lower bounds of frames that need no search, a row each."""
+        return np.vstack([np.empty((0, len(self.objectives))), *(self.least_of(self.frames[number]) for number in numbers)])
+
+    def least_of(self, frame: Frame) -> Values:
+        """The lower bounds of one frame that need no search, as a row."""
+        costs = self.least(frame)
+        return np.array([[costs[name] for name in self.objectives]])
 
     def dive(self) -> None:
         """A first mapping, quickly: the most promising candidate of the first frame that has one."""
@@ -127,10 +128,12 @@ class GroupSearch:
         """A new search of parts of frames, each given with its frame's number. What was compiled here serves again: that is most
         of the work."""
         frames = [part for _, part in parts]
-        made = GroupSearch(self.workload, self.chip, frames, self.around, objectives, self.tally, self.gap, self.trees)
+        made = GroupSearch(
+            self.workload, self.chip, frames, self.around, objectives, self.tally, self.gap, self.trees, self.least
+        )
         if objectives != self.objectives:
             return made
-        made._drafts, made.vectors = self._drafts, self.vectors
+        made._drafts, made.vectors, made.lone = self._drafts, self.vectors, self.lone
         for place, (number, part) in enumerate(parts):
             for index, stage in enumerate(part.stages):
                 before = {id(skeleton): at for at, skeleton in enumerate(self.frames[number].stages[index].skeletons)}
@@ -146,28 +149,28 @@ class GroupSearch:
         move, which are the same, and the footprint is smaller."""
         return "time" not in self.objectives and self.chip.static_power == 0
 
-    def _settled(self, slots: Sequence[Slot]) -> dict[str, int]:
+    def settled(self, slots: Sequence[Slot]) -> dict[str, int]:
         """Sizes that need no search."""
         return {slot.name: 1 for slot in slots if self.lean and slot.dim == BUFFERS and slot.sizes(1) == (1,)}
 
-    def _open(self, slots: Sequence[Slot]) -> tuple[Slot, ...]:
+    def unsettled(self, slots: Sequence[Slot]) -> tuple[Slot, ...]:
         """The slots whose sizes are searched, with what is to be tried of them."""
-        settled = self._settled(slots)
+        settled = self.settled(slots)
         kept = (slot for slot in slots if slot.name not in settled)
         return tuple(replace(slot, limit=_one) if self.lean and slot.dim == BUFFERS else slot for slot in kept)
 
     def _symbols(self, frame: Frame, skeleton: Skeleton) -> dict[str, Number]:
         """The sizes of a stage in its frame: open ones, and those that need no search."""
         slots = (*frame.shared, *skeleton.slots)
-        return self.trees.symbols(self._open(slots)) | self._settled(slots)
+        return self.trees.symbols(self.unsettled(slots)) | self.settled(slots)
 
     # --- shared tile sizes open ---------------------------------------------------------------------------------------
 
-    def _candidates(self) -> tuple[Values, list[tuple[int, int]]]:
-        """Lower bounds of every frame with every combination of its shared tile sizes, and which these are."""
+    def _candidates(self, numbers: Sequence[int]) -> tuple[Values, list[tuple[int, int]]]:
+        """Lower bounds of frames with every combination of their shared tile sizes, and which these are."""
         rows: list[Values] = [np.empty((0, len(self.objectives)))]
         places: list[tuple[int, int]] = []
-        for frame in range(len(self.frames)):
+        for frame in numbers:
             total = self._total(frame)
             rows.append(total)
             places += [(frame, position) for position in range(len(total))]
@@ -176,7 +179,8 @@ class GroupSearch:
     def _total(self, frame: int) -> Values:
         """Lower bounds of a frame for each combination of its shared tile sizes; no rows where all are hopeless."""
         if self.frames[frame].cut:
-            return self._overlapped(frame).total() if self._hides() else np.empty((0, len(self.objectives)))
+            rounds = self._overlapped(frame)
+            return rounds.total() if rounds else np.empty((0, len(self.objectives)))
         floors = self._floor(frame)
         if not floors:
             return np.empty((0, len(self.objectives)))
@@ -186,23 +190,26 @@ class GroupSearch:
         """Whether work that is hidden can pay: overlapped stages move and compute the same, and keep no less."""
         return "time" in self.objectives or self.chip.static_power > 0
 
-    def _overlapped(self, frame: int) -> Rounds:
-        """The search of a frame whose stages overlap."""
+    def _overlapped(self, frame: int) -> Rounds | None:
+        """The search of a frame whose stages overlap; none where that is hopeless."""
         if frame not in self._rounds:
-            self._rounds[frame] = Rounds(self, self.frames[frame], self._bare(frame, self.combinations(self.frames[frame])))
+            own = self.frames[frame]
+            made = promising(self, own) if own.shares else own if self._hides() else None
+            self._rounds[frame] = Rounds(self, made, self._bare(made, self.combinations(made))) if made else None
         return self._rounds[frame]
 
     def combinations(self, frame: Frame) -> int:
         """In how many ways the shared tile sizes of a frame can be chosen."""
-        return int(np.prod([len(tree.given) for tree in self.trees.of(self._open(frame.shared), ()).values()], dtype=np.int64))
+        trees = self.trees.of(self.unsettled(frame.shared), ())
+        return int(np.prod([len(tree.given) for tree in trees.values()], dtype=np.int64))
 
     def _floor(self, frame: int) -> list[Values]:
         """Per stage, lower bounds (skeletons x combinations of shared sizes x objectives), infinite for skeletons that are
         hopeless; no stages where all are."""
         if frame not in self._floors:
-            shared = self._open(self.frames[frame].shared)
+            shared = self.unsettled(self.frames[frame].shared)
             rows = self.combinations(self.frames[frame])
-            bare = self._bare(frame, rows)
+            bare = self._bare(self.frames[frame], rows)
             least = np.array([bounds.min(axis=0, initial=np.inf) for bounds in bare])
             stages: list[Values] = []
             for index, bounds in enumerate(bare):
@@ -222,11 +229,11 @@ class GroupSearch:
             self._floors[frame] = stages
         return self._floors[frame]
 
-    def _bare(self, frame: int, rows: int) -> list[Values]:
+    def _bare(self, made: Frame, rows: int) -> list[Values]:
         """Per stage, lower bounds like those of `_floor`, whatever room the stages take. Other groups mostly have the same stages
-        in the same loops, so that these are known. Where there is nothing that they could be hopeless against: 0."""
-        made = self.frames[frame]
-        if len(made.stages) == 1 or not len(self.found.points):
+        in the same loops, so that these are known. Where these say nothing new (`halley.search.shares`), or there is nothing that
+        they could be hopeless against: 0."""
+        if len(made.stages) == 1 or made.shares or not len(self.found.points):
             return [np.zeros((len(stage.skeletons), rows, len(self.objectives))) for stage in made.stages]
         found: list[Values] = []
         for index, stage in enumerate(made.stages):
@@ -252,11 +259,11 @@ class GroupSearch:
         used = footprint(counter, self._held(frame, index, skeleton, self._symbols(frame, skeleton)), Body(counter))
         memories = [name for name in used if np.isfinite(self.chip.memory(name).capacity)]
         capacities = np.array([self.chip.memory(name).capacity for name in memories])
-        trees = self.trees.of(self._open(frame.shared), self._open(skeleton.slots))
+        trees = self.trees.of(self.unsettled(frame.shared), self.unsettled(skeleton.slots))
         where = f"{skeleton.name}, {frame.name}"
         room = self.program([used[name] for name in memories], trees, where)
         least: Compiled | None = None
-        if self._chooses(skeleton):
+        if self.chooses(skeleton):
             least = self.program(self._outputs(self._least(frame, index, skeleton)), trees, where)
 
         def exact() -> Compiled:
@@ -264,7 +271,7 @@ class GroupSearch:
 
         return Shape(skeleton, trees, capacities, len(self.objectives), room, least, exact)
 
-    def _chooses(self, skeleton: Skeleton) -> bool:
+    def chooses(self, skeleton: Skeleton) -> bool:
         """Whether a stage has a choice of one buffer or two."""
         return not self.lean and any(slot.dim == BUFFERS for slot in skeleton.slots)
 
@@ -287,30 +294,30 @@ class GroupSearch:
     def _least(self, frame: Frame, index: int, skeleton: Skeleton) -> Mapping[str, Number]:
         """What a stage costs at least, whatever numbers of buffers it has, on open tile sizes."""
         if len(frame.stages) == 1:
-            return _costs(self._estimate(frame, index, skeleton, self._symbols(frame, skeleton), self._chooses(skeleton)))
+            return _costs(self._estimate(frame, index, skeleton, self._symbols(frame, skeleton), self.chooses(skeleton)))
         return self._shared_costs(frame, index, skeleton).least
 
     def _exact(self, frame: Frame, index: int, skeleton: Skeleton) -> Mapping[str, Number]:
         """What a stage costs on open tile sizes."""
-        if not self._chooses(skeleton):
+        if not self.chooses(skeleton):
             return self._least(frame, index, skeleton)
         if len(frame.stages) == 1:
             return _costs(self._estimate(frame, index, skeleton, self._symbols(frame, skeleton)))
         known = self._shared_costs(frame, index, skeleton)
         if known.exact is None:
-            tree, node = self._alone(frame, index, skeleton, self._symbols(frame, skeleton))
-            known.exact = _costs(self._share(tree, node, Steps(())))
+            tree, node = self.alone(frame, index, skeleton)
+            known.exact = _costs(self.share(tree, node, Steps(())))
         return known.exact
 
     def _shared_costs(self, frame: Frame, index: int, skeleton: Skeleton) -> StageCosts:
         """Costs of one of several stages; found once for all groups in which it stands in the same loops and Holds."""
-        tree, node = self._alone(frame, index, skeleton, self._symbols(frame, skeleton))
-        shared = self._open(frame.shared)
-        grid, chains = self.trees.of(shared, ()), self.trees.of(shared, self._open(skeleton.slots))
+        tree, node = self.alone(frame, index, skeleton)
+        shared = self.unsettled(frame.shared)
+        grid, chains = self.trees.of(shared, ()), self.trees.of(shared, self.unsettled(skeleton.slots))
         key = (self.workload.variant, self.objectives, trimmed(tree, self.workload), *grid.values(), *chains.values())
         if key not in self.trees.stages:
-            chooses = self._chooses(skeleton)
-            costs = _costs(self._share(tree, node, Steps(()), chooses))
+            chooses = self.chooses(skeleton)
+            costs = _costs(self.share(tree, node, Steps(()), chooses))
             rows = int(np.prod([len(chain.given) for chain in grid.values()], dtype=np.int64))
             made = self.program(self._outputs(costs), chains, f"{skeleton.name}, {frame.name}")
             shape = Shape(skeleton, chains, np.empty(0), len(self.objectives), made, made if chooses else None, lambda: made)
@@ -331,27 +338,32 @@ class GroupSearch:
         """Cost of one stage in its frame; the footprint is that of the whole."""
         tree, node = self._alone(frame, index, skeleton, tiles)
         if len(frame.stages) == 1:  # it is the whole, loops around it included; of several, each is a phase of its own
-            return self._share(tree, tree, tree, least)
-        return self._share(tree, node, self._held(frame, index, skeleton, tiles), least)
+            return self.share(tree, tree, tree, least)
+        return self.share(tree, node, self._held(frame, index, skeleton, tiles), least)
 
-    def _share(self, tree: Node, node: Node, held: Node, least: bool = False) -> Estimate:
+    def share(self, tree: Node, node: Node, held: Node, least: bool = False) -> Estimate:
         """Cost of a node of a tree, in the objectives that are asked for, with the footprint of another."""
         path = next(path for path, found in walk(tree) if found is node)
         totals, times = "energy" in self.objectives, "time" in self.objectives or self.chip.static_power > 0
         sums = self.trees.sums(self.workload)
         return evaluate(self.workload, self.chip, tree, only=path, totals=totals, times=times, held=held, sums=sums, least=least)
 
+    def alone(self, frame: Frame, index: int, skeleton: Skeleton) -> tuple[Node, Node]:
+        """The group's tree with one stage alone, and that stage, on open tile sizes."""
+        return self._alone(frame, index, skeleton, self._symbols(frame, skeleton))
+
     def _alone(self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number]) -> tuple[Node, Node]:
-        """The group's tree with one stage alone, and that stage."""
+        """The same on tile sizes that are given."""
         stubs: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops if op in self._maxima)) for stage in frame.stages]
-        stubs[index] = skeleton.build(tiles)
-        return self.around(frame.wrap(tiles, stubs, ())), stubs[index]
+        node = skeleton.build(tiles)
+        stubs[index] = frame.alone(index, node)
+        return self.around(frame.wrap(tiles, stubs, ())), node
 
     def _held(self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number]) -> Node:
         """The group's tree with one stage, and all that may lie in the frame's buffers: the other stages' shapes are open, but
         their ops use these whatever shape they take."""
         users: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops)) for stage in frame.stages]
-        users[index] = skeleton.build(tiles)
+        users[index] = frame.alone(index, skeleton.build(tiles))
         return self.around(frame.wrap(tiles, users, ()))
 
     # --- shared tile sizes fixed --------------------------------------------------------------------------------------
@@ -359,7 +371,8 @@ class GroupSearch:
     def _solve(self, frame: int, combination: int, quick: bool = False) -> None:
         """Best of every stage, then their combinations. ``quick`` takes the first mapping of each stage."""
         if self.frames[frame].cut:
-            self._overlapped(frame).solve(combination, quick)
+            if rounds := self._overlapped(frame):
+                rounds.solve(combination, quick)
             return
         made, floors = self.frames[frame], self._floor(frame)
         rest: list[Values] = [floor[:, combination].min(axis=0) for floor in floors]
@@ -379,9 +392,9 @@ class GroupSearch:
             if self.found.hopeless(sums[position][None, :])[0]:
                 continue
             picked = combos[int(position)]
-            tiles = self._settled(made.shared)
+            tiles = self.settled(made.shared)
             for skeleton, sizes in picked:
-                tiles |= self._settled(skeleton.slots) | sizes
+                tiles |= self.settled(skeleton.slots) | sizes
             self.reach(made, tuple(skeleton for skeleton, _ in picked), tiles)
 
     def _solve_stage(
@@ -401,7 +414,7 @@ class GroupSearch:
         return front
 
     def _starts(self, frame: int, shape: Shape) -> dict[str, Indices]:
-        shared = self._open(self.frames[frame].shared)
+        shared = self.unsettled(self.frames[frame].shared)
         return starts(shape.trees, shared, self._floors[frame][0].shape[1])
 
     def _hopeless(self, front: Frontier, bounds: Values, others: Values) -> Flags:

@@ -132,6 +132,15 @@ def spread(template: Template, split: Split, ranges: Ranges, body: Node) -> Node
     return body
 
 
+def named(split: Split) -> str:
+    """The dims that the axes split, a dash for none.
+
+    >>> named(("m", ""))
+    'mx-'
+    """
+    return "x".join(dim or "-" for dim in split)
+
+
 def member_ranges(template: Template, split: Split, ranges: Ranges) -> dict[str, Number]:
     """Ranges of one member after the split."""
     left = dict(ranges)
@@ -143,15 +152,15 @@ def member_ranges(template: Template, split: Split, ranges: Ranges) -> dict[str,
 
 def splits(template: Template, workload: Workload, dims: Iterable[str]) -> tuple[Split, ...]:
     """Every way to give each cluster axis one of the dims; axes that are alike are not told apart. Where no dim can be split the
-    clusters repeat each other's work (the empty name)."""
+    clusters repeat each other's work (the empty name); an axis of one member splits nothing."""
     dims = tuple(dims)
     useful = [dim for dim in dims if workload.dims[dim] > 1] or list(dims[:1]) or [""]
     found: list[Split] = [()]
-    for _ in template.axes:
-        found = [(*split, dim) for split in found for dim in useful]
+    for axis in template.axes:
+        found = [(*split, dim) for split in found for dim in (useful if axis.size > 1 else ("",))]
     first = template.axes[0]
     if all((a.size, a.topology, a.link) == (first.size, first.topology, first.link) for a in template.axes):
-        found = list(dict.fromkeys(tuple(sorted(split, key=useful.index)) for split in found))
+        found = list(dict.fromkeys(tuple(sorted(split, key=["", *useful].index)) for split in found))
     return tuple(found)
 
 
@@ -259,7 +268,7 @@ def gemm_skeletons(
             name += f", {op.inputs[1]} in {weight}" if len(template.weights) > 1 else ""
             name += f", {kind} {algorithm}" if after else ""
             if inner_split is not None:
-                name += f", clusters split {'x'.join(inner_split)}"
+                name += f", clusters split {named(inner_split)}"
             found.append(Skeleton(name, tuple(slots), build, bool(after)))
     return found
 

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from halley.errors import BadInput, Fault
-from halley.ir.hardware import Axis, Chip
+from halley.ir.hardware import Axis, Chip, Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,15 @@ class Template:
     weights: tuple[str, ...]
     output: str
     widths: tuple[int, ...]
+
+    def narrowed(self, name: str, members: int) -> Template:
+        """The same with only some consecutive members of an axis; a part of a ring lacks the link that closes it."""
+        return replace(self, axes=tuple(_part(axis, members) if axis.name == name else axis for axis in self.axes))
+
+
+def _part(axis: Axis, members: int) -> Axis:
+    topology = Topology.LINE if axis.topology is Topology.RING and members < axis.size else axis.topology
+    return replace(axis, size=members, topology=topology)
 
 
 def template(chip: Chip) -> Template:

@@ -1,0 +1,185 @@
+"""Every mapping of a group of ops: its stages in turn, overlapped, or on shares of clusters, by the rules of docs/model.md.
+
+What single stages look like is taken from the search. How they are put together is not: who is at work beside whom, on which
+clusters, and with how many buffers for what passes between them is worked out here, on trees. A stage on some of the clusters is
+laid out as on a chip that has no others.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from halley.ir.hardware import Axis, Chip, Topology
+from halley.ir.mapping import Hold, Node, Overlap, Parallel, Spatial, Temporal
+from halley.ir.mapping import Sequence as Steps
+from halley.ir.workload import Op, Workload
+from halley.search.frames import Frame, frames
+from halley.search.stages import BUFFERS, Slot, Stage
+from halley.search.template import template
+
+Runs = tuple[tuple[int, ...], ...]
+"""Numbers of the stages that follow each other, by child."""
+
+Together = Callable[[tuple[Node, ...]], Node]
+
+
+def mappings(workload: Workload, chip: Chip, ops: Sequence[Op]) -> Iterator[tuple[Node, int]]:
+    """Every mapping of a group that is fused, without the outermost Hold; those that differ in one buffer or two of their Holds
+    together, with their number: their numbers of buffers are arrays. Holds with none are not in the tree."""
+    known: dict[tuple[str, int], Sequence[Stage]] = {}
+    for frame in in_turn(workload, chip, ops):
+        yield from buffered(frame, frame.stages)
+        if frame.streamed or len(frame.stages) == 1:
+            continue
+        for runs in every_run(len(frame.stages)):
+            yield from buffered(frame, frame.stages, _Composer(workload, frame.stages, runs, Overlap))
+            if frame.name == "through the shared buffer":  # what passes between clusters of their own
+                for together, stages in _on_shares(workload, chip, ops, runs, known):
+                    yield from buffered(frame, stages, _Composer(workload, stages, runs, together))
+
+
+def in_turn(workload: Workload, chip: Chip, ops: Sequence[Op]) -> list[Frame]:
+    """The frames of the search in which the stages follow each other."""
+    return [frame for frame in frames(workload, template(chip), ops) if not frame.cut]
+
+
+def every_run(stages: int) -> list[Runs]:
+    """Every way to cut stages into runs, two at least."""
+    found = []
+    for lengths in shared_out(stages):
+        ends = list(itertools.accumulate(lengths))
+        found.append(tuple(tuple(range(end - length, end)) for end, length in zip(ends, lengths, strict=True)))
+    return [runs for runs in found if len(runs) > 1]
+
+
+def shared_out(total: int) -> list[tuple[int, ...]]:
+    """Every row of positive numbers with this sum: there is a border after each one, or not."""
+    found = []
+    for borders in itertools.product((False, True), repeat=total - 1):
+        at = [0, *(place + 1 for place, border in enumerate(borders) if border), total]
+        found.append(tuple(end - start for start, end in itertools.pairwise(at)))
+    return found
+
+
+def _on_shares(
+    workload: Workload, chip: Chip, ops: Sequence[Op], runs: Runs, known: dict[tuple[str, int], Sequence[Stage]]
+) -> Iterator[tuple[Together, list[Stage]]]:
+    """For each way to share out an axis among the runs: how to put them side by side, and what each stage can be there (``known``
+    by axis and members). Of axes that differ in their name alone, the first."""
+    level = chip.levels[2]
+    assert level.network is not None
+    seen: list[Axis] = []
+    for axis in level.network.axes:
+        if replace(axis, name="") in seen:
+            continue
+        seen.append(replace(axis, name=""))
+        for counts in shared_out(axis.size):
+            if len(counts) != len(runs):
+                continue
+            stages: dict[int, Stage] = {}
+            for count, run in zip(counts, runs, strict=True):
+                if (axis.name, count) not in known:
+                    smaller = in_turn(workload, narrower(chip, axis.name, count), ops)
+                    (frame,) = (frame for frame in smaller if frame.name == "through the shared buffer")
+                    known[axis.name, count] = frame.stages
+                stages |= {stage: known[axis.name, count][stage] for stage in run}
+            yield _beside(level.name, axis.name, counts), [stages[stage] for stage in sorted(stages)]
+
+
+def _beside(level: str, axis: str, counts: tuple[int, ...]) -> Together:
+    return lambda children: Parallel(level, axis, counts, children)
+
+
+def narrower(chip: Chip, name: str, members: int) -> Chip:
+    """The chip with only some clusters along an axis; some members of a ring stand in a line."""
+
+    def part(axis: Axis) -> Axis:
+        if axis.name != name:
+            return axis
+        opened = axis.topology is Topology.RING and members < axis.size
+        return replace(axis, size=members, topology=Topology.LINE if opened else axis.topology)
+
+    outer, shared, clusters = chip.levels
+    assert clusters.network is not None
+    network = replace(clusters.network, axes=tuple(part(axis) for axis in clusters.network.axes))
+    return replace(chip, levels=(outer, shared, replace(clusters, network=network)))
+
+
+class _Composer:
+    """Puts stages that follow each other in a tree at work together, in runs."""
+
+    def __init__(self, workload: Workload, stages: Sequence[Stage], runs: Runs, together: Together) -> None:
+        self.workload, self.stages, self.runs, self.together = workload, stages, runs, together
+
+    def __call__(self, tree: Node, nodes: Sequence[Node]) -> Node:
+        match tree:
+            case Hold(memory, groups, Steps(children)) if all(a is b for a, b in zip(children, nodes, strict=False)):
+                return self.composed(memory, groups, nodes)
+            case Temporal() | Spatial() | Hold():
+                return replace(tree, body=self(tree.body, nodes))
+            case _:
+                raise AssertionError("stages that follow each other in a Hold")
+
+    def composed(self, memory: str, groups: tuple[tuple[str, ...], ...], nodes: Sequence[Node]) -> Node:
+        """Rounds of the runs in Holds of several buffers; what one run alone touches lies inside it, unless it has to leave."""
+        around: list[tuple[tuple[str, ...], int]] = []
+        inside: list[list[tuple[str, ...]]] = [[] for _ in self.runs]
+        for group in groups:
+            users = [place for place, run in enumerate(self.runs) if self.uses(run, group)]
+            leaves = any(self.leaves(name) for name in group)
+            if len(users) == 1 and not leaves:
+                inside[users[0]].append(group)
+            else:
+                around.append((group, users[-1] - users[0] + 1 + leaves))
+        children = []
+        for run, own in zip(self.runs, inside, strict=True):
+            child = nodes[run[0]] if len(run) == 1 else Steps(tuple(nodes[stage] for stage in run))
+            children.append(Hold(memory, tuple(own), child, 1) if own else child)
+        tree = self.together(tuple(children))
+        for group, count in around:
+            tree = Hold(memory, (group,), tree, count)
+        return tree
+
+    def uses(self, run: Sequence[int], group: Sequence[str]) -> bool:
+        ops = [self.workload.op(name) for stage in run for name in self.stages[stage].ops]
+        return any(name in (*op.inputs, *op.outputs, op.scaled_by) for op in ops for name in group)
+
+    def leaves(self, name: str) -> bool:
+        here = {op for stage in self.stages for op in stage.ops}
+        return name in self.workload.outputs or any(op.name not in here for op in self.workload.consumers(name))
+
+
+def buffered(
+    frame: Frame, stages: Sequence[Stage], composed: Callable[[Node, Sequence[Node]], Node] = lambda tree, nodes: tree
+) -> Iterator[tuple[Node, int]]:
+    """Every mapping of a frame with these stages."""
+    for skeletons in itertools.product(*(stage.skeletons for stage in stages)):
+        slots = [*frame.shared, *(slot for skeleton in skeletons for slot in skeleton.slots)]
+        for tiles, several in _sizes(slots):
+            nodes = [skeleton.build(tiles) for skeleton in skeletons]
+            yield composed(frame.wrap(tiles, nodes, ()), nodes), several
+
+
+def _sizes(slots: Sequence[Slot]) -> Iterator[tuple[Mapping[str, int], int]]:
+    """Every choice of tile sizes, those that differ in one buffer or two together."""
+    holds = [slot for slot in slots if slot.dim == BUFFERS]
+    for tiles in assignments([slot for slot in slots if slot.dim != BUFFERS], {}):
+        for there in itertools.product(*((0, 1) if 0 in slot.sizes(2) else (1,) for slot in holds)):
+            open_ = [slot.name for slot, present in zip(holds, there, strict=True) if present]
+            counts = np.array(list(itertools.product((1.0, 2.0), repeat=len(open_)))).T
+            none = {slot.name: 0 for slot, present in zip(holds, there, strict=True) if not present}
+            yield {**tiles, **none, **dict(zip(open_, counts, strict=True))}, 2 ** len(open_)
+
+
+def assignments(slots: Sequence[Slot], tiles: Mapping[str, int]) -> Iterator[Mapping[str, int]]:
+    """Every choice of tile sizes."""
+    if not slots:
+        yield tiles
+        return
+    for size in slots[0].sizes(int(slots[0].limit(tiles))):
+        yield from assignments(slots[1:], {**tiles, slots[0].name: size})
+

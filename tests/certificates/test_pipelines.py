@@ -1,0 +1,94 @@
+"""Stages on shares of the clusters in the search: every way to share is there, and winners run, count and cost as they should."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+from tests.certificates.composing import mappings, narrower
+from tests.certificates.exhaustive import draw_chip, draw_workload
+from tests.certificates.test_search import compare
+from tests.reference.test_counts import Checker
+
+from halley.io.load import load_chip
+from halley.ir.hardware import Chip, Topology
+from halley.ir.mapping import Node, Parallel, walk
+from halley.ir.workload import Workload
+from halley.search.compose import compositions
+from halley.search.frames import frames
+from halley.search.optimise import optimise
+from halley.search.problem import Objective, Problem
+from halley.search.template import template
+from halley.simulate.simulation import simulate
+from halley.workloads import attention, gemm_softmax
+
+SEEDS = (100_015, 100_093, 100_167)
+"""Drawn problems in which a pipeline takes least energy: fewer members of the axis keep copies of what they share."""
+
+
+def drawn(seed: int) -> tuple[Workload, Chip]:
+    draw = random.Random(seed)
+    return draw_workload(draw), draw_chip(draw)
+
+
+def pipelines(tree: Node) -> list[Parallel]:
+    return [node for _, node in walk(tree) if isinstance(node, Parallel)]
+
+
+@pytest.mark.parametrize("members", range(1, 6))
+@pytest.mark.parametrize("parts", range(1, 5))
+def test_compositions_are_all_rows_of_positive_numbers_with_that_sum(members: int, parts: int) -> None:
+    every = itertools.product(range(1, members + 1), repeat=parts)
+    assert sorted(compositions(members, parts)) == sorted(row for row in every if sum(row) == members)
+
+
+@pytest.mark.parametrize("seed", SEEDS[1:])
+def test_search_equals_the_walk_where_pipelines_win(seed: int) -> None:
+    assert compare(seed, 3000) == "equal"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_winning_pipelines_run_and_count_and_the_queues_agree(seed: int) -> None:
+    workload, chip = drawn(seed)
+    best = optimise(Problem(workload, chip, Objective.ENERGY, baselines=False, fixed_variant=True)).best
+    assert pipelines(best.plan)
+    assert Checker(workload, chip, seed)(best.plan)
+    deviation = float(best.estimate.time) / simulate(workload, chip, best.plan).time - 1
+    assert -0.5 <= deviation <= 0.35  # as demanded of all plans (docs/simulation.md)
+
+
+def test_every_share_and_every_cut_is_in_the_space() -> None:
+    """On 4 x 4 alike: of four stages, each cut into runs, and each way to give all four columns to these."""
+    work = attention(1, 1, 1, 4, 4, 4, variant="plain")
+    found = [frame for frame in frames(work, template(load_chip("cloud")), work.ops) if frame.shares]
+    stages = len(found[0].stages)
+    shares = {(frame.cut, frame.shares.counts) for frame in found if frame.shares}
+    expected = {2: 3, 3: 3, 4: 1}  # parts -> ways to cut four columns into them
+    assert all(sum(counts) == 4 and len(cut) == len(counts) for cut, counts in shares)
+    assert len(shares) == len(found)
+    assert len(found) == sum(expected[len(cut)] for cut in {frame.cut for frame in found})
+    assert len({frame.cut for frame in found}) == 2 ** (stages - 1) - 1
+
+
+def test_part_of_a_ring_is_a_line() -> None:
+    chips = (chip for _, chip in map(drawn, range(100)))
+    chip = next(chip for chip in chips if chip.axes[0][1].topology is Topology.RING and chip.axes[0][1].size > 1)
+    axis = chip.axes[0][1]
+    assert template(chip).narrowed(axis.name, 1).axes == template(narrower(chip, axis.name, 1)).axes
+    assert template(chip).narrowed(axis.name, axis.size) == template(chip)
+    assert template(chip).narrowed(axis.name, 1).axes[0].topology is Topology.LINE
+
+
+def test_clusters_of_their_own_share_only_what_lies_further_out() -> None:
+    """None of the walk's pipelines has a Hold of the clusters around its children: they could not reach each other's."""
+    workload, chip = gemm_softmax(2, 2, 1, variant="plain"), drawn(SEEDS[0])[1]
+    inner = {memory.name for memory in chip.levels[2].memories}
+    seen = 0
+    for tree, _ in mappings(workload, chip, workload.ops):
+        for path, node in walk(tree):
+            if isinstance(node, Parallel):
+                seen += 1
+                around = [other for where, other in walk(tree) if where == path[: len(where)] and where != path]
+                assert not inner & {getattr(other, "memory", "") for other in around}
+    assert seen
