@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
+from studies import systems80_page as systems
 from studies.cases import solve
-from studies.index import STUDIES, contents
+from studies.index import NAMES, STUDIES, contents
 from studies.store import DOCS, fingerprint, replace_text, source
 from studies.study import told
 
@@ -14,16 +15,17 @@ from studies.study import told
 def main() -> int:
     """What is known for the present source is not searched again; it may be stopped at any time."""
     options = argparse.ArgumentParser(prog="python -m studies", description="Try published claims; writes docs/studies.")
-    names = ", ".join(STUDIES)
+    names = ", ".join(NAMES)
     options.add_argument("names", nargs="*", metavar="STUDY", help=f"{names}; all if left out")
     options.add_argument("--limit", type=float, default=300.0, metavar="SECONDS", help="of each search; 300 if left out")
     options.add_argument("--again", action="store_true", help="search every case again")
     options.add_argument("--quick", action="store_true", help="search a few small cases, print them, write nothing")
     options.add_argument("--pages", action="store_true", help="write figures and pages from what is kept, search nothing")
     asked = options.parse_args()
-    if unknown := [name for name in asked.names if name not in STUDIES]:
+    if unknown := [name for name in asked.names if name not in NAMES]:
         options.error(f"STUDY: expected {names}; got {', '.join(unknown)}")
-    for study in (STUDIES[name] for name in asked.names or STUDIES):
+    wanted = asked.names or NAMES
+    for study in (STUDIES[name] for name in wanted if name in STUDIES):
         if asked.quick:
             code = source()
             for case in filter(study.quick, study.cases()):
@@ -32,9 +34,22 @@ def main() -> int:
             study.write()
         else:
             study.run(asked.limit, asked.again, lambda text: print(text, flush=True))
+    if systems.NAME in wanted:
+        _systems(asked.quick, asked.pages, asked.again)
     if not asked.quick:
         replace_text(DOCS / "README.md", contents())
     return 0
+
+
+def _systems(quick: bool, pages: bool, again: bool) -> None:
+    """The 80 systems, whose cases are plans of whole systems."""
+    if quick:
+        for row in systems.quick():
+            print(systems.told(row), flush=True)
+    elif pages:
+        systems.write()
+    else:
+        systems.run(again, lambda text: print(text, flush=True))
 
 
 if __name__ == "__main__":

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from studies import comet, sn40l, ssm
+from studies import comet, sn40l, ssm, systems80, systems80_page
 from studies.store import load
 from studies.study import Study
 
 STUDIES: dict[str, Study] = {study.name: study for study in (comet.STUDY, sn40l.STUDY, ssm.STUDY)}
 """In the order of the contents."""
+
+NAMES = (*STUDIES, systems80.NAME)
+"""All of them: the last plans whole systems, and has cases and pages of its own."""
 
 
 def contents() -> str:
@@ -19,7 +22,8 @@ def contents() -> str:
         "says what",
         "agrees, what does not, and why. Written by `make studies`, which searches only what is not known for the present "
         "source;",
-        "`python -m studies --help` has the rest. All plans are searched to a proven optimum; times are of [the "
+        "`python -m studies --help` has the rest. Plans are searched to a proven optimum, or say how far off they may "
+        "be; times are of [the",
         "model](../model.md).",
         "",
         "The present figures were searched before stages could overlap and buffers could be single (21 November 2026). Plans "
@@ -33,4 +37,7 @@ def contents() -> str:
         rows, _ = load(study.name)
         if rows:
             lines.append(f"| [{study.title}]({study.name}.md) | {study.account(rows).headline} |")
+    rows, _ = systems80.load()
+    if rows:
+        lines.append(f"| [{systems80_page.TITLE}]({systems80.NAME}.md) | {systems80_page.headline(rows)} |")
     return "\n".join(lines) + "\n"

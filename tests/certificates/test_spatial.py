@@ -81,6 +81,7 @@ def drawn(seed: int, assumptions: Assumptions, most: int = 5) -> Problem:
         transfer=draw.choice((0.0, 60.0)),
         fused=draw.random() < 0.9,
         most=draw.choice((math.inf, 3.0)),
+        fewest=draw.choice((1.0, 2.0)),
     )
 
 
@@ -185,7 +186,7 @@ def everything(problem: Problem, tile: int) -> float:
     def walk(done: frozenset[int], steady: float, once: float, kept: float) -> float:
         if len(done) == len(graph.kernels):
             samples = min(problem.most, math.floor(free / kept) if kept else math.inf) if free >= 0 else 0
-            return steady + once / samples if samples >= 1 else math.inf
+            return steady + once / samples if samples >= problem.fewest else math.inf
         best = math.inf
         for block in blocks_after(problem, done):
             own = [place for place in weights if place in block]

@@ -84,6 +84,7 @@ class Machine(NamedTuple):
     most: float
     start: float
     sequence_tiles: float
+    fewest: float
     ramps: int
     kept_twice: int
     away: int
@@ -170,6 +171,7 @@ def _machine(made: Tables) -> Machine:
         float(problem.most),
         chip.start if assumed.latency else 0.0,
         float(made.count),
+        float(problem.fewest),
         int(assumed.ramps),
         int(assumed.kept_twice),
         int(problem.fused),
@@ -183,7 +185,7 @@ FLOATS, ROWS = types.Array(FLOAT, 1, "C"), types.Array(FLOAT, 2, "C")
 STEPS = types.NamedUniTuple(INTS, 4, Steps)
 KERNELS = types.NamedTuple((INTS, INTS, ROWS, FLOATS, FLOATS, INTS, FLOATS, FLOATS, FLOATS, INTS, INTS, INTS, INTS), Kernels)
 TENSORS = types.NamedTuple((INTS, INTS, INTS, FLOATS, FLOATS), Tensors)
-MACHINE = types.NamedTuple((FLOAT,) * 10 + (INT,) * 3, Machine)
+MACHINE = types.NamedTuple((FLOAT,) * 11 + (INT,) * 3, Machine)
 
 
 @overload(floor_div, strict=False)  # type: ignore[untyped-decorator]
@@ -206,7 +208,7 @@ def valued(m: Machine, steady: float, once: float, kept: float) -> float:
     if kept == 0:
         samples = m.most if samples >= 0 else 0.0
     samples = min(m.most, samples)
-    return shared_time(steady, once, samples) if samples >= 1 else np.inf
+    return shared_time(steady, once, samples) if samples >= m.fewest else np.inf
 
 
 @compiled(INT(ROWS, INTS, INT, INT, FLOAT))

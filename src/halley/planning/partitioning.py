@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Protocol, TypeVar
 
 from halley.cost.switch import Switch
 from halley.errors import BadInput, Fault, Infeasible, InternalError
@@ -143,7 +144,7 @@ def plan(problem: Problem, tile: int, groups: Sequence[Group]) -> SpatialPlan:
             raise Infeasible(_misfit(problem, tile, group, streamed, f"partition {number}"))
         found.append(part)
     steady, once, kept = (float(total(getattr(part, name) for part in found)) for name in ("steady", "once", "kept"))
-    if problem.samples(kept) < 1:
+    if problem.samples(kept) < problem.fewest:
         raise Infeasible(_overfull(problem, kept))
     layer = float(longest((problem.value(steady, once, kept), problem.transfer)))
     return SpatialPlan(problem, tile, tuple(groups), tuple(found), problem.samples(kept), layer)
@@ -177,7 +178,7 @@ def best_plan(problem: Problem, tiles: Sequence[int] | None = None, most_downset
         searches = [Search(usable[place], downsets) for place in order]
         better = climb(searches, value)
         if better is not None:
-            groups, value, made = better
+            groups, value, made = better[0], better[1], better[2].made
         count, bound = len(downsets.downsets), value
         costed += sum(search.costed for search in searches)
     if not groups:
@@ -190,8 +191,20 @@ def best_plan(problem: Problem, tiles: Sequence[int] | None = None, most_downset
     return replace(chosen, bound=bound, downsets=count, costed=costed)
 
 
-def climb(searches: Sequence[Search], limit: float) -> tuple[tuple[Group, ...], float, Tables] | None:
-    """The best chain of all searches below ``limit``.
+class Limited(Protocol):
+    """A search below a limit: its lower bound, and a call as that of `Search`."""
+
+    @property
+    def root(self) -> float: ...
+
+    def __call__(self, limit: float = math.inf) -> tuple[tuple[Group, ...], float]: ...
+
+
+Searching = TypeVar("Searching", bound=Limited)
+
+
+def climb(searches: Sequence[Searching], limit: float) -> tuple[tuple[Group, ...], float, Searching] | None:
+    """The best chain of all searches below ``limit``, its value, and the search that has it.
 
     A search below a low limit is quick, as little can come below it, and what it finds is the best. So limits rise from the lower
     bound in growing steps until there is something.
@@ -205,7 +218,7 @@ def climb(searches: Sequence[Search], limit: float) -> tuple[tuple[Group, ...], 
             if search.root < lowest:
                 groups, value = search(lowest)
                 if groups:
-                    lowest, best = value, (groups, value, search.made)
+                    lowest, best = value, (groups, value, search)
         if best is not None or last:
             return best
         step *= 1.5
@@ -264,5 +277,6 @@ def _widest(problem: Problem, tile: int) -> Fault:
 def _overfull(problem: Problem, kept: float) -> Fault:
     chip, layers = problem.chip, problem.layers
     got = f"weights of {problem.graph.weights:.4g} B and {kept:.4g} B per sample in each of {layers} layers"
-    expected = f"one sample in {chip.dram * problem.stages:.4g} B of {problem.stages} chips"
+    samples = "one sample" if problem.fewest == 1 else f"{problem.fewest:g} samples"
+    expected = f"{samples} in {chip.dram * problem.stages:.4g} B of {problem.stages} chips"
     return Fault("dram", expected, got, "use more pipeline stages or shard over more chips")

@@ -197,7 +197,7 @@ class Problem:
     """A layer's graph on a chip that is one of ``stages`` pipeline stages; ``layers`` such layers are dealt out evenly over them.
 
     ``transfer`` [s]: of a sample to the next stage, beside a layer's work. ``fused``: False runs kernel by kernel, each alone.
-    ``most``: samples that a partition may work off in a row; memory may hold fewer.
+    ``most``: samples that a partition may work off in a row; memory may hold fewer, but has to hold the ``fewest``.
     """
 
     graph: Graph
@@ -208,12 +208,15 @@ class Problem:
     transfer: float = 0.0
     fused: bool = True
     most: float = float("inf")
+    fewest: float = 1.0
 
     def __post_init__(self) -> None:
         counts = {name: getattr(self, name) for name in ("layers", "stages", "most")}
         faults = [Fault(f"problem, {name}", "at least 1", f"{count}") for name, count in counts.items() if not count >= 1]
         if not self.transfer >= 0:
             faults.append(Fault("problem, transfer", "at least 0 s", f"{self.transfer}"))
+        if not 1 <= self.fewest <= self.most:
+            faults.append(Fault("problem, fewest", f"from 1 to most, {self.most}", f"{self.fewest}"))
         if faults:
             raise BadInput(faults)
 
@@ -239,9 +242,9 @@ class Problem:
         return max(0.0, min(self.most, held(kept)))
 
     def value(self, steady: float, once: float, kept: float) -> float:
-        """Time of a layer per sample; infinite if not one sample fits into memory."""
+        """Time of a layer per sample; infinite if the fewest samples do not fit into memory."""
         samples = self.samples(kept)
-        return float(formulas.amortised_time(steady, once, samples)) if samples >= 1 else float("inf")
+        return float(formulas.amortised_time(steady, once, samples)) if samples >= self.fewest else float("inf")
 
 
 @dataclass(frozen=True)
@@ -294,8 +297,8 @@ def _choices(engine: Engine, rows: int, columns: int, depth: int, tiles: int, wi
 
 def _counts(parts: int, most: int) -> Array:
     """Of the numbers up to ``most``, the least of those that cover ``parts`` in as many rounds."""
-    rounds = {ceil_div(parts, count) for count in range(1, min(parts, most) + 1)}
-    return np.array(sorted({ceil_div(parts, each) for each in rounds}), dtype=np.float64)
+    rounds = np.unique(ceil_div(parts, np.arange(1, min(parts, most) + 1)))
+    return np.asarray(np.unique(ceil_div(parts, rounds)), dtype=np.float64)
 
 
 @dataclass(frozen=True)
