@@ -35,9 +35,10 @@ POINTWISE: dict[str, Callable[..., np.ndarray]] = {
     "tanh": lambda x: np.sinh(x) / np.cosh(x),
     "square": lambda x: x * x,
     "scale": lambda x, scale: scale * x,
-    "exp_difference": lambda x, y: np.exp(x) / np.exp(y),
+    "exp_difference": lambda x, y: np.exp2((x - y) / np.log(2)),
     "square_difference": lambda x, y: x * x - 2 * x * y + y * y,
-    "softmax_from_stats": lambda x, largest, total: np.exp(x) / np.exp(largest) / total,
+    # a quotient of exponentials would be 0 / 0 far below zero
+    "softmax_from_stats": lambda x, largest, total: np.exp2((x - largest) / np.log(2)) / total,
 }
 """Functions by name; constants by keyword."""
 
