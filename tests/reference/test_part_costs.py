@@ -316,6 +316,17 @@ def test_a_charge_for_parameters_leaves_fewer() -> None:
     assert dear.time + 1e-9 * count[1] < plain.time + 1e-9 * count[0]
 
 
+def test_gradients_that_are_partial_sums_are_reduced_once_for_all_microbatches() -> None:
+    """Gains and biases of sequence parallelism; of eight microbatches each pays an eighth."""
+    given = {"boundary": TOKENS, "splits": tensor_parallel(scattered=True)}
+    one, eight = (model_costs(GPT, 1, 512, terms(**given, microbatches=count)).blocks[0][0] for count in (1, 8))
+    sums = math.fsum(step.time for move, step in one.sharding.steps if move.tensor.startswith(("d_gain", "d_bias")))
+    assert sums > 0
+    assert one.time - eight.time == pytest.approx(sums * 7 / 8)
+    assert {move.runs for move, _ in eight.sharding.steps if move.tensor.startswith(("d_gain", "d_bias"))} == {8}
+    assert all(move.runs == 1 for move, _ in eight.sharding.steps if not move.tensor.startswith("d_"))
+
+
 def test_times_add_up_to_the_shardings() -> None:
     for part, _ in passes_of(model_costs(MIXTURE, 2, 512, terms(), Recompute.FULL)):
         assert part.time == pytest.approx(part.sharding.time)
@@ -330,6 +341,7 @@ def test_times_add_up_to_the_shardings() -> None:
         (lambda: model_costs(GPT, 2, 512, terms(), room=Room(1.0, (1.0,))), "expected 3 numbers: embedding"),
         (lambda: model_costs(GPT, 2, 1024, terms()), "positions of its table"),
         (lambda: terms(resident=0.0), "above 0 bytes for a parameter"),
+        (lambda: terms(microbatches=0), "at least 1 microbatch"),
     ],
 )
 def test_faults(made: Callable[[], object], message: str) -> None:

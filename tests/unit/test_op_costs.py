@@ -256,7 +256,11 @@ def test_gradients_are_summed_in_the_recipes_type() -> None:
 def test_many_at_a_time_are_those_of_one(shape: Transformer, fused: bool) -> None:
     graph = layer(shape, Recompute.SELECTIVE, fused)
     prepared, single = costs(graph), costs(graph)
-    prepared.prepare((MeshAxis("x", 4), MeshAxis("y", 2)))
+    for op in graph.workload.ops:
+        dims = dict.fromkeys((*op.dims, *op.sequence))
+        whole = {dim: graph.workload.dims[dim] for dim in dims}
+        quarters = [whole | {dim: math.ceil(whole[dim] / 4)} for dim in op.dims]
+        prepared.many(op, {dim: np.array([each[dim] for each in quarters]) for dim in dims})
     for op in graph.workload.ops:
         for name, extent in ((dim, graph.workload.dims[dim]) for dim in op.dims):
             local = {dim: graph.workload.dims[dim] for dim in (*op.dims, *op.sequence)} | {name: math.ceil(extent / 4)}

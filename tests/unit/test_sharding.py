@@ -59,6 +59,8 @@ def problem(**more: object) -> ShardingProblem:
         ({"together": (("A", "B"),)}, r"equal extents of A, B, which lie together; got \[\(8, 16\), \(16, 6\)\]"),
         ({"together": ((),)}, "at least one name; got an empty one"),
         ({"weights": {"C": 2.0}}, "weights that are inputs which an op reads; got 'C'"),
+        ({"once": {"A": 2}}, "outputs that no op reads; got 'A'"),
+        ({"once": {"C": 0}}, "at least 1 run of which C changes once; got 0"),
         ({"splits": {"C": {"y": "m"}}}, "known axes; got 'y'"),
         ({"splits": {"C": {"x": "q"}}}, r"a dim of the op \(m, k, n\); got 'q'"),
         ({"splits": {"C": {"x": "n"}}}, "n=6 in 4 equal parts; got 2 left over; split another dim"),
@@ -131,8 +133,8 @@ def test_large_tables_are_joined_in_slabs() -> None:
     first, second, third, last = (item.values for item in star)
     whole = (first[:, :, None, None] + second[:, None, :, None] + third[:, None, None, :]).min(axis=0) + last.T[None]
     np.testing.assert_allclose(done.rest.values, whole, rtol=1e-15)
-    assert all(done.choices[0].best[a, b, c] == (first[:, a] + second[:, b] + third[:, c]).argmin()
-               for a, b, c in random.integers(0, 30, (50, 3)))
+    for a, b, c in random.integers(0, 30, (50, 3)).tolist():
+        assert done.complete({"a": a, "b": b, "c": c})["x"] == (first[:, a] + second[:, b] + third[:, c]).argmin()
 
 
 @pytest.mark.parametrize("name", LINEAR)
@@ -148,6 +150,17 @@ def test_partial_sums_pass_through_linear_functions(name: str) -> None:
         joined[held] = first[held]
         whole = DEFINITIONS[name](site, *joined)
         np.testing.assert_allclose(whole, DEFINITIONS[name](site, *first) + DEFINITIONS[name](site, *second), rtol=1e-12)
+
+
+def test_a_sum_that_is_reduced_once_has_its_share_in_each_run() -> None:
+    """Partial sums of a result that no rank has room to split: an all-reduce, of which each run pays a part."""
+    fixed: dict = {"splits": {"C": {"x": "k"}}, "layouts": {"C": (Replicate(),)}}
+    each, once = shard(problem(**fixed)), shard(problem(**fixed, once={"C": 10}))
+    assert each.collective_time == pytest.approx(10 * once.collective_time)
+    assert [move.runs for move, _ in once.steps] == [10]
+    assert "once in 10 runs" in sharding_text(once)
+    scattered = {**fixed, "layouts": {"C": (Shard("m"),)}}
+    assert shard(problem(**scattered, once={"C": 10})).time == shard(problem(**scattered)).time
 
 
 def test_text() -> None:

@@ -108,7 +108,7 @@ def least(
         bound, _, node, allowed = heapq.heappop(heap)
         for branch in search.branches(node, allowed):
             nodes += 1
-            found = search.relaxed(branch, node.price, best.cost)
+            found = search.relaxed(branch, node.price, best.cost, node)
             if found is not None:
                 best = min(best, found.best, key=lambda point: point.cost)
                 heapq.heappush(heap, (max(found.bound, bound), next(order), found, branch))
@@ -137,18 +137,18 @@ class _Search:
     slight: float
     entries: int = 0
 
-    def relaxed(self, allowed: _Allowed, price: float, limit: float) -> _Relaxed | None:
-        """The best price of the resource, beginning with one that was good nearby; None if nothing fits that costs less than
-        ``limit``."""
+    def relaxed(self, allowed: _Allowed, price: float, limit: float, near: _Relaxed | None = None) -> _Relaxed | None:
+        """The best price of the resource, beginning with one that was good nearby, as were the choices of ``near`` that are
+        allowed; None if nothing fits that costs less than ``limit``."""
         point = self.priced(allowed, price)
         if point is None or self._bound(point, price) >= limit * (1 - TOLERANCE):
             return None
         fits: _Point | None = point
         over: _Point | None = point
         if point.use > self.capacity:
-            fits = self.frugal(allowed)
+            fits = near.best if near and _is_allowed(near.best, allowed) else self.frugal(allowed)
         elif price > self.slight:
-            over = self.priced(allowed, self.slight)
+            over = near.over if near and near.over and _is_allowed(near.over, allowed) else self.priced(allowed, self.slight)
         if fits is None or over is None or fits.use > self.capacity:
             return None
         if over.use <= self.capacity:
@@ -204,6 +204,10 @@ class _Search:
         self.entries += found.entries
         values = {name: int(allowed[name][at]) if name in allowed else at for name, at in found.values.items()}
         return _Point(values, cost(self.costs, values), cost(self.uses, values), found.total)
+
+
+def _is_allowed(point: _Point, allowed: _Allowed) -> bool:
+    return all(point.values[name] in values for name, values in allowed.items())
 
 
 def _restricted(item: Table, allowed: _Allowed) -> Table:

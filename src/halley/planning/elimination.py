@@ -2,9 +2,9 @@
 
 A table gives a cost to each combination of values of some variables. To eliminate a variable, the tables that have it are added
 up and the least over its values is kept, with the value that gives it (bucket elimination: Dechter, Artificial Intelligence
-113, 1999). The order decides how large tables grow. It is chosen greedily: first the variable that brings the fewest pairs of
-values of others into one table that shared none before (min-fill, weighted by sizes), of equals the one with the smallest
-joined table.
+113, 1999). The order decides how large tables grow. It is chosen greedily: first the variable with the smallest joined table, of
+equals the one that brings the fewest pairs of values of others into one table that shared none before. It depends on the
+sizes of tables alone, and is kept for others of these sizes.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,10 @@ LARGEST = 1 << 30
 """Most entries of a joined table: what takes some ten seconds."""
 
 SLAB = 1 << 18
-"""Entries that are joined at once: 2 MiB."""
+"""Entries that are joined at once where a table is large: 2 MiB."""
+
+TOGETHER = 1 << 15
+"""Entries up to which all values of a variable are joined at once."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,13 +53,47 @@ def table(variables: Sequence[str], values: NDArray[np.float64]) -> Table:
     return Table(tuple(names), np.asarray(values, dtype=np.float64))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Choice:
-    """The best value of a variable for each combination of those that were left."""
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A table as it is added to others: number ``slot``, its axes turned by ``axes`` so that the variable to go comes first and
+    the rest, ``names``, are in the order of the joined table; ``extents``: the same with an axis of 1 for each that it lacks."""
+
+    slot: int
+    axes: tuple[int, ...]
+    names: tuple[str, ...]
+    extents: tuple[int, ...]
+
+    def aligned(self, tables: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+        """The table with the axes of the joined one."""
+        return tables[self.slot].transpose(self.axes).reshape(self.extents)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A variable goes: its tables are added up over it and ``given``; the least over its values is the next table."""
 
     variable: str
     given: tuple[str, ...]
-    best: NDArray[np.intp]
+    parts: tuple[Part, ...]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """In which order variables go, for tables of certain variables and sizes; ``rest``: the tables that are left, over variables
+    of ``shape``. ``largest`` and ``entries``: of the joined tables, the most in one and those in all."""
+
+    steps: tuple[Step, ...]
+    rest: tuple[Part, ...]
+    shape: tuple[int, ...]
+
+    @property
+    def largest(self) -> int:
+        return max((step.size for step in self.steps), default=0)
+
+    @property
+    def entries(self) -> int:
+        return sum(step.size for step in self.steps)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,14 +102,16 @@ class Eliminated:
     a measure of the work."""
 
     rest: Table
-    choices: tuple[Choice, ...]
     entries: int
+    _order: Order
+    _tables: Sequence[NDArray[np.float64]]
 
     def complete(self, kept: Mapping[str, int]) -> dict[str, int]:
         """Values of all variables that cost least for these of the kept ones."""
         found = dict(kept)
-        for choice in reversed(self.choices):
-            found[choice.variable] = int(choice.best[tuple(found[name] for name in choice.given)])
+        for step in reversed(self._order.steps):
+            columns = [_column(self._tables[part.slot], part, found) for part in step.parts]
+            found[step.variable] = int(_sum(columns).argmin())
         return found
 
 
@@ -85,117 +125,148 @@ def eliminate(tables: Iterable[Table], keep: Sequence[str] = ()) -> Eliminated:
 
     Raises BadInput: a table would be too large.
     """
-    pool = _Pool(tables, keep)
-    done, too_large = _eliminated(pool, keep, LARGEST)
-    if done is None:
-        remedy = "use fewer axes, or fix a layout"
-        raise BadInput(Fault("elimination", f"tables of at most {LARGEST} entries", too_large, remedy))
-    return done
+    items = list(tables)
+    order = _order_of(items, keep)
+    if order.largest > LARGEST:
+        step = next(step for step in order.steps if step.size > LARGEST)
+        expected, got = f"tables of at most {LARGEST} entries", f"{step.size} over {', '.join((step.variable, *step.given))}"
+        raise BadInput(Fault("elimination", expected, got, "use fewer axes, or fix a layout"))
+    return _eliminated(items, keep, order)
 
 
-def eliminate_within(tables: Iterable[Table], most: int) -> Eliminated | None:
-    """The same for all variables; None where a joined table would have more than ``most`` entries."""
-    return _eliminated(_Pool(tables, ()), (), most)[0]
+def eliminate_within(tables: Iterable[Table], most: int, keep: Sequence[str] = ()) -> Eliminated | None:
+    """The same; None where all joined tables would have more than ``most`` entries."""
+    items = list(tables)
+    order = _order_of(items, keep)
+    return _eliminated(items, keep, order) if order.entries <= most else None
 
 
-def _eliminated(pool: _Pool, keep: Sequence[str], most: int) -> tuple[Eliminated | None, str]:
-    """What is left, or the table that is too large."""
-    choices = []
+def _eliminated(items: Sequence[Table], keep: Sequence[str], order: Order) -> Eliminated:
+    known = [item.values for item in items]
+    for step in order.steps:
+        known.append(_least([part.aligned(known) for part in step.parts]))
+    rest = np.zeros(order.shape)
+    for part in order.rest:
+        rest += part.aligned(known)
+    return Eliminated(Table(tuple(keep), rest), order.entries, order, known)
+
+
+def _least(parts: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """The least over the first axis of a sum of tables that broadcast; where it is large, in slabs that stay in a cache."""
+    count, shape = len(parts[0]), np.broadcast_shapes(*(part.shape[1:] for part in parts))
+    size = math.prod(shape)
+    if count * size <= TOGETHER or not shape:
+        return np.asarray(_sum(parts).min(axis=0))
+    if size <= SLAB:
+        least = _sum([part[0] for part in parts])
+        for value in range(1, count):
+            np.minimum(least, _sum([part[value] for part in parts]), out=least)
+        return least
+    found = np.empty(shape)
+    for place in range(shape[0]):
+        found[place] = _least([part[:, place if part.shape[1] > 1 else 0] for part in parts])
+    return found
+
+
+def _sum(parts: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """A new array."""
+    found = parts[0] + parts[1] if len(parts) > 1 else parts[0].copy()
+    for part in parts[2:]:
+        found = found + part
+    return found
+
+
+def _column(values: NDArray[np.float64], part: Part, at: Mapping[str, int]) -> NDArray[np.float64]:
+    """A table by the variable that goes, at these values of the others."""
+    places: tuple[slice | int, ...] = (slice(None), *(at[name] for name in part.names))
+    column: NDArray[np.float64] = values.transpose(part.axes)[places]
+    return column
+
+
+def _order_of(items: Sequence[Table], keep: Sequence[str]) -> Order:
+    return elimination_order(tuple((item.variables, item.values.shape) for item in items), tuple(keep))
+
+
+@lru_cache(maxsize=128)
+def elimination_order(tables: tuple[tuple[tuple[str, ...], tuple[int, ...]], ...], keep: tuple[str, ...]) -> Order:
+    """For tables of these variables and shapes; the same tables with other costs need none of their own.
+
+    >>> order = elimination_order(((("x", "y"), (2, 3)), (("y", "z"), (3, 4))), ())
+    >>> [(step.variable, step.given, step.size) for step in order.steps]
+    [('x', ('y',), 6), ('y', ('z',), 12), ('z', (), 4)]
+    """
+    pool, steps = _Pool(tables, keep), []
     while (name := pool.next()) is not None:
-        items, given, size = pool.take(name)
-        if size > most:
-            return None, f"{size} over {', '.join((name, *given))}"
-        values, best = _least(items, given, name, pool.sizes)
-        choices.append(Choice(name, given, best))
-        pool.put(Table(given, values))
-    rest = np.zeros([pool.sizes[name] for name in keep])
-    for item in pool.all():
-        rest += aligned(item, keep)
-    return Eliminated(Table(tuple(keep), rest), tuple(choices), pool.entries), ""
-
-
-def _least(
-    items: Sequence[Table], given: tuple[str, ...], name: str, sizes: Mapping[str, int]
-) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
-    """The least sum over the values of a variable, and the value that gives it, for each combination of the others; large tables
-    are joined in slabs that stay in a cache."""
-    shape = [sizes[other] for other in given]
-    if math.prod(shape) * sizes[name] <= SLAB or not given:
-        total = np.zeros((*shape, sizes[name]))
-        for item in items:
-            total += aligned(item, (*given, name))
-        return total.min(axis=-1), total.argmin(axis=-1)
-    first, *others = given
-    values, best = np.empty(shape), np.empty(shape, np.intp)
-    for place in range(sizes[first]):
-        slab = [_at(item, first, place) for item in items]
-        values[place], best[place] = _least(slab, tuple(others), name, sizes)
-    return values, best
-
-
-def _at(item: Table, name: str, place: int) -> Table:
-    """The table at one value of a variable."""
-    if name not in item.variables:
-        return item
-    axis = item.variables.index(name)
-    return Table((*item.variables[:axis], *item.variables[axis + 1 :]), np.asarray(item.values.take(place, axis)))
+        steps.append(pool.take(name))
+    shape = tuple(pool.sizes[name] for name in keep)
+    return Order(tuple(steps), tuple(pool.part(slot, (), keep) for slot in sorted(pool.left())), shape)
 
 
 class _Pool:
-    """Tables by variable, the graph of variables that share a table, and the price of each variable that is still to go."""
+    """Tables by number and by variable, the graph of variables that share a table, and the price of each that is still to go."""
 
-    def __init__(self, tables: Iterable[Table], keep: Sequence[str]) -> None:
-        self.entries = 0
+    def __init__(self, tables: Iterable[tuple[tuple[str, ...], tuple[int, ...]]], keep: Sequence[str]) -> None:
+        self.names: list[tuple[str, ...]] = []
         self.sizes: dict[str, int] = {}
-        self.having: dict[str, list[Table]] = {name: [] for name in keep}
+        self.having: dict[str, list[int]] = {name: [] for name in keep}
         self.around: dict[str, set[str]] = {name: set() for name in keep}
-        self.scalars: list[Table] = []
-        for item in tables:
-            self._add(item)
+        self.scalars: list[int] = []
+        for names, shape in tables:
+            self.sizes.update(zip(names, shape, strict=True))
+            self._add(names)
         self.prices = {name: self._price(name) for name in self.having if name not in set(keep)}
 
-    def _add(self, item: Table) -> None:
-        if not item.variables:
-            self.scalars.append(item)
-        for name, size in zip(item.variables, item.values.shape, strict=True):
-            self.sizes[name] = size
-            self.having.setdefault(name, []).append(item)
-            self.around.setdefault(name, set()).update(item.variables)
+    def _add(self, names: tuple[str, ...]) -> None:
+        slot = len(self.names)
+        self.names.append(names)
+        if not names:
+            self.scalars.append(slot)
+        for name in names:
+            self.having.setdefault(name, []).append(slot)
+            self.around.setdefault(name, set()).update(names)
             self.around[name].discard(name)
 
     def _price(self, name: str) -> tuple[int, int, str]:
-        """Size of the pairs of neighbours that would share a table for the first time, and of the joined table."""
+        """Size of the joined table, and of the pairs of neighbours that would share a table for the first time."""
         around, sizes = self.around[name], self.sizes
         joined = sizes[name] * math.prod([sizes[other] for other in around])
         pairs = sum([sizes[one] * sizes[other] for one in around for other in around - self.around[one] if one < other])
-        return pairs, joined, name
+        return joined, pairs, name
 
     def next(self) -> str | None:
         """The variable that is cheapest to eliminate."""
         return min(self.prices.values())[-1] if self.prices else None
 
-    def take(self, name: str) -> tuple[list[Table], tuple[str, ...], int]:
-        """The variable's tables, which leave the pool, the other variables that they have, and the entries of all joined."""
-        items, around = self.having.pop(name), self.around.pop(name)
+    def take(self, name: str) -> Step:
+        """The variable's tables leave the pool, and what is left of them comes in; all who see two of its variables are priced
+        anew."""
+        slots, around = self.having.pop(name), self.around.pop(name)
         for other in around:
-            self.having[other] = [item for item in self.having[other] if name not in item.variables]
+            self.having[other] = [slot for slot in self.having[other] if name not in self.names[slot]]
             self.around[other].discard(name)
         del self.prices[name]
         given = tuple(sorted(around))
-        size = self.sizes[name] * math.prod([self.sizes[other] for other in given])
-        self.entries += size
-        return items, given, size
+        step = Step(
+            name,
+            given,
+            tuple(self.part(slot, (name,), given) for slot in slots),
+            self.sizes[name] * math.prod([self.sizes[other] for other in given]),
+        )
+        self._add(given)
+        for other in set(given).union(*(self.around[each] for each in given)):
+            if other in self.prices:
+                self.prices[other] = self._price(other)
+        return step
 
-    def put(self, item: Table) -> None:
-        """Adds a table and prices anew all who see two of its variables."""
-        self._add(item)
-        for name in set(item.variables).union(*(self.around[name] for name in item.variables)):
-            if name in self.prices:
-                self.prices[name] = self._price(name)
+    def part(self, slot: int, first: tuple[str, ...], order: Sequence[str]) -> Part:
+        own = self.names[slot]
+        names = tuple(name for name in order if name in own)
+        axes = tuple(own.index(name) for name in (*first, *names))
+        return Part(slot, axes, names, tuple(self.sizes[name] if name in own else 1 for name in (*first, *order)))
 
-    def all(self) -> list[Table]:
-        """Each table that is left, once."""
-        return [*self.scalars, *{id(item): item for items in self.having.values() for item in items}.values()]
+    def left(self) -> set[int]:
+        """The tables that are left."""
+        return {*self.scalars, *(slot for slots in self.having.values() for slot in slots)}
 
 
 def aligned(item: Table, order: Sequence[str]) -> NDArray[np.float64]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -123,13 +124,31 @@ class Options:
     complete: tuple[int, ...]
     digits: NDArray[np.intp]
 
+    def numbers(self, along: Sequence[Placement], chosen: NDArray[np.intp]) -> NDArray[np.intp]:
+        """The numbers of many layouts: ``chosen`` [layouts, axes] are places in ``along``, placements along one axis."""
+        digits = np.array([self.placements.index(item) for item in along], np.intp)[chosen]
+        scale = len(self.placements) ** np.arange(chosen.shape[1] - 1, -1, -1, dtype=np.intp)
+        return np.asarray(digits @ scale, np.intp)
 
+
+@lru_cache(maxsize=1 << 10)
 def _options(placements: tuple[Placement, ...], axes: int) -> Options:
     count = len(placements)
     digits = np.array(list(itertools.product(range(count), repeat=axes)), np.intp).reshape(count**axes, axes)
     partial = np.array([isinstance(item, Partial) for item in placements])
     complete = tuple(np.flatnonzero(~partial[digits].any(axis=1)).tolist())
     return Options(placements, tuple(itertools.product(placements, repeat=axes)), complete, digits)
+
+
+def options_of(tensor: Tensor, extents: Mapping[str, int], monoid: str, axes: int) -> Options:
+    """The layouts of a tensor over so many axes; ``monoid``: by which it may be partial, "" if never. Dims of one element are not
+    split.
+
+    >>> [str(item) for item in options_of(Tensor("A", ("m", "n")), {"m": 4, "n": 1}, "sum", 1).placements]
+    ['Replicate', 'Shard(m)', 'Partial(sum)']
+    """
+    split = (Shard(dim) for dim in tensor.dims if extents[dim] > 1)
+    return _options((Replicate(), *split, *([Partial(monoid)] if monoid else [])), axes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -170,12 +189,6 @@ class Layouts:
             found = found * len(self.known.placements) + digit
         return found
 
-    def numbers(self, along: Sequence[Placement], chosen: NDArray[np.intp]) -> NDArray[np.intp]:
-        """The numbers of many layouts: ``chosen`` [layouts, axes] are places in ``along``, placements along one axis."""
-        digits = np.array([self.known.placements.index(item) for item in along], np.intp)[chosen]
-        scale = len(self.known.placements) ** np.arange(len(self.mesh) - 1, -1, -1, dtype=np.intp)
-        return np.asarray(digits @ scale, np.intp)
-
     @property
     def complete(self) -> tuple[int, ...]:
         """Layouts that need no reduction."""
@@ -210,21 +223,14 @@ class Router:
 
     mesh: Mesh
     collective_time: CollectiveTime
-    _ways: dict[tuple[tuple[int, ...], int, bool], Ways] = field(default_factory=dict)
-    _known: dict[tuple[Placement, ...], Options] = field(default_factory=dict)
+    _ways: dict[tuple[tuple[int, ...], int, int], Ways] = field(default_factory=dict)
     _prices: dict[tuple[CollectiveKind, tuple[str, ...], int], float] = field(default_factory=dict)
 
-    def layouts(self, tensor: Tensor, extents: Mapping[str, int], monoid: str) -> Layouts:
-        """The layouts of a tensor; ``monoid``: by which it may be partial, "" if never. Dims of one element are not split.
-
-        Raises InternalError: a collective with a time below 0 or that is not a number.
-        """
+    def layouts(self, tensor: Tensor, extents: Mapping[str, int], known: Options) -> Layouts:
+        """The layouts of a tensor, as `options_of` it. Raises InternalError: a collective with a time below 0 or that is not a
+        number."""
         dims = [dim for dim in tensor.dims if extents[dim] > 1]
-        placements: tuple[Placement, ...] = (Replicate(), *map(Shard, dims), *([Partial(monoid)] if monoid else []))
-        if placements not in self._known:
-            self._known[placements] = _options(placements, len(self.mesh))
-        known = self._known[placements]
-        key = (tuple(extents[dim] for dim in dims), tensor.word, bool(monoid))
+        key = (tuple(extents[dim] for dim in dims), tensor.word, len(known.placements))
         if key not in self._ways:
             sizes = np.full(len(known.layouts), tensor.word, np.int64)
             for place, dim in enumerate(dims, 1):
@@ -276,15 +282,15 @@ def _along(placements: Sequence[Placement]) -> dict[CollectiveKind | None, tuple
     return {kind: (each[:, 0], each[:, 1]) for kind, each in pairs.items()}
 
 
-def local_counts(extent: int, split: NDArray[np.bool_], mesh: Mesh) -> NDArray[np.int64]:
-    """Elements along a dim on the rank that has most; ``split`` [layouts, axes]: which axes split it.
+def local_counts(extent: int | NDArray[np.int64], split: NDArray[np.bool_], mesh: Mesh) -> NDArray[np.int64]:
+    """Elements along a dim on the rank that has most; ``split`` [..., axes]: which axes split it. ``extent`` broadcasts.
 
     >>> local_counts(10, np.array([[True, False], [True, True]]), (MeshAxis("x", 2), MeshAxis("y", 4))).tolist()
     [5, 2]
     """
     ranks = np.array([axis.ranks for axis in mesh], np.int64)
-    parts = np.where(split, ranks, 1).prod(axis=1)
-    return np.asarray(ceil_div(np.array(extent), parts), np.int64)
+    parts = np.where(split, ranks, 1).prod(axis=-1)
+    return np.asarray(ceil_div(np.asarray(extent), parts), np.int64)
 
 
 def _shortest(direct: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.intp]]:

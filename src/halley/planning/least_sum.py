@@ -30,12 +30,13 @@ EACH = 3
 STALLED = 0.99
 """Share of the gap that is left after some rounds when bounds are taken to rise no more."""
 
-FEW, MANY = 1 << 18, 1 << 24
-"""Entries of a joined table that elimination over what is left may have: some milliseconds; and where only equals are left, of
-which the price of another resource decides, some tenths of a second."""
+DIRECT = 1 << 26
+"""Entries of all joined tables for which elimination alone is faster than bounds: a tenth of a second, in memory for some
+tens of MB."""
 
-SMALL, TINY = 1 << 13, 1 << 6
-"""Entries of all tables, for which elimination is tried first, and for which nothing else is tried."""
+FEW, MANY = 1 << 24, 1 << 26
+"""Entries of all joined tables that elimination over what is left may have: some hundredths of a second; and where only equals
+are left, of which the price of another resource decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +64,11 @@ def least_sum(tables: Iterable[Table], any_of_equals: bool = False) -> Solved | 
     return _solved(done, {}) if done is not None else _searched(items, value_bounds(items), any_of_equals)
 
 
-def _plainly(items: Sequence[Table]) -> Eliminated | None:
+def _plainly(items: Sequence[Table], keep: Sequence[str] = ()) -> Eliminated | None:
     """All eliminated without bounds, where that is little work or bounds are not known; else None."""
-    entries = sum(item.values.size for item in items)
-    if entries <= TINY or any(len(item.variables) > 2 for item in items):
-        return eliminate(items)
-    return eliminate_within(items, FEW) if entries <= SMALL else None
+    if any(len(item.variables) > 2 for item in items):
+        return eliminate(items, keep)
+    return eliminate_within(items, DIRECT, keep)
 
 
 @dataclass(slots=True, eq=False)
@@ -86,15 +86,13 @@ class LeastBy:
     variable: str
     bounds: NDArray[np.float64] = field(init=False)
     _solved: dict[int, Solved | None] = field(init=False, default_factory=dict)
+    _done: Eliminated | None = field(init=False, default=None)
     _start: ValueBounds | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        if sum(item.values.size for item in self.tables) <= SMALL or any(len(item.variables) > 2 for item in self.tables):
-            done = eliminate(self.tables, (self.variable,))
-            self.bounds = done.rest.values
-            for value, total in enumerate(self.bounds):
-                found = Solved(done.complete({self.variable: value}), float(total), done.entries)
-                self._solved[value] = found if math.isfinite(total) else None
+        self._done = _plainly(self.tables, (self.variable,))
+        if self._done is not None:
+            self.bounds = self._done.rest.values
             return
         self._start = value_bounds(self.tables)
         count = int(self._start.pairs.sizes[self._start.names.index(self.variable)])
@@ -105,22 +103,32 @@ class LeastBy:
                 break
         self.bounds = self._start.bounds(self.variable, count) - SLACK * abs(self._start.lowest)
 
-    def solved(self, value: int) -> Solved | None:
-        """The least sum with this value; None if there is none."""
+    def solved(self, value: int, limit: float = math.inf) -> Solved | None:
+        """The least sum with this value; None if there is none, or none below ``limit``."""
+        if self.bounds[value] >= limit:
+            return None
+        found = self._solved.get(value)
         if value not in self._solved:
-            assert self._start is not None  # else all are solved
-            self._solved[value] = _searched(self.tables, self._start.with_value(self.variable, value))
-        return self._solved[value]
+            found = self._found(value, limit)
+            if found is not None or math.isinf(limit):
+                self._solved[value] = found
+        return found if found is not None and found.total < limit else None
+
+    def _found(self, value: int, limit: float) -> Solved | None:
+        if self._start is not None:
+            return _searched(self.tables, self._start.with_value(self.variable, value), limit=limit)
+        assert self._done is not None  # one of both is there
+        total = float(self.bounds[value])
+        return Solved(self._done.complete({self.variable: value}), total, self._done.entries) if math.isfinite(total) else None
 
 
-def _searched(items: Sequence[Table], start: ValueBounds, any_of_equals: bool = False) -> Solved | None:
-    """Bounds, elimination of what is left, and branches, the more promising first."""
+def _searched(items: Sequence[Table], start: ValueBounds, any_of_equals: bool = False, limit: float = math.inf) -> Solved | None:
+    """Bounds, elimination of what is left, and branches, the more promising first. None if no sum is below ``limit``."""
     best: Solved | None = None
     entries, nodes = 0, [start]
     while nodes:
         node = nodes.pop()
-        if best is not None:
-            node.best = min(node.best, best.total)
+        node.best = min(node.best, limit if best is None else best.total)
         passed, tight, done = _tightened(items, node, any_of_equals)
         entries += passed
         if tight is None:
@@ -134,7 +142,7 @@ def _searched(items: Sequence[Table], start: ValueBounds, any_of_equals: bool = 
             continue
         if found is not None:
             entries += found.entries
-            if best is None or found.total < best.total:
+            if found.total < (limit if best is None else best.total):
                 best = found
     return None if best is None else Solved(best.values, best.total, entries)
 

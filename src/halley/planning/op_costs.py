@@ -10,18 +10,17 @@ of the sums: never less than the kernel as a whole, and at most three times as l
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from halley.formulas.numbers import Number
 from halley.formulas.timing import total
 from halley.ir.workload import Op, OpKind, roles
 from halley.planning.kernels import Array, Attention, Gemm, Kernel, Stream, kernel_time
-from halley.planning.layouts import Mesh, local_extents
 from halley.planning.machine import Efficiency, Machine
 from halley.planning.operations import op_kernel, stream
 from halley.planning.training_kernels import Core, Share, TrainingGraph
@@ -69,22 +68,22 @@ class OpCosts:
             self._known[key] = float(self.times(op, local))
         return self._known[key]
 
-    def prepare(self, mesh: Mesh) -> None:
-        """Times of ops at all extents that a sharding over the mesh can ask for, many at a time. (Whether a mask hides anything
-        depends on the extents: attention is timed as it is asked for.)"""
-        for op in self.graph.workload.ops:
-            extents = {dim: self.graph.workload.dims[dim] for dim in (*op.dims, *op.sequence)}
-            splits = itertools.product(["", *(dim for dim, extent in extents.items() if extent > 1)], repeat=len(mesh))
-            found = {tuple(local_extents(extents, split, mesh).values()) for split in splits}
-            keys = [key for key in sorted(found) if (op.name, key) not in self._known]
-            if keys and self.graph.shares[op.name].core is None:
-                columns = np.array(keys, dtype=np.float64).T
-                times = np.broadcast_to(self.times(op, dict(zip(extents, columns, strict=True))), len(keys))
-                self._known |= {(op.name, key): float(time) for key, time in zip(keys, times, strict=True)}
+    def many(self, op: Op, local: Mapping[str, NDArray[np.int64]]) -> NDArray[np.float64]:
+        """Times [s] at many extents [many] of each dim. (Whether a mask hides anything depends on the extents: attention is timed
+        one by one.)"""
+        rows = list(zip(*(counts.tolist() for counts in local.values()), strict=True))
+        if self.graph.shares[op.name].core is not None:
+            return np.array([self(op, dict(zip(local, row, strict=True))) for row in rows])
+        extents = {dim: counts.astype(np.float64) for dim, counts in local.items()}
+        times = np.broadcast_to(self.times(op, extents), len(rows))
+        self._known.update(zip(((op.name, row) for row in rows), times.tolist(), strict=True))
+        return times
 
     def times(self, op: Op, extents: Mapping[str, Number]) -> Array:
         """Times [s] of an op, of the shape that the extents broadcast to; those of the workload for dims that are not given."""
         tasks = op_tasks(self.graph, op, extents, self.gradient)
+        if not tasks:
+            return np.zeros(())
         found = [task.times * kernel_time(task.kernel, self.chip, self._share(task)) for task in tasks]
         return np.asarray(total(found), dtype=np.float64)
 

@@ -18,21 +18,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halley.errors import BadInput, Fault
-from halley.formulas.timing import total
 from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Shard
 from halley.ir.workload import OpKind
 from halley.planning.constrained import TOLERANCE, Least, least, slight
 from halley.planning.data_parallel import RECIPES, Recipe
-from halley.planning.elimination import Eliminated, Table, cost, eliminate, weighted
+from halley.planning.elimination import Table, cost, weighted
 from halley.planning.facts import differentiated
 from halley.planning.kernels import demand
-from halley.planning.layouts import CollectiveTime, Layout, Mesh, local_extents
+from halley.planning.layouts import CollectiveTime, Layout, Mesh, Router, local_extents
+from halley.planning.least_sum import LeastBy
 from halley.planning.machine import Efficiency, Machine
 from halley.planning.op_costs import OpCosts, op_tasks
-from halley.planning.sharded import Move, Sharding, decoded
+from halley.planning.sharded import Sharding, decoded
 from halley.planning.sharding import ShardingGraph, sharding_graph
-from halley.planning.training_kernels import TrainingGraph, lifetimes, training_graph
+from halley.planning.training_kernels import TrainingGraph, lifetimes, resized, training_graph
 from halley.planning.training_sharding import training_problem
 from halley.rewrite.recompute import Recompute
 from halley.units import format_bytes
@@ -70,13 +70,17 @@ class PartCosts:
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelCosts:
     """``blocks``: each kind of layer, in order, with the number of layers of it. ``boundary``: the layout in which parts meet.
-    ``least`` [s]: by part, the embedding first, what it takes at least in any layout of the boundary and any room."""
+    ``least`` [s]: by part, the embedding first, what it takes at least in any layout of the boundary and any room;
+    ``by_boundary`` [layouts] of the same, for each layout of the boundary. ``bound`` [s]: no shardings that fit take less for all
+    layers."""
 
     embedding: PartCosts
     blocks: tuple[tuple[PartCosts, int], ...]
     head: PartCosts
     boundary: Layout
     least: tuple[float, ...] = ()
+    by_boundary: tuple[tuple[float, ...], ...] = ()
+    bound: float = 0.0
 
     @property
     def time(self) -> float:
@@ -102,9 +106,10 @@ class Terms:
     given; ``splits``: by op, the dims that axes split, where the user says so. ``resident`` [B]: what a parameter takes for
     good, if not all that the recipe says (state that is shared out over other ranks). ``update`` [s]: what each parameter of a
     chip adds to an iteration (the optimizer's step), divided by the microbatches: it counts when shardings are chosen, and is
-    in none of the times; certificates, and ``ModelCosts.least``, are then of the sum.
+    in none of the times; certificates, and ``ModelCosts.least``, are then of the sum. ``microbatches`` of an iteration: gradients
+    of weights that are partial sums are reduced once, for all of them, and times have the share of one.
 
-    Raises BadInput: a ``resident`` size that is not above 0, an ``update`` below 0.
+    Raises BadInput: a ``resident`` size that is not above 0, an ``update`` below 0, fewer than one microbatch.
     """
 
     mesh: Mesh
@@ -117,8 +122,11 @@ class Terms:
     splits: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     resident: float | None = None
     update: float = 0.0
+    microbatches: int = 1
 
     def __post_init__(self) -> None:
+        if not self.microbatches >= 1:
+            raise BadInput(Fault("costs of parts", "at least 1 microbatch of an iteration", repr(self.microbatches)))
         if not self.weight_bytes > 0 or not self.update >= 0:
             got = f"{self.weight_bytes} B, {self.update} s"
             raise BadInput(Fault("costs of parts", "above 0 bytes for a parameter, and an update of at least 0 s", got))
@@ -148,16 +156,24 @@ def model_costs(
     in_flight = room.in_flight if room else 1.0
     solvers = [_solver(graph, terms, in_flight) for graph in training_graphs(shape, microbatch, sequence, recompute, terms.fused)]
     counts = part_counts(shape, microbatch, sequence)
-    times = np.asarray(total([count * solver.times for count, solver in zip(counts, solvers, strict=True)]))
-    times = np.where(_wanted(solvers[0], terms), times, math.inf)
-    if not np.isfinite(times).any():
+    allowed = _allowed(solvers[0], terms)
+    times = np.stack([np.where(allowed, solver.times, math.inf) for solver in solvers], axis=1)
+    found = _together(solvers, counts, times)
+    if found is None:
         raise BadInput(Fault(f"parts of {shape.name}", "a layout in which all parts can meet", "none", "free the splits"))
-    found = [solver.fastest(int(times.argmin())) for solver in solvers]
     if room and math.fsum(held * each.memory for held, each in zip(_held(solvers, room), found, strict=True)) > room.capacity:
-        found = _fitting(solvers, counts, room, np.isfinite(times), seconds)
+        found = _fitting(solvers, counts, room, allowed, seconds)
     costs = [_part_costs(solver, sharding, in_flight) for solver, sharding in zip(solvers, found, strict=True)]
-    least_times = tuple(float(solver.times.min()) * (1 - TOLERANCE) for solver in solvers)
-    return ModelCosts(costs[0], tuple(zip(costs[1:-1], counts[1:-1], strict=True)), costs[-1], found[0].ends["Y"], least_times)
+    possible = times[np.isfinite(times).all(axis=1)] * (1 - TOLERANCE)
+    return ModelCosts(
+        costs[0],
+        tuple(zip(costs[1:-1], counts[1:-1], strict=True)),
+        costs[-1],
+        found[0].ends["Y"],
+        least=tuple(possible.min(axis=0).tolist()),
+        by_boundary=tuple(map(tuple, possible.tolist())),
+        bound=math.fsum(count * each.certificate.bound for count, each in zip(counts, found, strict=True)),
+    )
 
 
 @lru_cache(maxsize=256)
@@ -165,6 +181,12 @@ def training_graphs(
     shape: Transformer, microbatch: int, sequence: int, choice: Recompute, fused: bool
 ) -> tuple[TrainingGraph, ...]:
     """The parts in their order; layers recompute."""
+    if microbatch > 1:
+        pairs = zip(training_model(shape, 1, sequence).parts, training_model(shape, microbatch, sequence).parts, strict=True)
+        known = training_graphs(shape, 1, sequence, choice, fused)
+        found = [resized(graph, *(part.workload for part in pair)) for graph, pair in zip(known, pairs, strict=True)]
+        if None not in found:
+            return tuple(graph for graph in found if graph is not None)
     model = training_model(shape, microbatch, sequence)
     layers = {id(block) for block in model.blocks}
     choices = {True: choice, False: Recompute.NONE}
@@ -181,29 +203,36 @@ def part_counts(shape: Transformer, microbatch: int, sequence: int) -> tuple[int
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Solver:
-    """``objective`` [s]: what is minimised, in tables; ``times`` [layouts] [s]: the least of it for a microbatch, by the layout
-    of what passes through ``end``."""
+    """``objective`` [s]: what is minimised, in tables; ``least``: the least of it for a microbatch, by the layout of what passes
+    through ``end``."""
 
     graph: TrainingGraph
     costs: OpCosts
     tables: ShardingGraph
     objective: list[Table]
     end: str
-    eliminated: Eliminated
+    least: LeastBy
 
     @property
     def times(self) -> NDArray[np.float64]:
-        return self.eliminated.rest.values
+        """[layouts] no sharding with this layout takes less [s]."""
+        return self.least.bounds
 
     @property
     def variable(self) -> str:
         return self.tables.variables[f"end {self.end}"]
 
+    def time(self, layout: int, limit: float) -> float:
+        """The least with the boundary in this layout [s]; inf if it cannot lie so, or takes ``limit`` or more."""
+        found = self.least.solved(layout, limit)
+        return found.total if found else math.inf
+
     def fastest(self, layout: int) -> Sharding:
-        """The sharding of least time with the boundary in this layout."""
-        values = self.eliminated.complete({self.variable: layout})
-        time, memory = cost(self.tables.time, values), cost(self.tables.memory, values)
-        return decoded(self.tables, Least(values, time, memory, time * (1 - TOLERANCE), 1, self.eliminated.entries))
+        """The sharding of least time with the boundary in this layout, which it can have."""
+        found = self.least.solved(layout)
+        assert found is not None  # the layout was chosen by its time
+        time, memory = cost(self.tables.time, found.values), cost(self.tables.memory, found.values)
+        return decoded(self.tables, Least(found.values, time, memory, time * (1 - TOLERANCE), 1, found.entries))
 
     def renamed(self, tables: Iterable[Table], number: int, scale: float, boundary: str) -> Iterator[Table]:
         """Tables in which the part's variables are told from others', but for the layout of the boundary."""
@@ -217,7 +246,6 @@ class _Solver:
 def _solver(graph: TrainingGraph, terms: Terms, in_flight: float) -> _Solver:
     found, work = graph.found, graph.workload
     costs = OpCosts(graph, terms.chip, terms.efficiency, terms.recipe.gradient)
-    costs.prepare(terms.mesh)
     inner = "X" in work.inputs and "Y" in work.outputs
     end = "X" if "X" in work.inputs else "Y"
     problem = training_problem(
@@ -233,16 +261,45 @@ def _solver(graph: TrainingGraph, terms: Terms, in_flight: float) -> _Solver:
     if not inner:
         gradient = found.gradients["X"] if end == "X" else found.seeds["Y"]
         problem = replace(problem, together=(*problem.together, (end, gradient)))
-    tables = sharding_graph(replace(problem, alike=graph.alike))
+    sums = {found.gradients[name]: terms.microbatches for name in graph.weights if name in found.gradients}
+    read = {name for op in work.ops for name in op.inputs}
+    problem = replace(problem, alike=graph.alike, once={name: runs for name, runs in sums.items() if name not in read})
+    tables = sharding_graph(problem, _router(terms.mesh, terms.collective))
     objective = list(tables.time)
     if terms.update:
         objective += (Table(item.variables, item.values * (terms.update / terms.weight_bytes)) for item in tables.weights)
     price = slight(objective, tables.memory)
-    done = eliminate(weighted(objective, tables.memory, price), (tables.variables[f"end {end}"],))
-    return _Solver(graph, costs, tables, objective, end, done)
+    least_by = LeastBy(list(weighted(objective, tables.memory, price)), tables.variables[f"end {end}"])
+    return _Solver(graph, costs, tables, objective, end, least_by)
 
 
-def _wanted(solver: _Solver, terms: Terms) -> NDArray[np.bool_]:
+@lru_cache(maxsize=32)
+def _router(mesh: Mesh, collective: CollectiveTime) -> Router:
+    """Parts, and calls that differ in recomputation, have tensors of equal shapes."""
+    return Router(mesh, collective)
+
+
+def _together(solvers: Sequence[_Solver], counts: Sequence[int], times: NDArray[np.float64]) -> list[Sharding] | None:
+    """The shardings that take the least time together, under one layout of the boundary; None if they have none in common.
+    ``times`` [layouts, parts] are lower bounds, so that a layout is taken when its time is below all bounds that are left; where
+    a layout is looked at, they become exact."""
+    weights = np.array(counts, np.float64)
+    bounds = times @ weights
+    best, chosen = math.inf, None
+    for layout in np.argsort(bounds, kind="stable").tolist():
+        if bounds[layout] >= best:
+            break
+        for number, solver in enumerate(solvers):
+            others = math.fsum(np.delete(times[layout] * weights, number))
+            limit = (best - others) / counts[number]
+            times[layout, number] = max(times[layout, number], min(limit, solver.time(layout, limit)))
+        time = math.fsum(times[layout] * weights)
+        if time < best * (1 - TOLERANCE):
+            best, chosen = time, layout
+    return None if chosen is None else [solver.fastest(chosen) for solver in solvers]
+
+
+def _allowed(solver: _Solver, terms: Terms) -> NDArray[np.bool_]:
     """The layouts that the boundary may have. Raises BadInput: the one that is given is none."""
     known = solver.tables.layouts[solver.end]
     if terms.boundary is None:
@@ -297,11 +354,14 @@ def _part_costs(solver: _Solver, sharding: Sharding, in_flight: float) -> PartCo
     def at(number: int) -> list[float]:
         return times["forward" if number < ahead else "recompute" if number < ahead + again else "backward"]
 
+    makers = {name: number for number, op in enumerate(graph.workload.ops) for name in op.outputs}
     for number, op in enumerate(sharding.ops):
         at(number).append(op.time)
     for move in sharding.moves:
+        # what changes its layout as it leaves the graph does so in the pass of its maker
+        when = at(move.at if move.reader else makers.get(move.tensor, 0))
         for step in move.steps:
-            at(_when(graph, move)).append(step.time)
+            when.append(step.time)
             if step.kind is not None:
                 exposed.setdefault(step.kind, []).append(step.time)
     passes = {name: math.fsum(found) for name, found in times.items()}
@@ -318,32 +378,18 @@ def _part_costs(solver: _Solver, sharding: Sharding, in_flight: float) -> PartCo
     )
 
 
-def _when(graph: TrainingGraph, move: Move) -> int:
-    """The op in whose pass a tensor changes its layout: its reader; where it leaves the graph, its maker."""
-    if move.reader:
-        return move.at
-    numbers = {name: number for number, op in enumerate(graph.workload.ops) for name in op.outputs}
-    return numbers.get(move.tensor, 0)
-
-
 def _demand(solver: _Solver, sharding: Sharding) -> tuple[float, float]:
     """Multiply-accumulates and memory traffic [B] of a chip, in all passes."""
     macs, traffic = list[float](), list[float]()
-    for item in sharding.ops:
-        op = solver.graph.workload.op(item.op)
-        local = _extents(solver.graph, op.name, sharding)
+    work = solver.graph.workload
+    for op, item in zip(work.ops, sharding.ops, strict=True):
+        extents = {dim: work.dims[dim] for dim in (*op.dims, *op.sequence)}
+        local = local_extents(extents, [way.split for way in item.ways], sharding.problem.mesh)
         if op.kind is OpKind.CONTRACT:
             macs.append(math.prod(local[dim] for dim in op.dims))
         tasks = op_tasks(solver.graph, op, local, solver.costs.gradient)
         traffic += (float(task.times * demand(task.kernel)[1]) for task in tasks)
     return math.fsum(macs), math.fsum(traffic)
-
-
-def _extents(graph: TrainingGraph, op: str, sharding: Sharding) -> dict[str, int]:
-    """Local extents of an op."""
-    item, work = graph.workload.op(op), graph.workload
-    extents = {dim: work.dims[dim] for dim in (*item.dims, *item.sequence)}
-    return local_extents(extents, [way.split for way in sharding.strategy(op)], sharding.problem.mesh)
 
 
 def _local(graph: TrainingGraph, tensor: str, layout: Layout, sharding: Sharding) -> int:
@@ -360,8 +406,7 @@ def _working(graph: TrainingGraph, sharding: Sharding) -> float:
     work = graph.workload
     lying = {**sharding.ends, **sharding.kept}
     found = []
-    for item, alive in zip(sharding.ops, lifetimes(graph), strict=True):
-        op = work.op(item.op)
+    for op, item, alive in zip(work.ops, sharding.ops, lifetimes(graph), strict=True):
         lying = {name: tuple(way.writes[place] for way in item.ways) for place, name in enumerate(op.outputs)} | lying
         wanted = {name: tuple(way.reads[place] for way in item.ways) for place, name in enumerate(op.inputs)}
         copies = (name for name in wanted if name in graph.stored and wanted[name] != lying[name])

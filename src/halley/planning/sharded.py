@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from halley.errors import Fault, InternalError
 from halley.planning.constrained import TOLERANCE, Least, least, least_use
 from halley.planning.elimination import cost
 from halley.planning.layouts import Layout, Step
-from halley.planning.sharding import ShardingGraph, ShardingProblem, Strategy, inherent, sharding_graph, work_time
+from halley.planning.sharding import ShardingGraph, ShardingProblem, inherent, runs_of, sharding_graph, work_time
+from halley.planning.sharding_space import Strategy
 from halley.units import format_bytes
 
 
@@ -30,7 +31,7 @@ class Move:
 
     ``reader``: the op that calls for it, "" for the end of the graph or the time between the passes. ``copy``: for that reader
     alone; else the tensor is kept so from here on. ``inside``: a part of the reader that it cannot run without (the rows of a
-    gather, the state of a softmax)."""
+    gather, the state of a softmax). ``runs``: it is made once in so many; the times of its steps are the share of one run."""
 
     tensor: str
     at: int
@@ -38,6 +39,7 @@ class Move:
     steps: tuple[Step, ...]
     copy: bool = False
     inside: bool = False
+    runs: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,19 +146,19 @@ def decoded(graph: ShardingGraph, found: Least) -> Sharding:
     moves: list[Move] = []
     for number, op in enumerate(problem.workload.ops):
         value = values[graph.variables[f"op {op.name}"]]
-        strategy = graph.strategies[op.name][value]
+        strategy = graph.space.ops[op.name].strategies[value]
         moves += (Move(tensor, number, op.name, (step,), inside=True) for tensor, step in inherent(graph, op, strategy))
         ops.append(OpSharding(op.name, strategy, work_time(problem, op, strategy)))
-    ends = {name: _layout(graph, name, values[graph.variables[f"end {name}"]]) for name in graph.ends()}
+    ends = {name: _layout(graph, name, values[graph.variables[f"end {name}"]]) for name in graph.space.ends}
     kept: dict[str, Layout] = {}
-    for tensor in problem.workload.tensors:
+    for tensor in graph.space.chains:
         moves += _moves(graph, tensor, values, kept)
     moves.sort(key=lambda move: (move.at, move.inside))
     time = math.fsum((*(item.time for item in ops), *(step.time for move in moves for step in move.steps)))
     if not math.isclose(time, found.cost, rel_tol=TOLERANCE, abs_tol=1e-30):
         raise InternalError(Fault(f"sharding of {problem.workload.name}", f"a time of {found.cost!r} s", f"{time!r} s"))
-    space = math.prod({graph.variables[f"op {name}"]: float(len(each)) for name, each in graph.strategies.items()}.values())
-    certificate = Certificate(found.bound, found.gap, space, found.nodes, found.entries)
+    sizes = {graph.variables[f"op {name}"]: float(len(each.strategies)) for name, each in graph.space.ops.items()}
+    certificate = Certificate(found.bound, found.gap, math.prod(sizes.values()), found.nodes, found.entries)
     memory = cost(graph.weights, values), cost(graph.kept, values)
     return Sharding(problem, tuple(ops), tuple(moves), ends, kept, time, *memory, certificate)
 
@@ -167,26 +169,24 @@ def _layout(graph: ShardingGraph, tensor: str, number: int) -> Layout:
 
 def _moves(graph: ShardingGraph, tensor: str, values: Mapping[str, int], kept: dict[str, Layout]) -> Iterator[Move]:
     """The changes of layout between the maker of a tensor and its readers; adds to ``kept`` how it lies between the passes."""
-    known, chain = graph.layouts[tensor], graph.chain(tensor)
-    if not chain:
-        return
-    order = {op.name: number for number, op in enumerate(graph.problem.workload.ops)}
+    known, chain, order = graph.layouts[tensor], graph.space.chains[tensor], graph.space.order
     between = order.get(graph.problem.backward, len(order))
-    name, made = graph.start(tensor)
-    now = int(made[values[name]])
-    passed = any(use.kept for use, _ in chain)
-    for use, variable in chain:
+    now = int(chain.made[values[chain.maker]])
+    passed = any(link.use.kept for link in chain.links)
+    for link in chain.links:
+        use = link.use
         # what leaves the graph before the backward pass does so between the passes
         at = order[use.op] if use.op else between if use.kept or passed else len(order)
         passed = passed and not use.kept
-        following = values[variable] if variable else now
+        following = values[link.variable] if link.variable else now
         if following != now:
             yield Move(tensor, at, use.op, known.path(now, following))
             now = following
         if use.kept:
             kept[tensor] = known.options[now]
             continue
-        name, wanted = graph.reader(tensor, use)
-        target = int(wanted[values[name]])
+        target = int(link.wanted[values[link.reader]])
         if target != now:
-            yield Move(tensor, at, use.op, known.path(now, target), copy=bool(variable))
+            runs = int(runs_of(graph, tensor, now, target)) if not link.variable else 1
+            steps = tuple(replace(step, time=step.time / runs) for step in known.path(now, target))
+            yield Move(tensor, at, use.op, steps, copy=bool(link.variable), runs=runs)

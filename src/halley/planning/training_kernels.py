@@ -111,6 +111,22 @@ def training_graph(
     return TrainingGraph(known, tuple(weights), shares, tuple(alike), frozenset(_stored(known.workload, whole)))
 
 
+def resized(graph: TrainingGraph, before: Workload, after: Workload) -> TrainingGraph | None:
+    """The training graph of ``after`` from that of ``before``, if the two differ in extents alone; else None.
+
+    >>> from halley.rewrite.backward import backward
+    >>> from halley.workloads.gemm import gemm
+    >>> small, large = (training_graph(backward(gemm(m, 5, 6)), ["B"]) for m in (4, 8))
+    >>> found = resized(small, gemm(4, 5, 6), gemm(8, 5, 6))
+    >>> found is not None and found.workload == large.workload
+    True
+    """
+    work = graph.workload
+    if replace(before, dims=after.dims, parameters=after.parameters) != after or work.dims.keys() != after.dims.keys():
+        return None
+    return replace(graph, found=replace(graph.found, workload=replace(work, dims=after.dims, parameters=after.parameters)))
+
+
 def attention_cores(workload: Workload, forward: Collection[str]) -> tuple[Core, ...]:
     """Products of weights and values whose weights are a softmax over what they sum over, with all that leads to the weights from
     the products before; nothing else reads what is between.
