@@ -211,9 +211,22 @@ def page(rows: Sequence[Row], planned_on: str) -> str:
             *observations(rows, workload),
         ]
         text = text.replace(f"<!-- {workload} -->", "\n".join(shown)).replace(f"<!-- {workload} best -->", _best(here))
+    text = text.replace("<!-- gaps -->", _gaps(rows))
     seconds = sum(row.seconds for row in rows)
     note = f"{len(rows)} cases took {seconds:,.0f} s of CPU time on: {planned_on}."
     return text.replace("<!-- note -->", f"{note} With all digits: [CSV]({NAME}.csv), [JSON]({NAME}.json).")
+
+
+def _gaps(rows: Sequence[Row]) -> str:
+    """How far plans may be from the best, by workload."""
+    lines = []
+    for workload, title in TITLES.items():
+        here = sorted((row for row in rows if row.workload == workload and not row.reason), key=lambda row: row.gap)
+        low, middle, high = (here[len(here) * tenth // 10 - 1].gap for tenth in (1, 5, 9))
+        worst = here[-1]
+        where = ", ".join(worst.words) if worst.gap > 0 else ""
+        lines.append((title, *(f"{gap:.1%}" for gap in (low, middle, high, worst.gap)), where))
+    return "\n".join(table(("gap", "1 in 10 below", "half below", "9 in 10 below", "worst", "on"), lines, 1))
 
 
 def _best(rows: Sequence[Row]) -> str:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from itertools import product
 
+import numpy as np
 import pytest
+from scipy.optimize import linprog
 
 from halley.errors import BadInput, Infeasible
 from halley.io.system import load_system
 from halley.ir.mapping import CollectiveKind
+from halley.ir.placement import Replicate, Shard
 from halley.ir.workload import OpKind, Workload
-from halley.planning.axes import Role, degree
+from halley.planning import graph_plan
+from halley.planning.axes import Role, SubAxis, degree
+from halley.planning.communication import Communication, Interconnect
 from halley.planning.dfmodel_network import mesh_time
-from halley.planning.graph_kernels import extents_of, groups_of, local_graph, network_times, work_of
+from halley.planning.graph_kernels import extents_of, groups_of, local_graph, memory_of, network_times, work_of
 from halley.planning.graph_plan import OVERLAPPED, GraphProblem, plan_graph
+from halley.planning.graph_prices import best_prices
 from halley.planning.layouts import MeshAxis
 from halley.planning.partitioning import best_plan, plan
 from halley.planning.sharded import shard
@@ -53,7 +60,7 @@ def overlapped_time(problem: GraphProblem, work: Workload, splits: dict[str, dic
         found = shard(ShardingProblem(work, mesh, lambda op, local: 0.0, mesh_time(problem.system), splits=splits))
     except (Infeasible, BadInput):
         return math.inf
-    stage = Problem(local_graph(found), problem.chip, OVERLAPPED, most=1.0)
+    stage = Problem(local_graph(found, problem.fused), problem.chip, OVERLAPPED, most=1.0)
     place = {op.name: number for number, op in enumerate(work.ops)}
     groups = sorted(sum(1 << place[name] for name in group) for group in groups_of(work))
     chosen = best_plan(stage) if problem.fused else plan(stage, stage.graph.sequence, [(group, 0) for group in groups])
@@ -80,6 +87,71 @@ def test_bound_holds_for_every_split_of_every_op(name: str, fused: bool) -> None
     assert found.bound <= min(times) * (1 + 1e-9)
     assert found.bound <= found.time * (1 + 1e-9)
     assert found.time <= min(times) * (1 + found.gap) * (1 + 1e-9)
+
+
+WIDE = graph(["F[m,f] = X[m,k] * Wu[k,f]", "Y[m,n] = F[m,f] * Wd[f,n]"], {"m": 4096, "k": 8192, "f": 2048, "n": 8192})
+
+
+def fitting_times(problem: GraphProblem) -> Iterator[float]:
+    """Time of every sharding on a ring whose tensors fit, with all splits of ops and all layouts of inputs."""
+    work, mesh = problem.workload, (MeshAxis("pcie", 4),)
+    communication = Communication(Interconnect(problem.system), (SubAxis("pcie", Role.MODEL, 4, 1),))
+    network = mesh_time(problem.system) if problem.overlap else communication.model
+    kernels = (lambda op, local: 0.0) if problem.overlap else graph_plan._kernel_times(problem)
+    splits = [sorted({way.split for way in ways(work, op, dict.fromkeys(work.tensors, ""))}) for op in work.ops]
+    placed = [[Replicate(), *map(Shard, work.tensors[name].dims)] for name in work.inputs]
+    for chosen in product(product(*splits), product(*placed)):
+        layouts = {name: (each,) for name, each in zip(work.inputs, chosen[1], strict=True)} | {"Y": (Replicate(),)}
+        wanted = {op.name: {"pcie": dim} for op, dim in zip(work.ops, chosen[0], strict=True)}
+        found = shard(ShardingProblem(work, mesh, kernels, network, layouts, splits=wanted))
+        if memory_of(found, {}).total <= problem.capacity:
+            yield graph_plan._on_chip(problem, found).time if problem.overlap else found.time
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("share", [0.97, 0.9, 0.8])
+def test_bound_holds_where_what_passes_between_ops_does_not_fit(
+    overlap: bool, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan that fits may come from less room for inputs; the bound may not."""
+    problem = GraphProblem(WIDE, load_system(RING), layouts={"Y": {}}, overlap=overlap)
+    room = share * plan_graph(problem).memory.total
+    monkeypatch.setattr(GraphProblem, "capacity", room)
+    found, least = plan_graph(problem), min(fitting_times(problem))
+    assert found.memory.total <= room
+    assert found.bound <= least * (1 + 1e-9)
+    assert least <= found.time * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("choices", "kernels"), [(3, 1), (6, 4), (12, 9)])
+def test_prices_are_near_the_best(choices: int, kernels: int) -> None:
+    """Against a linear programme."""
+    random = np.random.default_rng(choices)
+    always, times = random.random(choices), random.exponential(size=(choices, kernels, 3))
+    flat = times.reshape(choices, -1)
+    shares = best_prices(always, times)
+    assert shares.sum(axis=1) == pytest.approx(np.ones(kernels))
+    found = float((always + flat @ shares.ravel()).min())
+    each = np.kron(np.eye(kernels), np.ones(3))
+    best = linprog(
+        [*np.zeros(3 * kernels), -1.0],
+        A_ub=np.column_stack([-flat, np.ones(choices)]),
+        b_ub=always,
+        A_eq=np.column_stack([each, np.zeros(kernels)]),
+        b_eq=np.ones(kernels),
+        bounds=[*[(0, None)] * (3 * kernels), (None, None)],
+    )
+    assert 0.97 * -best.fun <= found <= -best.fun * (1 + 1e-9)
+
+
+def test_a_gathered_tensor_is_read_whole() -> None:
+    """Kernel by kernel, what a kernel reads is what it touches, not what the kernel before has made of it."""
+    work = SMALL["mlp"]
+    splits = {"F": {"pcie": "f"}, "H": {"pcie": "f"}, "Y": {"pcie": "n"}}
+    found = shard(ShardingProblem(work, (MeshAxis("pcie", 4),), lambda op, local: 0.0, lambda *given: 1e-9, splits=splits))
+    entering = [tensor.bytes for tensor in local_graph(found, fused=False).tensors if tensor.readers == (len(work.ops) - 1,)]
+    whole = work.dims["m"] * work.dims["f"] * work.tensors["H"].word
+    assert whole in entering
 
 
 @pytest.mark.parametrize("overlap", [False, True])

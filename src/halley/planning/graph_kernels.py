@@ -44,23 +44,37 @@ def inner_tensors(workload: Workload) -> frozenset[str]:
         name
         for op in workload.ops
         for name in op.outputs
-        if name not in workload.outputs
-        and all(kernel[reader.name] == kernel[op.name] for reader in workload.consumers(name))
+        if name not in workload.outputs and all(kernel[reader.name] == kernel[op.name] for reader in workload.consumers(name))
     )
 
 
-def crossing_tensors(workload: Workload, fused: bool) -> dict[str, tuple[str, ...]]:
-    """By op, those of its tensors that pass between memory and chip however ops are fused: in a kernel as the workload has them,
-    or, ``fused``, at will. What several ops of one kernel read passes for the first of them."""
-    inner = inner_tensors(workload) if not fused else {name for op in workload.ops for name in op.outputs}
-    kernel = {name: 0 if fused else number for number, group in enumerate(groups_of(workload)) for name in group}
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """Names of an op's tensors that pass between memory and chip however ops are fused."""
+
+    entering: tuple[str, ...]
+    leaving: tuple[str, ...]
+
+
+def crossing_tensors(workload: Workload, fused: bool) -> dict[str, Crossing]:
+    """By op: where kernels are those of the workload, or, ``fused``, any ops. What several ops of one of its kernels read passes
+    for the first of them.
+
+    >>> from halley.workloads.hpl import hpl
+    >>> crossing_tensors(hpl(order=12, block=4), fused=False)["subtract"]
+    Crossing(entering=('A22',), leaving=('Anew',))
+    """
+    inner = frozenset(name for op in workload.ops for name in op.outputs) if fused else inner_tensors(workload)
+    kernel = {name: number for number, group in enumerate(groups_of(workload)) for name in group}
     read: set[tuple[int, str]] = set()
     found = {}
     for op in workload.ops:
-        entering = [name for name in dict.fromkeys(op.inputs) if name not in inner and (kernel[op.name], name) not in read]
+        entering = [
+            name for name in dict.fromkeys(op.inputs) if name not in inner and (fused or (kernel[op.name], name) not in read)
+        ]
         read.update((kernel[op.name], name) for name in entering)
         leaving = [name for name in op.outputs if name in workload.outputs or name not in inner]
-        found[op.name] = (*entering, *leaving)
+        found[op.name] = Crossing(tuple(entering), tuple(leaving))
     return found
 
 
@@ -95,27 +109,63 @@ def least_point_time(workload: Workload, op: Op, chip: SpatialChip) -> float:
     return work_of(workload, op) / math.prod(workload.dims[dim] for dim in op.dims) / chip.peak
 
 
-def local_graph(sharding: Sharding) -> Graph:
-    """Each op as a kernel that streams along the longest dim of its result that it does not need whole, in as many slices as any
-    of them has points; DFModel's reading of a graph, in which every tensor streams.
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What an op asks of a chip at its local extents: a ``kernel``, with the bytes that it holds; the bytes of each tensor that
+    streams in from memory (``entering``) and out to it (``leaving``), however ops are fused; ``slices`` that it may stream in."""
+
+    kernel: Kernel
+    entering: tuple[float, ...]
+    leaving: tuple[float, ...]
+    slices: int
+
+    @property
+    def traffic(self) -> float:
+        """Bytes that stream."""
+        return math.fsum((*self.entering, *self.leaving))
+
+
+def load_of(work: Workload, op: Op, local: Mapping[str, int], crossing: Crossing, network: float = 0.0) -> Load:
+    """An op as a kernel that streams along the longest dim of its result that it does not need whole. ``local``: extents of all
+    dims; ``network`` [s]: of its collectives.
 
     Inputs of the graph that lack the dim that streams are weights; of a table, the rows that are looked up pass instead.
     """
+    walked = _walked(work, op, local)
+    held, entering = 0.0, []
+    for name in crossing.entering:
+        size = touched_bytes(work, op, name, local)
+        if work.producer(name) is not None or walked in work.tensors[name].dims or op.kind is OpKind.GATHER:
+            entering.append(size)
+        else:
+            held += size
+    leaving = tuple(touched_bytes(work, op, name, local) for name in crossing.leaving)
+    return Load(_kernel(work, op, walked, local, held, network), tuple(entering), leaving, local.get(walked, 1))
+
+
+def local_graph(sharding: Sharding, fused: bool) -> Graph:
+    """Each op as a kernel, in as many slices as any of them may stream in; DFModel's reading of a graph, in which every tensor
+    streams.
+
+    Where kernels are those of the workload, a tensor is stored as it is made and loaded as each kernel reads it, which is more
+    where it was gathered between. ``fused``: a tensor is as large as it is made, and may stay on the chip.
+    """
     work = sharding.problem.workload
-    network = network_times(sharding)
+    network, crossing = network_times(sharding), crossing_tensors(work, fused)
     place = {op.name: number for number, op in enumerate(work.ops)}
     kernels, tensors, slices = [], [], 1
-    for op in work.ops:
-        local = extents_of(sharding, op)
-        walked = _walked(work, op, local)
-        slices = max(slices, local.get(walked, 1))
-        held, passing = _operands(work, op, walked, local)
-        kernels.append(_kernel(work, op, walked, local, held, network[op.name]))
-        tensors += [Tensor(None, (place[op.name],), size) for size in passing]
+    for number, op in enumerate(work.ops):
+        local = {**work.dims, **extents_of(sharding, op)}
+        load = load_of(work, op, local, crossing[op.name], network[op.name])
+        slices = max(slices, load.slices)
+        kernels.append(load.kernel)
+        tensors += [Tensor(None, (number,), size) for size in load.entering]
+        if not fused:
+            tensors += [Tensor(number, (), size, leaves=True) for size in load.leaving]
+            continue
         for name in op.outputs:
             readers = tuple(dict.fromkeys(place[reader.name] for reader in work.consumers(name)))
-            size = touched_bytes(work, op, name, local)
-            tensors.append(Tensor(place[op.name], readers, size, name in work.outputs))
+            tensors.append(Tensor(number, readers, touched_bytes(work, op, name, local), name in work.outputs))
     return Graph(tuple(kernels), tuple(tensors), slices)
 
 
@@ -123,20 +173,6 @@ def _walked(work: Workload, op: Op, local: Mapping[str, int]) -> str:
     result = work.tensors[op.outputs[0]].dims
     free = [dim for dim in op.dims if dim in result and dim not in work.whole(op)] or [dim for dim in op.dims if dim in result]
     return max(free, key=lambda dim: local[dim], default="")
-
-
-def _operands(work: Workload, op: Op, walked: str, local: Mapping[str, int]) -> tuple[float, list[float]]:
-    """Bytes of inputs of the graph that an op holds, and of those that stream."""
-    held, passing = 0.0, []
-    for name in dict.fromkeys(op.inputs):
-        if work.producer(name) is not None:
-            continue
-        size = touched_bytes(work, op, name, local)
-        if walked in work.tensors[name].dims or op.kind is OpKind.GATHER:
-            passing.append(size)
-        else:
-            held += size
-    return held, passing
 
 
 def _kernel(work: Workload, op: Op, walked: str, local: Mapping[str, int], held: float, network: float) -> Kernel:

@@ -10,11 +10,13 @@ against network; such a price also gives a lower bound of every sharding.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from halley.errors import BadInput, Fault, Infeasible, did_you_mean
+import numpy as np
+
+from halley.errors import BadInput, Fault, Infeasible, InternalError, did_you_mean
 from halley.formulas.numbers import ceil_div
 from halley.formulas.pipeline import even_pipeline_time
 from halley.formulas.spatial import utilisation
@@ -25,35 +27,45 @@ from halley.ir.workload import Op, OpKind, Workload
 from halley.network.bill import Bill, bill
 from halley.planning.axes import Assignment, Role, assignments, degree, parts_of
 from halley.planning.communication import Communication, Interconnect
+from halley.planning.constrained import Least, least
 from halley.planning.dfmodel_chip import LIMITS, dfmodel_chip
 from halley.planning.dfmodel_network import check_axes, mesh_time, transfer_time
+from halley.planning.elimination import Table, cost
 from halley.planning.graph_kernels import (
     GraphMemory,
-    crossing_tensors,
     extents_of,
     groups_of,
     inner_tensors,
-    least_point_time,
     local_graph,
     memory_of,
-    touched_bytes,
     work_of,
 )
+from halley.planning.graph_overlap import OverlapTables, overlap_tables
+from halley.planning.graph_prices import Numbers, best_prices
 from halley.planning.kernels import demand, kernel_time
-from halley.planning.layouts import CollectiveTime, Layout, Mesh
+from halley.planning.layouts import Layout, Mesh
 from halley.planning.machine import PEAK, Efficiency, machine
 from halley.planning.operations import op_kernel, stream
 from halley.planning.partitioning import Group, best_plan, plan
-from halley.planning.sharded import Move, Sharding, shard
-from halley.planning.sharding import KernelTime, ShardingProblem
+from halley.planning.sharded import Sharding, decoded
+from halley.planning.sharding import KernelTime, ShardingGraph, ShardingProblem, sharding_graph
 from halley.planning.spatial import DFMODEL, Partition, Problem, SpatialChip
 from halley.units import format_bytes
 
 OVERLAPPED = replace(DFMODEL, boundary=True, shared=True, kept_twice=False)
 """DFModel's assumptions, with what enters and leaves the graph, and a tensor of several readers stored once."""
 
-PRICES = ((0.34, 0.33, 0.33), (0.9, 0.05, 0.05), (0.05, 0.9, 0.05), (0.05, 0.05, 0.9))
-"""Shares of compute, memory and network in what a sharding is searched for, where the three overlap; they add up to 1."""
+PATIENCE = 3
+"""Prices of what overlaps that may bring nothing, one after the other, before a search for better ones ends."""
+
+SECONDS = 20.0
+"""Time of a search under a memory that is short, for prices that are promising [s]."""
+
+ROUNDING = 1e-6
+"""Relative difference of sums of the same times in another order."""
+
+CLOSE = 1e-3
+"""Gap that is small enough where things overlap."""
 
 TRIES = 8
 """Shardings that are tried under less and less memory for inputs, until what passes between ops has room as well."""
@@ -177,14 +189,22 @@ class GraphPlan:
 
 @dataclass(frozen=True)
 class _Layer:
-    """A layer on the chips of a stage: time, lower bound, and parts of the time [s]."""
+    """A layer on the chips of a stage: its time and the parts of it [s]."""
 
     sharding: Sharding
     partitions: tuple[Partition, ...]
     time: float
-    bound: float
     account: Mapping[str, float]
     memory: GraphMemory
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """Of one assignment: the best ``layer``, a lower ``bound`` of all [s], and without one the ``misfits``."""
+
+    bound: float
+    layer: _Layer | None
+    misfits: Sequence[Fault] = ()
 
 
 def plan_graph(problem: GraphProblem) -> GraphPlan:
@@ -201,17 +221,30 @@ def plan_graph(problem: GraphProblem) -> GraphPlan:
             continue
         communication = Communication(interconnect, assignment)
         try:
-            layer = (_overlapped if problem.overlap else _serial)(problem, communication)
+            answer = (_overlapped if problem.overlap else _serial)(problem, communication)
         except Infeasible as error:
             misfits += error.faults
             continue
-        found = _pipelined(problem, communication, layer, stages)
-        bound = min(bound, found.bound)
+        bound = min(bound, _all_stages(problem, stages, answer.bound))
+        if answer.layer is None:
+            misfits += answer.misfits
+            continue
+        found = _pipelined(problem, communication, answer.layer, stages)
         if best is None or found.time < best.time:
             best = found
     if best is None:
         raise Infeasible(misfits)
-    return replace(best, bound=bound)
+    if bound > best.time * (1 + ROUNDING):
+        raise InternalError(
+            Fault(f"bound of {problem.workload.name}", f"at most {best.time!r} s, which was found", f"{bound!r} s")
+        )
+    return replace(best, bound=min(bound, best.time))
+
+
+def _all_stages(problem: GraphProblem, stages: int, layer: float, rest: float = 0.0) -> float:
+    """Time of all layers and microbatches [s]; ``rest``: of a stage, beside its layers."""
+    layers = int(ceil_div(problem.layers, stages))
+    return float(even_pipeline_time(stages, 1, problem.microbatches, layers * layer + rest, 0.0))
 
 
 def _pipelined(problem: GraphProblem, communication: Communication, layer: _Layer, stages: int) -> GraphPlan:
@@ -224,31 +257,33 @@ def _pipelined(problem: GraphProblem, communication: Communication, layer: _Laye
     else:
         waited = float(communication.transfer(0, size))
 
-    def whole(time: float, rest: float = 0.0) -> float:
-        return float(even_pipeline_time(stages, 1, problem.microbatches, layers * time + rest, 0.0))
-
     account = {name: share * layers * problem.microbatches for name, share in layer.account.items()}
     account["transfers"] = waited * problem.microbatches
-    time = whole(layer.time, waited)
+    time = _all_stages(problem, stages, layer.time, waited)
     account["bubble"] = time - (layers * layer.time + waited) * problem.microbatches
     left_out = ("pipelines that leave no axis to a layer's ops", "axes that serve two purposes")
     memory = GraphMemory(layers * layer.memory.inputs, layer.memory.outputs, layer.memory.working)
-    return GraphPlan(
-        problem, communication.assignment, layer.sharding, layer.partitions, time, whole(layer.bound), account, memory, left_out
-    )
+    return GraphPlan(problem, communication.assignment, layer.sharding, layer.partitions, time, 0.0, account, memory, left_out)
 
 
-def _serial(problem: GraphProblem, communication: Communication) -> _Layer:
+def _serial(problem: GraphProblem, communication: Communication) -> _Answer:
     """Work and collectives one after the other: the sharding of least time."""
     chip, work = machine(problem.system.chip), problem.workload
-    found = _fitting(problem, communication.mesh, _kernel_times(problem), communication.model)
+    asked = replace(_asked(problem, communication.mesh), kernel_time=_kernel_times(problem), collective_time=communication.model)
+    graph = sharding_graph(asked)
+    fitting = _Fitting(problem, graph)
+    relaxed = fitting.relaxed(graph.time)
+    try:
+        found = fitting(graph.time, relaxed)
+    except Infeasible as error:
+        return _Answer(relaxed.bound, None, error.faults)
     account = {"compute": 0.0, "memory": 0.0, "network": found.collective_time}
     for item in found.ops:
         op = work.op(item.op)
         macs, moved = demand(op_kernel(work, op, extents_of(found, op)))
         multiplies = float(macs) / chip.mac_rate(problem.dtype) if macs else 0.0
         account["memory" if float(busy_time(moved, chip.memory)) > multiplies else "compute"] += item.time
-    return _Layer(found, (), found.time, found.certificate.bound, account, memory_of(found, problem.in_place))
+    return _Answer(relaxed.bound, _Layer(found, (), found.time, account, memory_of(found, problem.in_place)))
 
 
 def _kernel_times(problem: GraphProblem) -> KernelTime:
@@ -269,57 +304,86 @@ def _kernel_times(problem: GraphProblem) -> KernelTime:
     return time
 
 
-def _overlapped(problem: GraphProblem, communication: Communication) -> _Layer:
-    """The best of several shardings, each optimal for some prices of compute, memory and network."""
-    least, best, misfits = 0.0, None, list[Fault]()
-    wires = mesh_time(problem.system)
-    for compute, memory, network in PRICES:
-        work = _priced(problem, compute, memory)
-        found = _fitting(problem, communication.mesh, work, _scaled_network(wires, network))
-        # the longest of three is at least every mean of them
-        least = max(least, found.certificate.bound)
+def _overlapped(problem: GraphProblem, communication: Communication) -> _Answer:
+    """Shardings that are each the best for some prices of what overlaps, and the best of them; a bound from any prices holds for
+    all shardings. Where memory is short, only the most promising prices are searched to the end."""
+    asked = replace(_asked(problem, communication.mesh), collective_time=mesh_time(problem.system))
+    tables = overlap_tables(asked, problem.chip, problem.fused)
+    search = _Search(problem, tables, _Fitting(problem, tables.graph))
+    search.climb()
+    if search.short and not search.closed:
+        search.tried(search.promising, SECONDS)
+    return _Answer(search.bound, search.best, search.misfits)
+
+
+@dataclass(slots=True, eq=False)
+class _Search:
+    """What prices of overlapping resources have brought: the ``best`` layer, the ``bound`` [s] and the prices that it is from
+    (``promising``), what the shardings met take (``always``, ``times``: see `halley.planning.graph_prices.best_prices`).
+    ``short``: memory decided, and a search for these prices was not ended."""
+
+    problem: GraphProblem
+    tables: OverlapTables
+    fitting: _Fitting
+    always: list[float] = field(default_factory=list)
+    times: list[Numbers] = field(default_factory=list)
+    misfits: list[Fault] = field(default_factory=list)
+    best: _Layer | None = None
+    bound: float = 0.0
+    promising: Numbers = field(default_factory=lambda: np.zeros((0, 0)))
+    short: bool = False
+
+    @property
+    def closed(self) -> bool:
+        return self.best is not None and self.best.time <= self.bound * (1 + CLOSE)
+
+    def climb(self) -> None:
+        """Better and better prices. Those that are best against the shardings met may be far off while few were met: where they
+        bring nothing, the next ones are between them and the most promising ones."""
+        shares = np.full((len(self.tables.kernels), self.tables.resources), 1.0 / self.tables.resources)
+        stalled = 0
+        while True:
+            met = len(self.times)
+            stalled = 0 if self.tried(shares, 0.0) else stalled + 1
+            known = stalled == 1 and len(self.times) == met
+            if self.closed or known or stalled == PATIENCE:
+                break
+            shares = best_prices(np.array(self.always), np.array(self.times))
+            if stalled:
+                shares = (shares + self.promising) / 2
+
+    def tried(self, shares: Numbers, seconds: float) -> bool:
+        """Searches with these prices for so long at most [s]; whether that brought anything."""
+        costs = list(self.tables.priced(shares))
+        relaxed = self.fitting.relaxed(costs, seconds=seconds)
+        rose = relaxed.bound > self.bound * (1 + CLOSE / 4)
+        if relaxed.bound > self.bound:
+            self.bound, self.promising, self.short = relaxed.bound, shares, relaxed.gap > 0
+        once, each = self.tables.times(relaxed.values)
+        if any(np.array_equal(each, other) for other in self.times):
+            return rose
+        self.always.append(once)
+        self.times.append(each)
+        if self.best is not None and once + float(each.max(axis=1).sum()) >= self.best.time:
+            return rose
         try:
-            layer = _on_chip(problem, replace(found, moves=tuple(_unscaled(move, network) for move in found.moves)))
+            layer = _on_chip(self.problem, self.fitting(costs, relaxed))
         except Infeasible as error:
-            misfits += error.faults
-            continue
-        if best is None or layer.time < best.time:
-            best = layer
-    if best is None:
-        raise Infeasible(misfits)
-    return replace(best, bound=min(least, best.time))
-
-
-def _priced(problem: GraphProblem, compute: float, memory: float) -> KernelTime:
-    """An op's work at the chip's peak, and what passes its memory at the full rate, at their prices."""
-    work, chip = problem.workload, problem.chip
-    crossing = crossing_tensors(work, problem.fused)
-    per_point = {op.name: compute * least_point_time(work, op, chip) for op in work.ops}
-
-    def time(op: Op, local: Mapping[str, int]) -> float:
-        whole = {**work.dims, **local}
-        moved = sum(touched_bytes(work, op, name, whole) for name in crossing[op.name])
-        return per_point[op.name] * math.prod(local[dim] for dim in op.dims) + memory * float(busy_time(moved, chip.bandwidth))
-
-    return time
-
-
-def _scaled_network(time: CollectiveTime, price: float) -> CollectiveTime:
-    return lambda kind, axes, size: price * time(kind, axes, size)
-
-
-def _unscaled(move: Move, price: float) -> Move:
-    return replace(move, steps=tuple(replace(step, time=step.time / price) for step in move.steps))
+            self.misfits += error.faults
+            return rose
+        if self.best is None or layer.time < self.best.time:
+            self.best, rose = layer, True
+        return rose
 
 
 def _on_chip(problem: GraphProblem, sharding: Sharding) -> _Layer:
     """A sharding's time where all overlaps."""
-    graph = local_graph(sharding)
+    graph = local_graph(sharding, problem.fused)
     stage = Problem(graph, problem.chip, OVERLAPPED, most=1.0)
     parts = (best_plan(stage) if problem.fused else plan(stage, graph.sequence, _kernels(problem.workload))).partitions
     account = {name: float(total(part.steady for part in parts if part.bottleneck == name)) for name in LIMITS}
     account["memory"] += float(total(part.once for part in parts))
-    return _Layer(sharding, parts, float(total(account.values())), 0.0, account, memory_of(sharding, problem.in_place))
+    return _Layer(sharding, parts, float(total(account.values())), account, memory_of(sharding, problem.in_place))
 
 
 def _kernels(work: Workload) -> list[Group]:
@@ -329,28 +393,65 @@ def _kernels(work: Workload) -> list[Group]:
     return [(group, 0) for group in sorted(groups)]
 
 
-def _fitting(problem: GraphProblem, mesh: Mesh, kernel_time: KernelTime, collective_time: CollectiveTime) -> Sharding:
-    """The best sharding whose tensors fit into a chip's memory; what passes between ops takes from the inputs' room."""
-    work, layers = problem.workload, int(ceil_div(problem.layers, problem.system.chips // math.prod(axis.ranks for axis in mesh)))
-    read = [name for name in work.inputs if work.consumers(name)]
-    asked = ShardingProblem(
+def _asked(problem: GraphProblem, mesh: Mesh) -> ShardingProblem:
+    """What is to be shared out; kernels and collectives take no time yet."""
+    work, layers = problem.workload, _layers(problem, mesh)
+    return ShardingProblem(
         work,
         mesh,
-        kernel_time,
-        collective_time,
+        _nothing,
+        _nothing,
         {name: problem.layout(name, mesh) for name in problem.layouts},
         together=problem.together,
-        weights={name: float(work.tensors[name].word * layers) for name in read},
+        weights={name: float(work.tensors[name].word * layers) for name in work.inputs if work.consumers(name)},
     )
-    room = problem.capacity
-    for _ in range(TRIES):
-        found = shard(asked, room)
-        memory = memory_of(found, problem.in_place)
-        if memory.inputs * layers + memory.outputs + memory.working <= problem.capacity:
-            return found
-        room = min(room, problem.capacity) - memory.outputs - memory.working
-        if room <= 0:
-            break
-    got = f"{format_bytes(memory.total)} (inputs {format_bytes(memory.inputs)}, working {format_bytes(memory.working)})"
-    remedy = "use more chips, or chips with more memory"
-    raise Infeasible(Fault(f"{work.name} on {problem.system.name}, memory", format_bytes(problem.capacity), got, remedy))
+
+
+def _nothing(*given: object) -> float:
+    return 0.0
+
+
+def _layers(problem: GraphProblem, mesh: Mesh) -> int:
+    """Layers of a stage."""
+    return int(ceil_div(problem.layers, problem.system.chips // math.prod(axis.ranks for axis in mesh)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitting:
+    """Shardings whose tensors fit into a chip's memory. Inputs and outputs lie still, which the search counts; what passes
+    between ops is known when a sharding is, and takes from their room."""
+
+    problem: GraphProblem
+    graph: ShardingGraph
+
+    def relaxed(self, costs: Sequence[Table], room: float = math.inf, seconds: float = 60.0) -> Least:
+        """The least cost of those whose inputs and outputs fit, whatever passes between ops: its bound is one of all that fit.
+        ``seconds`` [s]: when the search ends."""
+        uses = [*self.graph.weights, *self._outputs()]
+        where = f"{self.problem.workload.name} on {self.problem.system.name}, memory"
+        return least(costs, uses, min(room, self.problem.capacity), where, lambda size, values: format_bytes(size), seconds)
+
+    def _outputs(self) -> Iterator[Table]:
+        known = self.problem
+        for name in known.workload.outputs:
+            if name not in known.in_place:
+                sizes = self.graph.layouts[name].bytes[list(self.graph.layouts[name].complete)]
+                yield Table((self.graph.variables[f"end {name}"],), sizes.astype(np.float64))
+
+    def __call__(self, costs: Sequence[Table], first: Least) -> Sharding:
+        """The best that fits with all that passes between ops, which is looked for under less and less room."""
+        problem, found = self.problem, first
+        layers, room = _layers(problem, self.graph.problem.mesh), problem.capacity
+        for _ in range(TRIES):
+            sharding = decoded(self.graph, replace(found, cost=cost(self.graph.time, found.values)))
+            memory = memory_of(sharding, problem.in_place)
+            if memory.inputs * layers + memory.outputs + memory.working <= problem.capacity:
+                return sharding
+            room = min(room, problem.capacity) - memory.working
+            if room <= 0:
+                break
+            found = self.relaxed(costs, room)
+        got = f"{format_bytes(memory.total)} (inputs {format_bytes(memory.inputs)}, working {format_bytes(memory.working)})"
+        remedy = "use more chips, or chips with more memory"
+        where = f"{problem.workload.name} on {problem.system.name}, memory"
+        raise Infeasible(Fault(where, format_bytes(problem.capacity), got, remedy))

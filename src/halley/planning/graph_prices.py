@@ -1,0 +1,56 @@
+"""Prices of what runs at the same time, so that sums of them bound the longest from below.
+
+A kernel that takes the longest of several resources takes at least every mean of them. With such means for all kernels, prices
+of its resources that add up to 1, the least sum over all choices is a lower bound of the least time (Lagrangian relaxation).
+Every choice that was ever the best for some prices limits that bound for all prices, so the most promising prices are those that
+are best against a mixture of the choices met so far: a matrix game, solved by extragradient steps on products of simplices
+(Nemirovski, SIAM Journal on Optimization 15, 2004). What it finds need not be exact: any prices give a bound.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Numbers = NDArray[np.float64]
+
+STEPS = 200
+"""Extragradient steps of a game."""
+
+
+def best_prices(always: Numbers, times: Numbers) -> Numbers:
+    """The prices [kernels, resources], which add up to 1 by kernel, for which the least of the choices is most; nearly.
+
+        max over p of min over c of  always[c] + sum over k, r of p[k, r] times[c, k, r]
+
+    ``always`` [choices] [s]: what overlaps with nothing; ``times`` [choices, kernels, resources] [s]: of each resource.
+
+    >>> best_prices(np.zeros(2), np.array([[[4.0, 0.0]], [[0.0, 2.0]]])).round(1).tolist()
+    [[0.3, 0.7]]
+    """
+    longest = times.max(axis=2)
+    scale = float((always + longest.sum(axis=1)).min()) or 1.0
+    always, times, longest = always / scale, times / scale, longest / scale
+    # a kernel of small times takes larger steps
+    pace = 1.0 / np.maximum(longest.max(axis=0), 1e-3)[:, None]
+    width = 1.0 / max(float(longest.sum(axis=1).max()), 1.0)
+    mixture, shares = np.full(len(always), 1.0 / len(always)), np.full(times.shape[1:], 1.0 / times.shape[2])
+    means = np.zeros_like(shares)
+    for _ in range(STEPS):
+        ahead, bold = _moved(mixture, shares, mixture, shares, always, times, width, pace)
+        mixture, shares = _moved(mixture, shares, ahead, bold, always, times, width, pace)
+        means += bold
+    return np.asarray(means / means.sum(axis=1, keepdims=True))
+
+
+def _moved(
+    mixture: Numbers, shares: Numbers, at_mixture: Numbers, at_shares: Numbers,
+    always: Numbers, times: Numbers, width: float, pace: Numbers,
+) -> tuple[Numbers, Numbers]:  # fmt: skip
+    """A multiplicative step of both sides, along the gradient at a point."""
+    flat = times.reshape(len(times), -1)
+    worth = flat @ at_shares.ravel() + always
+    mixed = (at_mixture @ flat).reshape(shares.shape)
+    chosen = mixture * np.exp(-width * (worth - worth.min()))
+    priced = shares * np.exp(pace * (mixed - mixed.max(axis=1, keepdims=True)))
+    return np.maximum(chosen / chosen.sum(), 1e-300), np.maximum(priced / priced.sum(axis=1, keepdims=True), 1e-300)
