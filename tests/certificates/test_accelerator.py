@@ -121,7 +121,7 @@ def test_real_programs(seed: int, mode: str, monkeypatch: pytest.MonkeyPatch) ->
         index = draw.randrange(len(frame.stages))
         skeleton = draw.choice(frame.stages[index].skeletons)
         shape = search._compile(frame, index, skeleton)
-        costs = search._estimate(frame, index, skeleton, search._symbols(frame, skeleton))
+        costs = search._estimate(frame, index, skeleton, search.symbols(frame, skeleton))
         limited = [used for name, used in costs.footprint.items() if np.isfinite(search.chip.memory(name).capacity)]
         objectives = [getattr(costs, name) for name in search.objectives]
         program, tables = search.program([*objectives, *limited], shape.trees, skeleton.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 
+import numpy as np
 import pytest
 from tests.certificates.composing import mappings, narrower
 from tests.certificates.exhaustive import draw_chip, draw_workload
@@ -15,10 +16,14 @@ from halley.io.load import load_chip
 from halley.ir.hardware import Chip, Topology
 from halley.ir.mapping import Node, Parallel, walk
 from halley.ir.workload import Workload
+from halley.search import shares
 from halley.search.compose import compositions
-from halley.search.frames import frames
+from halley.search.frames import Frame, frames
 from halley.search.optimise import optimise
 from halley.search.problem import Objective, Problem
+from halley.search.shares import Lone
+from halley.search.solve import GroupSearch
+from halley.search.stages import Skeleton
 from halley.search.template import template
 from halley.simulate.simulation import simulate
 from halley.workloads import attention, gemm_softmax
@@ -44,7 +49,9 @@ def test_compositions_are_all_rows_of_positive_numbers_with_that_sum(members: in
 
 
 @pytest.mark.parametrize("seed", SEEDS[1:])
-def test_search_equals_the_walk_where_pipelines_win(seed: int) -> None:
+def test_search_equals_the_walk_where_pipelines_win(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With stages looked at on all of their shares at once, as on chips of many clusters."""
+    monkeypatch.setattr(shares, "MANY", 1)
     assert compare(seed, 3000) == "equal"
 
 
@@ -92,3 +99,23 @@ def test_clusters_of_their_own_share_only_what_lies_further_out() -> None:
                 around = [other for where, other in walk(tree) if where == path[: len(where)] and where != path]
                 assert not inner & {getattr(other, "memory", "") for other in around}
     assert seen
+
+
+@pytest.mark.parametrize("objective", [Objective.TIME, Objective.ENERGY])
+def test_bounds_of_all_numbers_of_members_are_those_of_each(objective: Objective, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On 12 x 9 clusters, where a stage is looked at on all of its shares at once: no less is known of any than by itself."""
+    seen, found_alone = 0, shares._found_alone
+
+    def checked(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton) -> Lone:
+        nonlocal seen
+        found = found_alone(search, frame, index, skeleton)
+        if seen < 100 and shares._open_members(search, frame, skeleton) is not None:
+            expected = shares._compiled(search, frame, index, skeleton, ()).least
+            np.testing.assert_allclose(found.least, expected, rtol=1e-12)
+            seen += 1
+        return found
+
+    monkeypatch.setattr(shares, "_found_alone", checked)
+    workload, chip = gemm_softmax(24, 30, 16, variant="plain"), load_chip("a100")
+    optimise(Problem(workload, chip, objective, baselines=False, fixed_variant=True))
+    assert seen == 100

@@ -25,7 +25,7 @@ from halley.planning.data_parallel import Sharded
 from halley.planning.machine import Efficiency
 from halley.planning.part_bounds import ModelBound, PartBound
 from halley.planning.part_costs import ModelCosts, PartCosts, Room
-from halley.planning.plan import Fixed, TrainingProblem
+from halley.planning.plan import Fixed, Outcome, TrainingProblem
 from halley.planning.schedule import Schedule
 from halley.planning.sharded_model import ShardedModel, parts_of
 from halley.planning.training_search import best_training_plan, started
@@ -93,8 +93,17 @@ class Drawn:
             found = [each for each in found if self.taken(each, room, resident or 0.0) <= room.capacity]
         if not found:
             raise Infeasible([])
-        known = [[part.time for part in parts_of(each)] for each in self.shardings(communication, microbatch, way)]
-        return replace(min(found, key=lambda each: each.time), least=tuple(map(min, zip(*known, strict=True))))
+        known = self.shardings(communication, microbatch, way)
+        rows = [[part.time for part in parts_of(each)] for each in known]
+        best = min(found, key=lambda each: each.time)
+        boundaries = {each.boundary: [row for row, other in zip(rows, known, strict=True) if other.boundary == each.boundary]
+                      for each in known}  # fmt: skip
+        return replace(
+            best,
+            least=tuple(map(min, zip(*rows, strict=True))),
+            by_boundary=tuple(tuple(map(min, zip(*some, strict=True))) for some in boundaries.values()),
+            bound=best.time,
+        )
 
     @staticmethod
     def taken(costs: ModelCosts, room: Room, resident: float) -> float:
@@ -160,6 +169,7 @@ def check(seed: int, many: int) -> bool:
     while not search.closed:
         assert search.least <= best.time * (1 + 1e-12)
         search.step()
+    search.settle()
     assert search.least <= best.time * (1 + 1e-12)
     if many == 1:
         assert search.incumbent == pytest.approx(best.time, rel=1e-12)
@@ -282,6 +292,40 @@ def test_an_interrupt_and_a_limit_give_the_best_so_far() -> None:
         assert found.certificate.bound <= whole.cost.time <= found.cost.time * (1 + 1e-12)
     with pytest.raises(Infeasible, match="in time"):
         best_training_plan(problem, limit=0.0, model=model)
+
+
+@pytest.mark.parametrize("seed", [1, 3, 7])
+def test_a_first_plan_out_of_turn_leaves_the_optimum_as_it_is(seed: int) -> None:
+    problem, model = drawn(seed, 1)
+    best, _ = oracle.least(oracle.enumerate_plans(problem, model), problem.capacity)
+    search = started(problem, model)
+    search.dive()
+    assert best is not None
+    assert search.best
+    while not search.closed:
+        search.step()
+    assert search.incumbent == pytest.approx(best.time, rel=1e-12)
+
+
+@pytest.mark.parametrize("stages", [None, 4, 8])
+def test_small_models_without_shared_ops_are_proven(stages: int | None) -> None:
+    system = replace(SYSTEM, axes=(replace(SYSTEM.axes[0], size=2), SYSTEM.axes[1]))
+    problem = TrainingProblem(REAL, system, 64, 1024, EFFICIENCY, fixed=Fixed(model=1, stages=stages))
+    found = best_training_plan(problem, others=0)
+    assert found.outcome is Outcome.OPTIMAL
+    assert found.certificate.gap < 1e-6
+
+
+def test_ends_that_share_a_table_add_up_its_gradients() -> None:
+    system = replace(SYSTEM, axes=(SYSTEM.axes[1],))
+    fixed = Fixed(data=1, stages=4, model=1, recompute=Recompute.NONE, fused=True, schedule=Schedule.GPIPE, microbatch=1)
+    problem = TrainingProblem(REAL, system, 4, 1024, EFFICIENCY, fixed=fixed)
+    apart = best_training_plan(problem, others=0).cost
+    tied = best_training_plan(replace(problem, shape=replace(REAL, tied=True)), others=0).cost
+    link, table = system.axes[0].link, REAL.vocabulary * REAL.model * problem.recipe.gradient
+    # halves there and back, over the links of a ring that join its ends
+    expected = 2 * (link.latency + table / 2 / link.bandwidth)
+    assert tied.time - apart.time == pytest.approx(expected, rel=0.02)
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ class Counter:
         that want the same box count once. Along an axis in ``critical`` only member 0 counts. ``leaf`` replaces the factor of
         a dim, ``skip`` leaves it out.
         """
-        key = ("boxes", dims, id(loops), each, critical, skip) if leaf is None and not scope.shares else None
+        key = ("boxes", dims, id(loops), each, critical, skip, tuple(scope.shares.items())) if leaf is None else None
         if key is not None and key in self._shortcuts:
             return self._shortcuts[key][0]
         every, apart = self._less(self._every, critical), self._less(each, critical)

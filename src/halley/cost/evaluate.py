@@ -91,9 +91,10 @@ def evaluate(
     earlier trees of the same workload found, for terms. ``least``: lower bounds of the times, which hold whatever number of
     buffers, but 0, stands for an open one (not with rounds).
     """
-    _check_engines(workload, chip, tree)
+    paths = {node.op: path for path, node in walk(tree) if isinstance(node, Compute)}
+    _check_engines(workload, chip, paths)
     _check_lockstep(chip, tree)
-    fold = _Fold(counter_of(workload, chip, totals, times, sums), tree, only, least)
+    fold = _Fold(counter_of(workload, chip, totals, times, sums), paths, only, least)
     root = fold.visit(tree, Scope())
     asked = fold.nodes[only or ()]
     events = [event for event in fold.events if event.path[: len(asked.path)] == asked.path] if only else fold.events
@@ -118,16 +119,13 @@ class Split:
     even: bool = False
 
 
-def _check_engines(workload: Workload, chip: Chip, tree: Node) -> None:
+def _check_engines(workload: Workload, chip: Chip, ops: Iterable[str]) -> None:
     """No silent default for a rate or an energy: every dtype and elementary function in use must be listed for its engine.
 
     Raises BadInput, all faults at once. An engine without any energies is taken as one whose energy is not of interest.
     """
     faults: dict[str, Fault] = {}
-    for _, node in walk(tree):
-        if not isinstance(node, Compute):
-            continue
-        op = workload.op(node.op)
+    for op in map(workload.op, ops):
         if op.kind is OpKind.CONTRACT and chip.matrix is not None:
             dtype = workload.tensors[op.inputs[0]].dtype
             if chip.matrix.energy and dtype not in chip.matrix.energy:
@@ -166,7 +164,7 @@ def depth_of(chip: Chip, resource: Resource) -> int:
 
 
 class _Fold:
-    def __init__(self, counter: Counter, tree: Node, only: Path | None, least: bool) -> None:
+    def __init__(self, counter: Counter, paths: Mapping[str, Path], only: Path | None, least: bool) -> None:
         self.workload, self.chip, self.only, self.least = counter.workload, counter.chip, only, least
         chip = self.chip
         self.memories = {memory.name: memory for memory in chip.memories}
@@ -175,7 +173,7 @@ class _Fold:
         self.body = Body(self.counter)
         self.events: list[Event] = []
         self.nodes: dict[Path, NodeCost] = {}
-        self.paths = {node.op: path for path, node in walk(tree) if isinstance(node, Compute)}
+        self.paths = paths
         self.shared: dict[tuple[str, AxisName], Split | Shared | None] = {}
         self.joined: dict[str, frozenset[AxisName]] = {}  # axes over which what was computed has been combined or moved
         self.stale: set[str] = set()  # accumulators whose running maximum has moved since they were last touched
@@ -197,6 +195,8 @@ class _Fold:
         return cost
 
     def phase(self, cost: _Cost, scope: Scope) -> Number:
+        if not self.counter.times:
+            return 0
         entries, busy = self.counter.entries(scope), cost.busy.values()
         if cost.steps is None:
             return (least_phase_time if self.least else phase_time)(entries, cost.up, cost.down, cost.work, busy)
@@ -252,8 +252,10 @@ class _Fold:
         disjoint = self.chip.levels.index(self.chip.level(next(iter(shares[0][0]))[0])) if shares else None
         for index, child in enumerate(children):
             own_share, first = shares.get(index, ({}, {}))
-            firsts = {axis: scope.firsts.get(axis, 0) + begin for axis, begin in first.items()}
-            inside = replace(scope.inside(index), shares={**scope.shares, **own_share}, firsts={**scope.firsts, **firsts})
+            inside = scope.inside(index)
+            if shares:
+                firsts = {axis: scope.firsts.get(axis, 0) + begin for axis, begin in first.items()}
+                inside = replace(inside, shares={**scope.shares, **own_share}, firsts={**scope.firsts, **firsts})
             cost = self.visit(child, inside)
             times.append(self.phase(cost, inside))
             for resource, amount in cost.busy.items():
@@ -275,8 +277,10 @@ class _Fold:
                 fills.append(refill(self.counter, scope, hold, name, written[0], self.body))
                 drains.append(drain(self.counter, scope, hold, name, written[0], self.body))
         inner = self.visit(node.body, scope.inside(0).with_holds(opened))
-        moved = [event for transfer in (*fills, *drains) for event in transfer.events]
-        busy = _added(inner.busy, self._record(moved))
+        moved = self._record(event for transfer in (*fills, *drains) for event in transfer.events)
+        if not self.counter.times:
+            return inner
+        busy = _added(inner.busy, moved)
         up, down = (total(t.one_tile for t in transfers) for transfers in (fills, drains))
         if self.memories[node.memory].lockstep and node.buffers > 1:
             return self._lockstep(inner, busy, scope, fills, drains)
@@ -378,7 +382,7 @@ class _Fold:
     def _record(self, events: Iterable[Event]) -> Busy:
         events = list(events)
         self.events.extend(events)
-        return self._busy(events)
+        return self._busy(events) if self.counter.times else {}
 
     def _busy(self, events: Iterable[Event]) -> Busy:
         """Busy time of the critical instance of each resource."""

@@ -113,7 +113,7 @@ class Body:
             elif loop.dim in dims:
                 blocked.add(loop.dim)
             else:  # which members are at work shows in the first iteration
-                loops.append(replace(loop, axis=None, first_only=True))
+                loops.append(Loop(loop.dim, loop.tile, None, True, loop.path))
         shares: dict[AxisName, int] = {}
         firsts: dict[AxisName, int] = {}
         for share in touches[0].shares:

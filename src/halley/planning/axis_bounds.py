@@ -24,6 +24,7 @@ from halley.ir.workload import Op
 from halley.planning.axes import Role, degree
 from halley.planning.communication import Communication
 from halley.planning.elimination import eliminate
+from halley.planning.layouts import MeshAxis
 from halley.planning.machine import Efficiency, Machine
 from halley.planning.op_costs import op_tasks
 from halley.planning.part_bounds import least_time
@@ -53,27 +54,24 @@ class AxisBounds:
     known: dict[tuple[object, Way], dict[int, Floats]] = field(default_factory=dict)
 
     def tighter(self, communication: Communication, microbatch: int, way: Way) -> Iterator[Floats]:
-        """[kinds] bounds of a microbatch through one layer of each kind [s]: what is known; then what is found out."""
-        known = self.known.setdefault((communication.model_key[:1], way), {})
-        if len(communication.mesh) < 2:
-            return
-        others = degree(communication.assignment, Role.MODEL) / communication.mesh[0].ranks
-        for _ in range(2):
-            bounds = [times * (microbatch / larger) for larger, times in known.items() if larger >= microbatch]
-            if bounds:
-                yield np.max(bounds, axis=0) / others
-            if microbatch in known:
-                return
-            known[microbatch] = self._layers(communication, microbatch, way)
+        """[kinds] bounds of a microbatch through one layer of each kind [s]: what is known; then what is found out, axis by axis,
+        the outermost first."""
+        ranks = degree(communication.assignment, Role.MODEL)
+        axes = [(axis, ranks / axis.ranks, self.known.setdefault((lanes, way), {}))
+                for axis, (_, lanes) in zip(communication.mesh, communication.model_key, strict=True)]  # fmt: skip
+        yield from (bound for _, others, known in axes for bound in _larger(known, microbatch, others))
+        for axis, others, known in axes:
+            if microbatch not in known:
+                known[microbatch] = self._layers(communication, axis, microbatch, way)
+                yield known[microbatch] / others
 
-    def _layers(self, communication: Communication, microbatch: int, way: Way) -> Floats:
-        """[kinds] layers sharded over the outermost axis of the mesh alone."""
+    def _layers(self, communication: Communication, axis: MeshAxis, microbatch: int, way: Way) -> Floats:
+        """[kinds] layers sharded over one axis of the mesh alone."""
         shape, sequence = self.problem.shape, self.problem.sequence
         graphs = training_graphs(shape, microbatch, sequence, way.recompute, way.fused)[1:-1]
-        return np.array([self._layer(graph, communication) for graph in graphs])
+        return np.array([self._layer(graph, communication, axis) for graph in graphs])
 
-    def _layer(self, graph: TrainingGraph, communication: Communication) -> float:
-        axis = communication.mesh[0]
+    def _layer(self, graph: TrainingGraph, communication: Communication, axis: MeshAxis) -> float:
         efficiency = replace(self.problem.efficiency, launch=0.0, latency=0.0)
 
         def collective(kind: CollectiveKind, axes: tuple[str, ...], size: int) -> float:
@@ -85,6 +83,13 @@ class AxisBounds:
         tables = sharding_graph(replace(problem, alike=graph.alike))
         done = eliminate(tables.time, (tables.variables["end X"],))
         return float(done.rest.values.min())
+
+
+def _larger(known: Mapping[int, Floats], microbatch: int, others: float) -> Iterator[Floats]:
+    """The best bound of a microbatch from those that are known of it and of larger ones, if there are any."""
+    bounds = [times * (microbatch / larger) for larger, times in known.items() if larger >= microbatch]
+    if bounds:
+        yield np.max(bounds, axis=0) / others
 
 
 @dataclass(slots=True, eq=False)

@@ -31,6 +31,14 @@ Describe: TypeAlias = Callable[[float, Mapping[str, int] | None], str]
 """Words for a use of the resource, and for the choice that has it."""
 
 
+class TooMuch(Infeasible):
+    """No choice fits; ``use``: the least that any has."""
+
+    def __init__(self, fault: Fault, use: float) -> None:
+        super().__init__(fault)
+        self.use = use
+
+
 @dataclass(frozen=True, slots=True)
 class Least:
     """The best choice found. ``cost`` and ``use`` are its own, ``bound`` is below the cost of all that fit; ``nodes`` searched,
@@ -91,7 +99,7 @@ def least(
     >>> [(found.cost, found.use, found.values["x"]) for found in (least(costs, uses), least(costs, uses, 6.0))]
     [(3.0, 12.0, 0), (6.0, 5.0, 1)]
 
-    Raises BadInput: no choice is allowed; Infeasible: none fits.
+    Raises BadInput: no choice is allowed; TooMuch: none fits.
     """
     end = time.monotonic() + seconds
     search = _Search(costs, uses, capacity, slight(costs, uses))
@@ -101,7 +109,7 @@ def least(
         if frugal is None:
             raise BadInput(Fault(where, "a choice that is allowed", "none", "free a layout or a split"))
         expected, got = f"a choice of at most {describe(capacity, None)}", f"at least {describe(frugal.use, frugal.values)}"
-        raise Infeasible(Fault(where, expected, got, "take more ranks, or keep less"))
+        raise TooMuch(Fault(where, expected, got, "take more ranks, or keep less"), frugal.use)
     best, nodes, order = root.best, 1, itertools.count()
     heap: list[tuple[float, int, _Relaxed, _Allowed]] = [(root.bound, next(order), root, {})]
     while heap and heap[0][0] < best.cost * (1 - TOLERANCE) and time.monotonic() < end:
@@ -129,13 +137,14 @@ def least_use(costs: Sequence[Table], uses: Sequence[Table]) -> float:
 
 @dataclass(slots=True)
 class _Search:
-    """The tables, a price that only decides between equals, and how much was joined so far."""
+    """The tables, a price that only decides between equals, how much was joined, and, once known, the choice of least use."""
 
     costs: Sequence[Table]
     uses: Sequence[Table]
     capacity: float
     slight: float
     entries: int = 0
+    thrift: _Point | None = None
 
     def relaxed(self, allowed: _Allowed, price: float, limit: float, near: _Relaxed | None = None) -> _Relaxed | None:
         """The best price of the resource, beginning with one that was good nearby, as were the choices of ``near`` that are
@@ -180,9 +189,14 @@ class _Search:
         return self._solve(weighted(self.costs, self.uses, price), allowed)
 
     def frugal(self, allowed: _Allowed) -> _Point | None:
-        """The least use; of equals, one that costs little."""
+        """The least use; of equals, one that costs little. That of all choices is looked for once."""
+        if not allowed and self.thrift is not None:
+            return self.thrift
         scale = TOLERANCE / 4 * (_most(self.uses) or 1.0) / (_most(self.costs) or 1.0)
-        return self._solve(weighted(self.uses, self.costs, scale), allowed, any_of_equals=True)
+        found = self._solve(weighted(self.uses, self.costs, scale), allowed, any_of_equals=True)
+        if not allowed:
+            self.thrift = found
+        return found
 
     def branches(self, node: _Relaxed, allowed: _Allowed) -> Iterator[_Allowed]:
         """A variable of the resource by which the best choice differs from one that takes too much: with that value, and

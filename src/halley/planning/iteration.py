@@ -58,7 +58,7 @@ class Optimizer:
 class Training:
     """``chunks`` [chunks] of blocks, in the order of the model; ``onward``, ``back`` [chunks - 1]: transfer of an activation
     to the next chunk, of a gradient from it, for one microbatch [s]; ``holding``: a transfer holds its sender, else it runs
-    beside work.
+    beside work. ``tied`` [s]: the first and the last stage add up the gradients of a table that both have.
 
     Raises BadInput: not as many chunks as the pipeline has, or one without blocks; transfers for other boundaries than there are.
     """
@@ -70,6 +70,7 @@ class Training:
     onward: Sequence[Number] = ()
     back: Sequence[Number] = ()
     holding: bool = False
+    tied: Number = 0.0
 
     def __post_init__(self) -> None:
         expected, faults = self.pipeline.last + 1, []
@@ -143,6 +144,8 @@ def iteration_time(training: Training, apart: bool = True) -> Iteration:
     ends = [list(times.last_backward[stage :: pipeline.stages]) for stage in stages]
     done = times.stage_ends
     reduced = [maximum(done[stage], training.data.reduced(training.of_stage(stage), ends[stage])) for stage in stages]
+    if np.any(np.asarray(training.tied) > 0):
+        reduced[0] = reduced[-1] = longest((reduced[0], reduced[-1])) + training.tied
     transfers = apart and (len(training.onward) or len(training.back))
     bare = pipeline_times(pipeline, forward, backward).stage_ends if transfers else done
     after = _after(training, reduced)

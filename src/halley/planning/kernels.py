@@ -359,11 +359,16 @@ def _attention_demand(kernel: Attention) -> tuple[Array, Array]:
 
 
 def _in_blocks(function: Callable[[Array], Array], extents: Sequence[Number]) -> Array:
-    """``function`` of [extents, shapes] in blocks that stay in the host's cache; the result has the shapes' own shape."""
+    """``function`` of [extents, shapes] in blocks that stay in the host's cache, each distinct shape once; the result has the
+    shapes' own shape."""
     spread = np.broadcast_arrays(*(_array(extent) for extent in extents))
     flat = np.stack([extent.ravel() for extent in spread])
+    which: NDArray[np.intp] | slice = slice(None)
+    if flat.shape[1] > BLOCK:
+        flat, places = np.unique(flat, axis=1, return_inverse=True)
+        which = places.reshape(-1)
     blocks = [function(flat[:, start : start + BLOCK]) for start in range(0, flat.shape[1], BLOCK)]
-    return np.concatenate(blocks or [np.zeros(0)]).reshape(spread[0].shape)
+    return np.concatenate(blocks or [np.zeros(0)])[which].reshape(spread[0].shape)
 
 
 def _least(times: Array) -> Array:

@@ -16,6 +16,7 @@ from halley.network.bill import Bill
 from halley.network.overlay import Overlay
 from halley.planning.axes import Assignment, Role, SubAxis, degree
 from halley.planning.data_parallel import RECIPES, Recipe, Sharded
+from halley.planning.layouts import Layout
 from halley.planning.machine import Efficiency
 from halley.planning.part_costs import ModelCosts
 from halley.planning.schedule import Pipeline, Schedule
@@ -30,7 +31,8 @@ class Fixed:
     """What the user has decided; None and empty: the search decides.
 
     ``data``, ``stages``, ``model`` [ranks]: degrees of the three roles. ``microbatch`` [sequences]. ``chunks`` per stage.
-    ``axes``: by axis, the ranks of it that each role has; roles that are not named have 1.
+    ``axes``: by axis, the ranks of it that each role has; roles that are not named have 1. ``splits``: by op, the dims that
+    axes split; ``boundary``: the layout in which parts meet.
     """
 
     data: int | None = None
@@ -44,6 +46,8 @@ class Fixed:
     offload: bool | None = None
     fused: bool | None = None
     axes: Mapping[str, Mapping[Role, int]] = field(default_factory=dict)
+    splits: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    boundary: Layout | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +229,7 @@ class Outcome(StrEnum):
     """How a search ended; the value is a sentence for the user."""
 
     OPTIMAL = "optimal: no plan of the declared space is faster"
-    CLOSE = "all plans were looked at: the best one with a true bound"
+    CLOSE = "within the gap of the optimum: no plan of the declared space is faster than the bound"
     LIMIT = "stopped early: the best so far, with a true bound"
 
 

@@ -20,6 +20,9 @@ from halley.planning.product_bounds import ProductBounds
 
 Floats = NDArray[np.float64]
 
+SQUEEZING = 0.25
+"""How long shardings that fit are looked for, at most, before the best so far is taken [s]; a gap is left then."""
+
 
 class CostModel(Protocol):
     """Costs of a model's parts. The calls are told the chips that share each op, the sequences of a microbatch, and the way."""
@@ -64,9 +67,11 @@ class ShardedModel:
             problem.efficiency,
             problem.recipe,
             way.fused,
+            boundary=problem.fixed.boundary,
+            splits=problem.fixed.splits,
             resident=resident,
         )
-        return model_costs(problem.shape, microbatch, problem.sequence, terms, way.recompute, room)
+        return model_costs(problem.shape, microbatch, problem.sequence, terms, way.recompute, room, SQUEEZING)
 
     def bound(self, ranks: Number, microbatch: Number, way: Way) -> ModelBound:
         """As in `CostModel`."""

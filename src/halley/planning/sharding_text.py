@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from halley.ir.placement import Replicate, Shard
 from halley.ir.workload import OpKind, Workload
-from halley.planning.layouts import layout_text
-from halley.planning.sharded import Sharding
+from halley.planning.layouts import Step, layout_text
+from halley.planning.sharded import Move, Sharding
 from halley.units import format_bytes, format_time
 
 
@@ -97,7 +97,7 @@ def sharding_text(plan: Sharding) -> str:
     called = {name: " ".join(dict.fromkeys(filter(None, each))) for name, each in by_op.items()}
     ops = [[item.op, *(way.name or "-" for way in item.ways), called[item.op], format_time(item.time)] for item in plan.ops]
     moved = [
-        [str(step.kind), move.tensor, " ".join(step.axes), _change(plan, move.inside, step.before, step.after),
+        [str(step.kind), move.tensor, " ".join(step.axes), _change(move, step),
          move.reader or "-", format_bytes(step.bytes), format_time(step.time)]
         for move, step in plan.steps
     ]
@@ -115,11 +115,11 @@ def _proof(plan: Sharding) -> str:
     return f"optimal of {plan.certificate.space:.3g} ways to split the ops"
 
 
-def _change(plan: Sharding, inside: bool, before: tuple[object, ...], after: tuple[object, ...]) -> str:
-    if inside:
+def _change(move: Move, step: Step) -> str:
+    if move.inside:
         return "inside the op"
-    changes = [f"{a} -> {b}" for a, b in zip(before, after, strict=True) if a != b]
-    return "; ".join(dict.fromkeys(changes))
+    changes = [f"{a} -> {b}" for a, b in zip(step.before, step.after, strict=True) if a != b]
+    return "; ".join(dict.fromkeys(changes)) + (f", once in {move.runs} runs" if move.runs > 1 else "")
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

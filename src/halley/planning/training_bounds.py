@@ -122,6 +122,11 @@ def least_time(rows: Rows, sharded: Sharded, optimizer: Optimizer, recipe: Recip
     return np.asarray(done + after)
 
 
+def least_work_time(rows: Rows) -> Floats:
+    """[plans] no iteration takes less [s], whatever is shared out by data-parallel ranks, and wherever states lie."""
+    return _done(rows, rows.of_stages(rows.work))
+
+
 def _passes(rows: Rows, sharded: Sharded) -> Floats:
     """[plans, 4] all passes of one microbatch on a stage, with the collectives that they wait for."""
     work = rows.of_stages(rows.work)

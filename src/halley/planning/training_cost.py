@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from halley.formulas.numbers import Number
 from halley.formulas.timing import total
+from halley.formulas.training import sharded_bytes
 from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Shard
 from halley.ir.workload import OpKind, Workload
@@ -27,7 +28,7 @@ from halley.planning.iteration import Iteration, Optimizer, Training, iteration_
 from halley.planning.layouts import local_extents
 from halley.planning.machine import machine
 from halley.planning.megatron_iteration import AROUND
-from halley.planning.memory import Memory, memory
+from halley.planning.memory import Memory, in_flight, memory
 from halley.planning.part_costs import ModelCosts, PartCosts, Room
 from halley.planning.plan import Exposed, Load, Plan, PlanCost, TrainingProblem
 from halley.planning.schedule import Pipeline, deal
@@ -76,10 +77,11 @@ def training_of(problem: TrainingProblem, batch: Batch, cases: Sequence[Case]) -
         batch.pipeline,
         dealt_parts(parts, kinds, batch.pipeline),
         data,
-        optimizer_of(problem, batch.offload, _norm_reductions(cases)),
+        optimizer_of(problem, batch.offload, norm_reductions(cases)),
         onward,
         onward,
         holding=False,
+        tied=_tied_sums(problem, batch, cases),
     )
 
 
@@ -147,11 +149,13 @@ def _transfers(problem: TrainingProblem, batch: Batch, cases: Sequence[Case]) ->
         return ()
     # chunks that follow each other lie on stages that follow each other, the first after the last
     stages = range(pipeline.stages if pipeline.chunks > 1 else pipeline.stages - 1)
-    keys = [(case.communication.pipeline_key, case.communication.mesh, id(case.costs)) for case in cases]
-    distinct, which = _distinct(cases, keys)
-    times = [
-        [case.communication.transfer(stage, boundary_bytes(problem, batch, case)) for stage in stages] for case in distinct
+    keys = [
+        (case.communication.pipeline_key, case.communication.mesh, case.communication.ranks(Role.DATA), case.costs.boundary)
+        for case in cases
     ]
+    distinct, which = _distinct(cases, keys)
+    sizes = [boundary_bytes(problem, batch, case) for case in distinct]
+    times = [[case.communication.transfer(stage, size) for stage in stages] for case, size in zip(distinct, sizes, strict=True)]
     table = np.array(times)[which]
     return [table[:, chunk % pipeline.stages] for chunk in range(pipeline.last)]
 
@@ -168,7 +172,21 @@ def boundary_bytes(problem: TrainingProblem, batch: Batch, case: Case) -> int:
     return math.prod(local_extents(extents, splits, case.communication.mesh).values()) * WORD
 
 
-def _norm_reductions(cases: Sequence[Case]) -> Floats:
+def _tied_sums(problem: TrainingProblem, batch: Batch, cases: Sequence[Case]) -> Floats:
+    """[cases] the first and the last stage send each other half of the gradients of a tied table, then the sums [s]; each chip
+    those that are its own after the reductions over data-parallel ranks."""
+    if not problem.shape.tied or batch.pipeline.stages == 1:
+        return np.zeros(len(cases))
+    found = []
+    for case in cases:
+        parameters = min(case.costs.embedding.parameters, case.costs.head.parameters)
+        own = 1 if batch.sharded is Sharded.NOTHING else degree(case.communication.assignment, Role.DATA)
+        half = sharded_bytes(parameters, problem.recipe.gradient, own) / 2
+        found.append(2.0 * float(case.communication.transfer(batch.pipeline.stages - 1, half)))
+    return np.array(found)
+
+
+def norm_reductions(cases: Sequence[Case]) -> Floats:
     """[cases] the norm of the gradients, summed over the ranks of data and model [s]."""
     keys = [(case.communication.data_key, case.communication.model_key) for case in cases]
     distinct, which = _distinct(cases, keys)
@@ -223,16 +241,19 @@ def _stages(held: Memory) -> tuple[dict[str, float], ...]:
 
 def stage_parts(plan: Plan, costs: ModelCosts, stage: int) -> list[tuple[PartCosts, int]]:
     """The parts of the model that a stage has, and how often."""
-    kinds = [count for _, count in costs.blocks]
-    starts = [0, *accumulate(kinds)]
-    found = [0] * len(kinds)
-    for chunk, (end, count) in enumerate(zip(accumulate(plan.layers), plan.layers, strict=True)):
-        if chunk % plan.pipeline.stages == stage:
-            for kind in range(len(kinds)):
-                found[kind] += max(0, min(end, starts[kind + 1]) - max(end - count, starts[kind]))
-    parts = [(part, times) for (part, _), times in zip(costs.blocks, found, strict=True) if times]
-    first = [(costs.embedding, 1)] if stage == 0 else []
-    return [*first, *parts, *([(costs.head, 1)] if stage == plan.pipeline.stages - 1 else [])]
+    counts = held_parts(plan, [count for _, count in costs.blocks], stage).sum(axis=0).tolist()
+    return [(part, count) for part, count in zip(parts_of(costs), counts, strict=True) if count]
+
+
+def held_parts(plan: Plan, kinds: Sequence[int], stage: int) -> NDArray[np.int64]:
+    """[chunks of the stage, parts] how many of each part of the model they have: embedding, ``kinds`` of layers, head."""
+    starts, ends = np.cumsum((0, *kinds[:-1])), np.cumsum(plan.layers)
+    found = np.zeros((plan.pipeline.chunks, len(kinds) + 2), np.int64)
+    for place, chunk in enumerate(range(stage, plan.pipeline.last + 1, plan.pipeline.stages)):
+        first, last = ends[chunk] - plan.layers[chunk], ends[chunk]
+        found[place, 1:-1] = np.clip(np.minimum(last, starts + kinds) - np.maximum(first, starts), 0, None)
+        found[place, [0, -1]] = chunk == 0, chunk == plan.pipeline.last
+    return found
 
 
 def _exposed(plan: Plan, case: Case, timed: Iteration) -> list[Exposed]:
@@ -265,17 +286,32 @@ def _loads(problem: TrainingProblem, plan: Plan, case: Case) -> list[Load]:
     return [*found, *(Load(f"network {axis}", size, rates[axis], "B") for axis, size in moved.items())]
 
 
-def room_left(problem: TrainingProblem, plan: Plan, case: Case) -> tuple[Room, float]:
+def room_left(
+    problem: TrainingProblem, plan: Plan, case: Case, least: tuple[Floats, Floats] | None = None
+) -> tuple[Room, float]:
     """What is left for weights and kept activations on a chip of the fullest stage, and what a parameter takes there for good
-    [B]: its share where data-parallel ranks share it out."""
+    [B]: its share where data-parallel ranks share it out.
+
+    Set aside is what these shardings work in; or, given the ``least`` that passes of each part work in [B], and the least
+    parameters of each [parts], what all shardings do: those that do not fit into this room fit nowhere.
+    """
     held = memory(training_of(problem, Batch(plan.pipeline, plan.sharded, plan.offload), [case]))
     stage = int(held.total[:, 0].argmax())
-    recipe, ranks = problem.recipe, plan.data
+    recipe, ranks, parts = problem.recipe, plan.data, parts_of(case.costs)
     kinds = [(recipe.weight, Sharded.PARAMETERS), (recipe.gradient, Sharded.GRADIENTS)]
     kinds += [] if plan.offload else [(recipe.state, Sharded.OPTIMIZER)]
-    resident = total([word / ranks if plan.sharded >= least else word for word, least in kinds])
-    parts = stage_parts(plan, case.costs, stage)
-    counts = tuple(float(sum(times for part, times in parts if part is each)) for each in parts_of(case.costs))
-    kept = total([part.activation * times for part, times in parts])
-    flying = float(held.activations[stage, 0]) / kept if kept else 1.0
-    return Room(problem.capacity - float(held.working[stage, 0]), counts, flying), resident
+    resident = total([word / ranks if plan.sharded >= share else word for word, share in kinds])
+    numbers = held_parts(plan, [count for _, count in case.costs.blocks], stage)
+    counts = numbers.sum(axis=0)
+    has = counts > 0
+    # of the moment when most is kept, the part that is in flight least stands for all
+    moments = in_flight(plan.pipeline, stage) @ numbers
+    fullest = moments[int((moments @ np.array([part.activation for part in parts])).argmax())]
+    flying = float((fullest[has] / counts[has]).min())
+    aside = float(held.working[stage, 0])
+    if least is not None:
+        own = np.array([part.working for part in parts])[has].max()
+        most = np.array([part.parameters for part in parts])[has].max()
+        working, parameters = (each[has].max() for each in least)
+        aside = float(working + (aside - own) * parameters / most)
+    return Room(problem.capacity - aside, tuple(counts.tolist()), flying), resident

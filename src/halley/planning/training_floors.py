@@ -18,7 +18,7 @@ from halley.planning.axis_bounds import Way
 from halley.planning.communication import Communication
 from halley.planning.part_bounds import ModelBound
 from halley.planning.sharded_model import CostModel
-from halley.planning.training_bounds import Rows, Shapes, least_memory, least_time, shapes
+from halley.planning.training_bounds import Rows, Shapes, least_memory, least_time, least_work_time, shapes
 from halley.planning.training_cost import WORD, optimizer_of
 from halley.planning.training_space import Space
 
@@ -74,6 +74,10 @@ class Floors:
         rows = self._rows(layouts, option, work)
         optimizer = optimizer_of(problem, chosen.offload, 0.0)
         return least_time(rows, chosen.sharded, optimizer, problem.recipe)
+
+    def work_times(self, layouts: Integers, option: int, work: Floats | None = None) -> Floats:
+        """[layouts] the same for all options of this one's way: of the passes alone."""
+        return least_work_time(self._rows(layouts, option, work))
 
     def memories(self, layouts: Integers, option: int) -> Floats:
         """[layouts] no chip of some stage of these plans needs less [B]."""

@@ -33,8 +33,12 @@ LEFT_OUT = (
     "zero-bubble schedules",
     "recomputation of some layers only",
     "offloading anything but the optimizer's state",
+    "gradients of weights that chips of one stage share out summed once for all microbatches",
 )
 """What no plan of the space does."""
+
+MEASURED = "measured collectives that take longer than in proportion to their size, which bounds take them not to"
+"""What is left out where collectives were measured."""
 
 
 class Option(NamedTuple):

@@ -96,6 +96,12 @@ def runs(workload: Workload, ops: Sequence[Op]) -> list[tuple[Op, ...]]:
     return result
 
 
+def _prefix(run: Sequence[Op]) -> str:
+    """What the sizes of a stage are named by: its first op rather than its place, so that the stage has the same open sizes, and
+    what is known of it, in every group that it is in."""
+    return f"{run[0].name} "
+
+
 def walked(workload: Workload, op: Op) -> frozenset[str]:
     """The dims of an op that a group may walk as its rows. Ops have a frame together only where they have one of these in
     common."""
@@ -278,7 +284,7 @@ class _Maker:
     ) -> list[Stage]:
         stages: list[Stage] = []
         for index, run in enumerate(self.runs):
-            name, prefix = run[0].name if run[0].kind is OpKind.CONTRACT else f"rows {index}", f"{index}"
+            name, prefix = run[0].name if run[0].kind is OpKind.CONTRACT else f"rows {index}", _prefix(run)
             if run[0].kind is OpKind.CONTRACT:
                 skeletons = self._resident_gemm(run[0], prefix, inside, ranges, split)
             else:
@@ -348,9 +354,9 @@ class _Maker:
         stages: list[Stage] = []
         for index, run in enumerate(self.runs):
             if run[0].kind is OpKind.CONTRACT:
-                name, skeletons = run[0].name, self._shared_gemm(run[0], f"{index}", handed, ranges)
+                name, skeletons = run[0].name, self._shared_gemm(run[0], _prefix(run), handed, ranges)
             else:
-                name, skeletons = f"rows {index}", self._shared_rows(run, f"{index}", ranges)
+                name, skeletons = f"rows {index}", self._shared_rows(run, _prefix(run), ranges)
             stages.append(Stage(name, tuple(op.name for op in run), tuple(skeletons)))
         return tuple(stages)
 

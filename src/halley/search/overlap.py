@@ -30,6 +30,7 @@ from halley.search.chains import ChainTree
 from halley.search.frames import Frame
 from halley.search.frontier import Flags, Values, minimal
 from halley.search.sets import BEAM, CHUNK, DIVES, Tree, opened, put_back, split_in, starts, taken
+from halley.search.shapes import least_of_buffers
 from halley.search.stages import BUFFERS, Skeleton
 
 if TYPE_CHECKING:
@@ -50,16 +51,30 @@ def fits(chip: Chip, estimate: Estimate) -> bool:
     return all(used <= chip.memory(name).capacity for name, used in estimate.footprint.items())
 
 
+def in_children(search: GroupSearch, in_turn: Sequence[Values]) -> list[Values]:
+    """Of each stage, least time and energy but for what leaks (shapes x combinations x both), from its costs ``in_turn``: it
+    takes as long in its child. Where there is leakage, some of its energy is of a time that the others may hide."""
+    found: list[Values] = []
+    for costs in in_turn:
+        values: Values = np.zeros((*costs.shape[:2], 2))
+        for place, name in enumerate(("time", "energy")):
+            if name in search.objectives and not (name == "energy" and search.chip.static_power):
+                values[..., place] = costs[..., search.objectives.index(name)]
+        found.append(values)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Vector:
     """A shape of a stage, compiled: lower bounds of its time, its energy without leakage, the busy time of each resource and the
-    footprint of each memory with a limit (rows in this order)."""
+    footprint of each memory with a limit (rows in this order). ``least``: these for each combination of the shared sizes."""
 
     skeleton: Skeleton
     program: Program
     tables: Sequence[Array]
     trees: Mapping[str, ChainTree]
     resources: tuple[Resource, ...]
+    least: Array
 
     def bounds(self, nodes: Mapping[str, Indices], rows: int) -> Array:
         return self.program(self.tables, nodes, rows)
@@ -68,7 +83,8 @@ class Vector:
 class Rounds:
     """The search of one frame with overlapped stages, for ``search``, whose frontier it works on."""
 
-    def __init__(self, search: GroupSearch, frame: Frame, in_turn: Sequence[Values]) -> None:
+    def __init__(self, search: GroupSearch, frame: Frame, alone: Sequence[Values]) -> None:
+        """``alone``: of each stage, least time and energy but for what leaks (shapes x combinations x both)."""
         self.search, self.frame = search, frame
         self.chip = search.chip
         self.memories = tuple(m.name for m in self.chip.memories if np.isfinite(m.capacity))
@@ -82,10 +98,9 @@ class Rounds:
         inside = self.chip.levels.index(self.chip.level(frame.shares.level)) if frame.shares else len(self.chip.levels)
         self.apart = [self.chip.depth(name) >= inside for name in self.memories]
         self._lay_out(())
-        promising = self._promising(in_turn)
+        self.parts = self._promising(alone)
         if not len(self.left):
             return
-        self.parts = [self._compiled(index, positions) for index, positions in enumerate(promising)]
         used = [{resource for part in parts for resource in part.resources} for parts in self.parts]
         self._lay_out(
             resource
@@ -93,7 +108,8 @@ class Rounds:
             if depth_of(self.chip, resource) < inside
             and (resource in self.own_busy or len({self.child_of[at] for at, names in enumerate(used) if resource in names}) > 1)
         )
-        self.floors = [[self._floor(at, part) for part in parts] for at, parts in enumerate(self.parts)]
+        every = np.arange(self.rows)
+        self.floors = [[self.state(at, part, part.least, every) for part in parts] for at, parts in enumerate(self.parts)]
 
     def _lay_out(self, resources: Iterable[Resource]) -> None:
         """The parts of a state."""
@@ -102,47 +118,57 @@ class Rounds:
         self.adding = 1 + children + len(self.resources)  # what of a state adds up
         self.width = self.adding + children * memories
 
-    def _promising(self, in_turn: Sequence[Values]) -> list[Indices]:
-        """Of each stage the shapes that may matter, and in ``left`` the combinations of shared sizes, by what each shape costs at
-        least where stages follow each other: in its child it takes that time too. ``in_turn``: shapes x combinations x
-        objectives. Only what is left is compiled; most frames are not."""
-        states = [self._from_costs(stage, costs) for stage, costs in enumerate(in_turn)]
-        least = [own.min(axis=1) for own in states]
-        combinations = np.arange(self.rows)
-        found: list[Indices] = []
-        for stage, own in enumerate(states):
-            others = self._together([state for other, state in enumerate(least) if other != stage])
-            shapes = own.shape[1]
-            joined = self.join(np.tile(others, shapes), own.reshape(self.width, -1))
-            hopeless = self.search.found.hopeless(self.objectives(joined, np.tile(combinations, shapes)))
-            possible = ~hopeless.reshape(-1, self.rows)
-            found.append(np.flatnonzero(possible.any(axis=1)))
-            self.left = np.flatnonzero(possible.any(axis=0))
+    def _promising(self, alone: Sequence[Values]) -> list[list[Vector]]:
+        """Of each stage the shapes that may matter, and in ``left`` the combinations of shared sizes: by what each shape takes
+        ``alone``, then by what those take that are compiled, stage by stage. Of most frames nothing is left before all are."""
+        self.left = np.arange(self.rows)
+        shapes = [list(stage.skeletons) for stage in self.frame.stages]
+        states = [self._from_costs(stage, costs) for stage, costs in enumerate(alone)]
+        parts: list[list[Vector]] = [[] for _ in shapes]
+        self._narrow(states, shapes)
+        for stage in sorted(range(len(shapes)), key=lambda stage: self._unknown(shapes[stage])):
             if not len(self.left):
                 break
-        return found
+            parts[stage] = [self._vector(stage, skeleton) for skeleton in shapes[stage]]
+            every = np.arange(self.rows)
+            states[stage] = np.stack([self.state(stage, part, part.least, every) for part in parts[stage]], axis=1)
+            self._narrow(states, shapes)
+        kept = [{id(skeleton) for skeleton in own} for own in shapes]
+        return [[part for part in own if id(part.skeleton) in kept[at]] for at, own in enumerate(parts)]
+
+    def _narrow(self, states: list[Values], shapes: list[list[Skeleton]]) -> None:
+        """Leave out shapes (and their ``states``: parts x shapes x combinations) and combinations that cannot matter, whatever
+        the other stages' shapes are."""
+        for stage, skeletons in enumerate(shapes):
+            least = [own[:, :, self.left].min(axis=1) for at, own in enumerate(states) if at != stage]
+            own = states[stage][:, :, self.left].reshape(self.width, -1)
+            joined = self.join(np.tile(self._together(least), len(skeletons)), own)
+            hopeless = self.search.found.hopeless(self.objectives(joined, np.tile(self.left, len(skeletons))))
+            possible = ~hopeless.reshape(len(skeletons), -1)
+            self.left = self.left[possible.any(axis=0)]
+            if not len(self.left):
+                return
+            kept = np.flatnonzero(possible.any(axis=1))
+            states[stage], shapes[stage] = states[stage][:, kept], [skeletons[at] for at in kept]
 
     def _from_costs(self, stage: int, costs: Values) -> Values:
         """States (parts x shapes x combinations) of what a stage's shapes cost at least; room and resources open."""
         states: Values = np.zeros((self.width, *costs.shape[:2]))
-        for name, values in zip(self.search.objectives, np.moveaxis(costs, 2, 0), strict=True):
-            if name == "time":
-                states[1 + self.child_of[stage]] = values
-            elif not self.chip.static_power:  # else it has leakage of a time that the others may hide
-                states[0] = values
+        states[1 + self.child_of[stage]], states[0] = costs[..., 0], costs[..., 1]
         return states
 
     # --- what is compiled ---------------------------------------------------------------------------------------------
 
-    def _compiled(self, index: int, positions: Indices) -> list[Vector]:
-        """Some shapes of a stage. Frames that differ in what overlaps have them in common."""
-        known, found = self.search.vectors, []
-        for position in positions:
-            skeleton = self.frame.stages[index].skeletons[position]
-            if id(skeleton) not in known:
-                known[id(skeleton)] = self._compile(index, skeleton)
-            found.append(known[id(skeleton)])
-        return found
+    def _unknown(self, skeletons: Sequence[Skeleton]) -> int:
+        """How many of some shapes are not compiled yet."""
+        return sum(id(skeleton) not in self.search.vectors for skeleton in skeletons)
+
+    def _vector(self, index: int, skeleton: Skeleton) -> Vector:
+        """A shape of a stage, compiled. Frames that differ in what overlaps have it in common."""
+        known = self.search.vectors
+        if id(skeleton) not in known:
+            known[id(skeleton)] = self._compile(index, skeleton)
+        return known[id(skeleton)]
 
     def _compile(self, index: int, skeleton: Skeleton) -> Vector:
         self.search.tally.tick()
@@ -151,8 +177,10 @@ class Rounds:
         energy = total(part for name, part in estimate.energy_by.items() if name != "static")
         room = [estimate.footprint.get(name, 0) for name in self.memories]
         outputs = [estimate.time, energy, *estimate.busy.values(), *room]
-        program, tables = self.search.program(outputs, trees, f"{skeleton.name}, {self.frame.name}")
-        return Vector(skeleton, program, tables, trees, tuple(estimate.busy))
+        made = self.search.program(outputs, trees, f"{skeleton.name}, {self.frame.name}")
+        self.search.tally.bounds += self.rows
+        nodes = starts(trees, self.frame.shared, self.rows)
+        return Vector(skeleton, *made, trees, tuple(estimate.busy), least_of_buffers(made, trees, nodes, self.rows))
 
     def _around(self) -> None:
         """What the frame takes by itself, for each combination of shared tile sizes: rounds, ramps, traffic, room."""
@@ -230,21 +258,6 @@ class Rounds:
             own = states[room + place :: len(self.memories)]
             used = (own.max(axis=0) if self.apart[place] else own.sum(axis=0)) + self.room[place, at]
             result[used > capacity] = np.inf
-        return result
-
-    def _floor(self, stage: int, part: Vector) -> Values:
-        """Lower bounds of the states of a shape, for each combination of shared sizes that is left; infinite for the others."""
-        nodes = {dim: own[self.left] for dim, own in starts(part.trees, self.frame.shared, self.rows).items()}
-        result: Values = np.full((self.width, self.rows), np.inf)
-        self.search.tally.bounds += len(self.left)
-        if BUFFERS not in nodes:
-            result[:, self.left] = self.state(stage, part, part.bounds(nodes, len(self.left)), self.left)
-            return result
-        # one by one: sets that leave numbers of buffers open have poor bounds
-        settled, number = part.trees[BUFFERS].singles(nodes[BUFFERS])
-        wide = {dim: settled if dim == BUFFERS else np.repeat(own, number) for dim, own in nodes.items()}
-        states = self.state(stage, part, part.bounds(wide, len(settled)), np.repeat(self.left, number))
-        result[:, self.left] = np.minimum.reduceat(states, np.cumsum(number) - number, axis=1)
         return result
 
     def total(self) -> Values:
@@ -347,7 +360,8 @@ class _Step:
         ]
         order = sorted(range(len(floors)), key=lambda place: tuple(floors[place][0]))
         for place in order[:DIVES] if self.quick else order:
-            self._refine(self.rounds.parts[self.stage][place], floors[place])
+            if not self._hopeless(floors[place])[0]:
+                self._refine(self.rounds.parts[self.stage][place], floors[place])
         if not self.made:
             return None
         if self.quick:  # the one that leaves most room to the others, of those that bound plans alike

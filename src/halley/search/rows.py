@@ -132,7 +132,7 @@ def chunked_skeletons(
         node = Temporal(rows, tiles[f"{prefix}{rows}2"], node)
         for dim in reversed(batch):
             node = Temporal(dim, 1, node)
-        return spread(template, inner_split, ranges(tiles), node) if inner_split is not None else node
+        return spread(template, inner_split, ranges(tiles), node, tiles) if inner_split is not None else node
 
     def statistics(node: Node) -> Node:
         kept = tuple((name,) for name in stage.statistics())
@@ -144,7 +144,7 @@ def chunked_skeletons(
         return wrap(tiles, Hold(template.output, held, node, tiles[chunk.name]))
 
     def here(tiles: Tiles) -> Ranges:
-        return member_ranges(template, inner_split, ranges(tiles)) if inner_split is not None else ranges(tiles)
+        return member_ranges(template, inner_split, ranges(tiles), tiles) if inner_split is not None else ranges(tiles)
 
     row_slot = Slot(f"{prefix}{rows}2", rows, sizes(rows), lambda t: here(t)[rows])
     found = [Skeleton(f"whole rows{split_name}", (row_slot, chunk), whole, reduces)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,19 +17,11 @@ from halley.search.chains import ChainTree
 from halley.search.frontier import Flags, Values
 from halley.search.stages import BUFFERS, Skeleton, Slot
 
+if TYPE_CHECKING:
+    from halley.search.shares import Lone
+
 PATIENCE = 1 << 13
 """Sets of mappings that the least costs leave open before the formulas of all costs are compiled to bound them."""
-
-
-@dataclass(slots=True)
-class StageCosts:
-    """Costs of a stage in its frame on open tile sizes, by objective: at ``least``, whatever numbers of buffers there are, and
-    ``exact``, once that is asked for. ``bounds``: lower ones, whatever room the stage takes, a row for each combination of the
-    shared sizes."""
-
-    least: Mapping[str, Number]
-    bounds: Values
-    exact: Mapping[str, Number] | None = None
 
 
 class Trees:
@@ -40,7 +32,7 @@ class Trees:
         self.normal = Normal(self.terms)
         self.cautious = Normal(self.terms, differences=False)
         self.stages: dict[Hashable, StageCosts] = {}
-        self.alone: dict[Hashable, Values] = {}  # least costs of stages on shares of the clusters (`halley.search.shares`)
+        self.alone: dict[Hashable, Lone] = {}
         self._known: dict[object, ChainTree] = {}
         self._sums: dict[tuple[tuple[str, int], ...], Sums] = {}
 
@@ -79,6 +71,30 @@ class Compiled(NamedTuple):
     def __call__(self, nodes: Mapping[str, Indices], rows: int) -> Values:
         """Lower bounds, a row per set."""
         return self.program(self.tables, nodes, rows).T
+
+
+def least_of_buffers(
+    made: Compiled, trees: Mapping[str, ChainTree], nodes: Mapping[str, Indices], rows: int, free: bool = False
+) -> Array:
+    """Lower bounds of sets, a column each: the least over numbers of buffers one by one, as sets that leave these open have poor
+    bounds. ``free``: the costs hold whatever number there is, so that only whether a Hold is there matters."""
+    if BUFFERS not in trees:
+        return made.program(made.tables, nodes, rows)
+    tree = trees[BUFFERS]
+    each, number = (tree.alike if free else tree.singles)(nodes[BUFFERS])
+    wide = {dim: each if dim == BUFFERS else np.repeat(own, number) for dim, own in nodes.items()}
+    least: Array = np.minimum.reduceat(made.program(made.tables, wide, len(each)), np.cumsum(number) - number, axis=1)
+    return least
+
+
+@dataclass(slots=True)
+class StageCosts:
+    """Costs of a stage in its frame: at ``least``, whatever numbers of buffers there are, and ``exact``, once that is asked for.
+    ``bounds``: lower ones, whatever room the stage takes, a row for each combination of the shared sizes."""
+
+    least: Compiled
+    bounds: Values
+    exact: Compiled | None = None
 
 
 @dataclass(slots=True)

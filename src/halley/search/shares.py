@@ -7,41 +7,60 @@ once for all groups, cuts and shares of the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from halley.cost.program import Indices
+from halley.cost.estimate import Estimate
 from halley.formulas.timing import total
 from halley.ir.mapping import Sequence as Steps
-from halley.search.chains import ChainTree
+from halley.ir.mapping import Spatial, walk
 from halley.search.frames import Frame
 from halley.search.frontier import Flags, Values
 from halley.search.sets import starts
-from halley.search.shapes import Compiled
-from halley.search.stages import BUFFERS, Skeleton
-from halley.search.trim import trimmed
+from halley.search.shapes import least_of_buffers
+from halley.search.stages import Skeleton, Slot, members
+from halley.search.trim import essence
 
 if TYPE_CHECKING:
     from halley.search.solve import GroupSearch
 
 
-def promising(search: GroupSearch, frame: Frame) -> Frame | None:
-    """The frame with those shapes of its stages that may beat what is found; none where a stage has none."""
+def promising(search: GroupSearch, frame: Frame) -> tuple[Frame, list[Values]] | None:
+    """The frame with those shapes of its stages that may beat what is found, and what each takes alone (shapes x combinations of
+    the shared sizes x time and energy but for what leaks); none where a stage has no such shape."""
     if search.found.hopeless(search.least_of(frame)).all():
         return None
-    alone = [np.stack([_alone(search, frame, at, shape) for shape in stage.skeletons]) for at, stage in enumerate(frame.stages)]
-    kept = []
-    for index, (stage, own) in enumerate(zip(frame.stages, alone, strict=True)):
-        hopeless = _hopeless(search, frame, index, alone)
-        shapes = tuple(shape for shape, lost in zip(stage.skeletons, hopeless, strict=True) if not lost)
-        if not shapes:
+    rows, stages = search.combinations(frame), range(len(frame.stages))
+    alone: list[Values] = [np.zeros((1, rows, 2)) for _ in stages]
+    for index in sorted(stages, key=lambda index: sum(id(shape) not in search.lone for shape in frame.stages[index].skeletons)):
+        found = [_alone(search, frame, index, shape) for shape in frame.stages[index].skeletons]
+        alone[index] = np.array(found).reshape(-1, rows, 2)
+        if _hopeless(search, frame, index, alone).all():
             return None
-        alone[index] = own[~hopeless]
-        kept.append(replace(stage, skeletons=shapes))
-    return replace(frame, stages=tuple(kept))
+    kept = []
+    for index, stage in enumerate(frame.stages):
+        left = np.flatnonzero(~_hopeless(search, frame, index, alone))
+        if not len(left):
+            return None
+        alone[index] = alone[index][left]
+        kept.append(replace(stage, skeletons=tuple(stage.skeletons[at] for at in left)))
+    return replace(frame, stages=tuple(kept)), alone
+
+
+MANY = 4
+"""From so many numbers of members on, a stage is looked at on all of its shares at once; the costs of each are not kept then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lone:
+    """What a shape of a stage takes alone: ``least`` time and energy but for what leaks, a row for each combination of the shared
+    sizes; the ``costs`` on open tile sizes, room left out, if it has no choice of buffers."""
+
+    least: Values
+    costs: Estimate | None
 
 
 def _alone(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton) -> Values:
@@ -50,36 +69,61 @@ def _alone(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton) ->
     known = search.lone
     if id(skeleton) not in known:
         known[id(skeleton)] = _found_alone(search, frame, index, skeleton)
-    return known[id(skeleton)]
+    return known[id(skeleton)].least
 
 
-def _found_alone(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton) -> Values:
-    tree, node = search.alone(frame, index, skeleton)
-    shared = search.unsettled(frame.shared)
+def _found_alone(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton) -> Lone:
+    number = _open_members(search, frame, skeleton)
+    shares = frame.shares
+    assert shares is not None
+    if number is None:
+        return _compiled(search, frame, index, skeleton, ())
+    *_, most = number.sizes(1)
+    every = replace(frame, shares=replace(shares, counts=(most,) * len(frame.cut)))
+    found = _compiled(search, every, index, skeleton, (number,)).least
+    child = next(at for at, stages in enumerate(frame.cut) if index in stages)
+    by_number = found.reshape(search.combinations(frame), -1, 2)  # shared sizes, numbers of members, time and energy
+    return Lone(by_number[:, number.sizes(1).index(shares.counts[child])], None)
+
+
+def _open_members(search: GroupSearch, frame: Frame, skeleton: Skeleton) -> Slot | None:
+    """The number of members of a stage's share as an open number, where the shares of its axis are many, and it says no more than
+    how large the parts of a split are: not for one member, which splits nothing, nor where collectives take steps by it."""
+    shares = frame.shares
+    assert shares is not None
+    most = search.chip.axis(shares.level, shares.axis).size - 1
+    if most - 1 < MANY or skeleton.splits_reduction:
+        return None
+    node = skeleton.build(search.symbols(frame, skeleton))
+    split = [inner.dim for _, inner in walk(node) if isinstance(inner, Spatial) and inner.axis == shares.axis]
+    return _members(shares.axis, split[0], most) if split else None
+
+
+@cache
+def _members(axis: str, dim: str, most: int) -> Slot:
+    numbers = tuple(range(2, most + 1))
+    return Slot(members(axis), dim, lambda extent: numbers, lambda tiles: 1, (2, most))
+
+
+def _compiled(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton, further: tuple[Slot, ...]) -> Lone:
+    """The same with further open numbers beside the shared sizes: combinations of them all."""
+    symbols = search.symbols(frame, skeleton) | search.trees.symbols(further)
+    tree, node = search.alone_on(frame, index, skeleton, symbols)
+    shared = (*search.unsettled(frame.shared), *further)
     grid, chains = search.trees.of(shared, ()), search.trees.of(shared, search.unsettled(skeleton.slots))
-    key = (search.workload.variant, search.objectives, trimmed(tree, search.workload), *grid.values(), *chains.values())
+    key = (search.objectives, essence(tree, search.workload), *grid.values(), *chains.values())
     if key not in search.trees.alone:
         chooses = search.chooses(skeleton)
-        estimate = search.share(tree, node, Steps(()), chooses)
-        energy = total(part for name, part in estimate.energy_by.items() if name != "static")
-        made = search.program([estimate.time, energy], chains, f"{skeleton.name}, {frame.name}")
-        rows = search.combinations(frame)
+        found = search.share(tree, node, Steps(()), chooses)
+        energy = total(part for name, part in found.energy_by.items() if name != "static")
+        made = search.program([found.time, energy], chains, f"{skeleton.name}, {frame.name}")
+        rows = int(np.prod([len(own.given) for own in grid.values()], dtype=np.int64))
         search.tally.bounds += rows
         search.tally.tick()
-        search.trees.alone[key] = _least(made, chains, starts(chains, shared, rows), rows, chooses)
+        least = least_of_buffers(made, chains, starts(chains, shared, rows), rows, chooses).T
+        known = None if chooses or further else replace(found, events=(), nodes={})
+        search.trees.alone[key] = Lone(least, known)
     return search.trees.alone[key]
-
-
-def _least(made: Compiled, chains: Mapping[str, ChainTree], nodes: Mapping[str, Indices], rows: int, free: bool) -> Values:
-    """Bounds of sets, the least over numbers of buffers one by one: sets that leave these open have poor bounds. ``free``: the
-    costs hold whatever number there is, so that only whether a Hold is there matters."""
-    if BUFFERS not in chains:
-        return made(nodes, rows)
-    tree = chains[BUFFERS]
-    each, number = (tree.alike if free else tree.singles)(nodes[BUFFERS])
-    wide = {dim: each if dim == BUFFERS else np.repeat(own, number) for dim, own in nodes.items()}
-    least: Values = np.minimum.reduceat(made(wide, len(each)), np.cumsum(number) - number, axis=0)
-    return least
 
 
 def _hopeless(search: GroupSearch, frame: Frame, index: int, alone: list[Values]) -> Flags:
@@ -95,6 +139,6 @@ def _hopeless(search: GroupSearch, frame: Frame, index: int, alone: list[Values]
         energy = energy + found[..., 1]
     floor = search.least(frame)
     time = np.maximum(times.max(axis=0), floor["time"])
-    costs = {"time": time, "energy": energy + search.chip.static_power * time}
+    costs = {"time": time, "energy": np.maximum(energy + search.chip.static_power * time, floor["energy"])}
     bounds = np.stack([costs[name] for name in search.objectives], axis=-1)
     return np.asarray(search.found.hopeless(bounds.reshape(-1, bounds.shape[-1])).reshape(bounds.shape[:2]).all(axis=1))

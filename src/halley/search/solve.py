@@ -29,13 +29,13 @@ from halley.search.chains import ChainTree
 from halley.search.choice import Choice
 from halley.search.frames import Frame
 from halley.search.frontier import Flags, Frontier, Values, minimal
-from halley.search.overlap import Rounds, Vector, fits
+from halley.search.overlap import Rounds, Vector, fits, in_children
 from halley.search.sets import BEAM, CHUNK, DIVES, UNSETTLED, opened, put_back, split_in, starts, taken
 from halley.search.shapes import Compiled, Shape, StageCosts, Trees
-from halley.search.shares import promising
+from halley.search.shares import Lone, promising
 from halley.search.stages import BUFFERS, Skeleton, Slot, Stage
 from halley.search.tally import Interrupted, Tally
-from halley.search.trim import trimmed
+from halley.search.trim import essence
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class GroupSearch:
     _drafts: dict[int, Estimate] = field(default_factory=dict)
     _in_turn: dict[int, Values] = field(default_factory=dict)
     vectors: dict[int, Vector] = field(default_factory=dict)
-    lone: dict[int, Values] = field(default_factory=dict)
+    lone: dict[int, Lone] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.found = Frontier(len(self.objectives), self.gap)
@@ -86,8 +86,7 @@ class GroupSearch:
         left = self._bounds_of(numbers)
         try:
             bounds, places = self._candidates(numbers)
-            order = np.lexsort(bounds.T[::-1])
-            left = bounds
+            left, order = bounds, np.lexsort(bounds.T[::-1])
             dived: set[int] = set()
             for position in order:  # a good value early spares most of the rest
                 frame, combination = places[position]
@@ -159,7 +158,7 @@ class GroupSearch:
         kept = (slot for slot in slots if slot.name not in settled)
         return tuple(replace(slot, limit=_one) if self.lean and slot.dim == BUFFERS else slot for slot in kept)
 
-    def _symbols(self, frame: Frame, skeleton: Skeleton) -> dict[str, Number]:
+    def symbols(self, frame: Frame, skeleton: Skeleton) -> dict[str, Number]:
         """The sizes of a stage in its frame: open ones, and those that need no search."""
         slots = (*frame.shared, *skeleton.slots)
         return self.trees.symbols(self.unsettled(slots)) | self.settled(slots)
@@ -194,8 +193,10 @@ class GroupSearch:
         """The search of a frame whose stages overlap; none where that is hopeless."""
         if frame not in self._rounds:
             own = self.frames[frame]
-            made = promising(self, own) if own.shares else own if self._hides() else None
-            self._rounds[frame] = Rounds(self, made, self._bare(made, self.combinations(made))) if made else None
+            made = promising(self, own) if own.shares else None
+            if not own.shares and self._hides():
+                made = own, in_children(self, self._bare(own, self.combinations(own)))
+            self._rounds[frame] = Rounds(self, *made) if made else None
         return self._rounds[frame]
 
     def combinations(self, frame: Frame) -> int:
@@ -231,9 +232,8 @@ class GroupSearch:
 
     def _bare(self, made: Frame, rows: int) -> list[Values]:
         """Per stage, lower bounds like those of `_floor`, whatever room the stages take. Other groups mostly have the same stages
-        in the same loops, so that these are known. Where these say nothing new (`halley.search.shares`), or there is nothing that
-        they could be hopeless against: 0."""
-        if len(made.stages) == 1 or made.shares or not len(self.found.points):
+        in the same loops, so that these are known. Where there is nothing that they could be hopeless against: 0."""
+        if len(made.stages) == 1 or not len(self.found.points):
             return [np.zeros((len(stage.skeletons), rows, len(self.objectives))) for stage in made.stages]
         found: list[Values] = []
         for index, stage in enumerate(made.stages):
@@ -255,28 +255,21 @@ class GroupSearch:
 
     def _compile(self, frame: Frame, index: int, skeleton: Skeleton) -> Shape:
         """The formulas of all objectives wait until bounds ask for them: those of the least costs rule out most shapes."""
-        counter = counter_of(self.workload, self.chip, sums=self.trees.sums(self.workload))
-        used = footprint(counter, self._held(frame, index, skeleton, self._symbols(frame, skeleton)), Body(counter))
+        used = self._footprint(frame, index, skeleton)
         memories = [name for name in used if np.isfinite(self.chip.memory(name).capacity)]
         capacities = np.array([self.chip.memory(name).capacity for name in memories])
         trees = self.trees.of(self.unsettled(frame.shared), self.unsettled(skeleton.slots))
-        where = f"{skeleton.name}, {frame.name}"
-        room = self.program([used[name] for name in memories], trees, where)
-        least: Compiled | None = None
-        if self.chooses(skeleton):
-            least = self.program(self._outputs(self._least(frame, index, skeleton)), trees, where)
+        room = self.program([used[name] for name in memories], trees, f"{skeleton.name}, {frame.name}")
+        least = self._least(frame, index, skeleton, trees) if self.chooses(skeleton) else None
 
         def exact() -> Compiled:
-            return self.program(self._outputs(self._exact(frame, index, skeleton)), trees, where)
+            return self._exact(frame, index, skeleton, trees)
 
         return Shape(skeleton, trees, capacities, len(self.objectives), room, least, exact)
 
     def chooses(self, skeleton: Skeleton) -> bool:
         """Whether a stage has a choice of one buffer or two."""
         return not self.lean and any(slot.dim == BUFFERS for slot in skeleton.slots)
-
-    def _outputs(self, costs: Mapping[str, Number]) -> list[Number]:
-        return [costs[name] for name in self.objectives]
 
     def program(self, outputs: Sequence[Number], trees: Mapping[str, ChainTree], where: str) -> Compiled:
         """Lower bounds of terms over sets of chains, with the tables of their factors."""
@@ -291,52 +284,67 @@ class GroupSearch:
             Fault("search", "sizes and counts of at least 0", f"a negative factor in {where}", "please report")
         )
 
-    def _least(self, frame: Frame, index: int, skeleton: Skeleton) -> Mapping[str, Number]:
-        """What a stage costs at least, whatever numbers of buffers it has, on open tile sizes."""
-        if len(frame.stages) == 1:
-            return _costs(self._estimate(frame, index, skeleton, self._symbols(frame, skeleton), self.chooses(skeleton)))
-        return self._shared_costs(frame, index, skeleton).least
+    def _least(self, frame: Frame, index: int, skeleton: Skeleton, trees: Mapping[str, ChainTree]) -> Compiled:
+        """What a stage costs at least, whatever numbers of buffers it has."""
+        if len(frame.stages) > 1:
+            return self._shared_costs(frame, index, skeleton).least
+        found = self._estimate(frame, index, skeleton, self.symbols(frame, skeleton), self.chooses(skeleton))
+        return self._costs(found, trees, f"{skeleton.name}, {frame.name}")
 
-    def _exact(self, frame: Frame, index: int, skeleton: Skeleton) -> Mapping[str, Number]:
-        """What a stage costs on open tile sizes."""
+    def _exact(self, frame: Frame, index: int, skeleton: Skeleton, trees: Mapping[str, ChainTree]) -> Compiled:
+        """What a stage costs."""
         if not self.chooses(skeleton):
-            return self._least(frame, index, skeleton)
+            return self._least(frame, index, skeleton, trees)
+        where = f"{skeleton.name}, {frame.name}"
         if len(frame.stages) == 1:
-            return _costs(self._estimate(frame, index, skeleton, self._symbols(frame, skeleton)))
+            return self._costs(self._estimate(frame, index, skeleton, self.symbols(frame, skeleton)), trees, where)
         known = self._shared_costs(frame, index, skeleton)
         if known.exact is None:
             tree, node = self.alone(frame, index, skeleton)
-            known.exact = _costs(self.share(tree, node, Steps(())))
+            known.exact = self._costs(self.share(tree, node, Steps(())), trees, where)
         return known.exact
+
+    def _costs(self, found: Estimate, trees: Mapping[str, ChainTree], where: str) -> Compiled:
+        """The objectives of an estimate on open tile sizes."""
+        costs = {"time": found.time, "energy": found.energy}
+        return self.program([costs[name] for name in self.objectives], trees, where)
 
     def _shared_costs(self, frame: Frame, index: int, skeleton: Skeleton) -> StageCosts:
         """Costs of one of several stages; found once for all groups in which it stands in the same loops and Holds."""
         tree, node = self.alone(frame, index, skeleton)
         shared = self.unsettled(frame.shared)
         grid, chains = self.trees.of(shared, ()), self.trees.of(shared, self.unsettled(skeleton.slots))
-        key = (self.workload.variant, self.objectives, trimmed(tree, self.workload), *grid.values(), *chains.values())
+        key = (self.objectives, essence(tree, self.workload), *grid.values(), *chains.values())
         if key not in self.trees.stages:
             chooses = self.chooses(skeleton)
-            costs = _costs(self.share(tree, node, Steps(()), chooses))
-            rows = int(np.prod([len(chain.given) for chain in grid.values()], dtype=np.int64))
-            made = self.program(self._outputs(costs), chains, f"{skeleton.name}, {frame.name}")
+            made = self._costs(self.share(tree, node, Steps(()), chooses), chains, f"{skeleton.name}, {frame.name}")
+            rows = self.combinations(frame)
             shape = Shape(skeleton, chains, np.empty(0), len(self.objectives), made, made if chooses else None, lambda: made)
             self.tally.bounds += rows
-            self.trees.stages[key] = StageCosts(costs, shape.floor(starts(chains, shared, rows), rows))
+            self.trees.stages[key] = StageCosts(made, shape.floor(starts(chains, shared, rows), rows))
         return self.trees.stages[key]
 
     def draft(self, frame: Frame, index: int, skeleton: Skeleton) -> Estimate:
         """A stage's cost on open tile sizes, stages in turn."""
         if id(skeleton) not in self._drafts:
-            found = self._estimate(frame, index, skeleton, self._symbols(frame, skeleton))
+            known = self.lone[id(skeleton)].costs if id(skeleton) in self.lone else None
+            if known is not None:
+                found = replace(known, footprint=self._footprint(frame, index, skeleton))
+            else:
+                found = self._estimate(frame, index, skeleton, self.symbols(frame, skeleton))
             self._drafts[id(skeleton)] = replace(found, events=(), nodes={})
         return self._drafts[id(skeleton)]
+
+    def _footprint(self, frame: Frame, index: int, skeleton: Skeleton) -> Mapping[str, Number]:
+        """What a group with a stage needs of each memory, on open tile sizes."""
+        counter = counter_of(self.workload, self.chip, sums=self.trees.sums(self.workload))
+        return footprint(counter, self._held(frame, index, skeleton, self.symbols(frame, skeleton)), Body(counter))
 
     def _estimate(
         self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number], least: bool = False
     ) -> Estimate:
         """Cost of one stage in its frame; the footprint is that of the whole."""
-        tree, node = self._alone(frame, index, skeleton, tiles)
+        tree, node = self.alone_on(frame, index, skeleton, tiles)
         if len(frame.stages) == 1:  # it is the whole, loops around it included; of several, each is a phase of its own
             return self.share(tree, tree, tree, least)
         return self.share(tree, node, self._held(frame, index, skeleton, tiles), least)
@@ -350,9 +358,9 @@ class GroupSearch:
 
     def alone(self, frame: Frame, index: int, skeleton: Skeleton) -> tuple[Node, Node]:
         """The group's tree with one stage alone, and that stage, on open tile sizes."""
-        return self._alone(frame, index, skeleton, self._symbols(frame, skeleton))
+        return self.alone_on(frame, index, skeleton, self.symbols(frame, skeleton))
 
-    def _alone(self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number]) -> tuple[Node, Node]:
+    def alone_on(self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number]) -> tuple[Node, Node]:
         """The same on tile sizes that are given."""
         stubs: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops if op in self._maxima)) for stage in frame.stages]
         node = skeleton.build(tiles)
@@ -409,13 +417,10 @@ class GroupSearch:
             if self._hopeless(front, floors[position][None, :], others)[0]:
                 continue
             shape = self._compiled(frame, index, int(position))
-            start = {dim: nodes[combination : combination + 1] for dim, nodes in self._starts(frame, shape).items()}
+            every = starts(shape.trees, self.unsettled(self.frames[frame].shared), self.combinations(self.frames[frame]))
+            start = {dim: nodes[combination : combination + 1] for dim, nodes in every.items()}
             self._refine(shape, start, floors[position][None, :], front, others, quick)
         return front
-
-    def _starts(self, frame: int, shape: Shape) -> dict[str, Indices]:
-        shared = self.unsettled(self.frames[frame].shared)
-        return starts(shape.trees, shared, self._floors[frame][0].shape[1])
 
     def _hopeless(self, front: Frontier, bounds: Values, others: Values) -> Flags:
         result = front.hopeless(bounds)
@@ -484,16 +489,10 @@ class GroupSearch:
         if not fits(self.chip, estimate):
             got = f"{ {name: float(used) for name, used in estimate.footprint.items()} } B together"
             raise InternalError(Fault("search", "stages that fit one by one to fit together", got, "please report"))
-        values = self._objective(estimate.time, estimate.energy)
+        costs = {"time": estimate.time, "energy": estimate.energy}
+        values = np.array([costs[name] for name in self.objectives], dtype=np.float64)
         self.found.add(values, choice)
         return values
-
-    def _objective(self, time: Number, energy: Number) -> Values:
-        return np.array([{"time": time, "energy": energy}[name] for name in self.objectives], dtype=np.float64)
-
-
-def _costs(estimate: Estimate) -> dict[str, Number]:
-    return {"time": estimate.time, "energy": estimate.energy}
 
 
 def _one(tiles: object) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
+from types import MappingProxyType
 
 from halley.formulas.numbers import Number, ceil_div, minimum
 from halley.formulas.terms import Range
@@ -22,6 +23,8 @@ from halley.search.tiles import Sizes
 
 Tiles = Mapping[str, Number]
 """Tile size by slot name: whole numbers, or arrays for a batch."""
+
+NOTHING: Tiles = MappingProxyType({})
 
 Ranges = Mapping[str, Number]
 """Extent of each dim that one member works on, where a stage starts."""
@@ -120,14 +123,19 @@ def nest(workload: Workload, loops: Sequence[tuple[str, Number]], holds: Iterabl
     return node
 
 
-def spread(template: Template, split: Split, ranges: Ranges, body: Node) -> Node:
-    """Split dims over the cluster axes, first axis outermost."""
-    tiles, left = [], dict(ranges)
+def members(axis: str) -> str:
+    """Name of the open number of members of an axis, for a stage that is looked at on all shares of it together."""
+    return f"members of {axis}"
+
+
+def spread(template: Template, split: Split, ranges: Ranges, body: Node, tiles: Tiles = NOTHING) -> Node:
+    """Split dims over the cluster axes, first axis outermost. ``tiles`` may say how many members an axis has."""
+    parts, left = [], dict(ranges)
     for axis, dim in zip(template.axes, split, strict=True):
         if dim:
-            left[dim] = ceil_div(left[dim], axis.size)
-            tiles.append((dim, left[dim], axis.name))
-    for dim, tile, name in reversed(tiles):
+            left[dim] = ceil_div(left[dim], tiles.get(members(axis.name), axis.size))
+            parts.append((dim, left[dim], axis.name))
+    for dim, tile, name in reversed(parts):
         body = Spatial(dim, tile, template.level, name, body)
     return body
 
@@ -141,12 +149,12 @@ def named(split: Split) -> str:
     return "x".join(dim or "-" for dim in split)
 
 
-def member_ranges(template: Template, split: Split, ranges: Ranges) -> dict[str, Number]:
-    """Ranges of one member after the split."""
+def member_ranges(template: Template, split: Split, ranges: Ranges, tiles: Tiles = NOTHING) -> dict[str, Number]:
+    """Ranges of one member after the split. ``tiles`` may say how many members an axis has."""
     left = dict(ranges)
     for axis, dim in zip(template.axes, split, strict=True):
         if dim:
-            left[dim] = ceil_div(left[dim], axis.size)
+            left[dim] = ceil_div(left[dim], tiles.get(members(axis.name), axis.size))
     return left
 
 
@@ -252,7 +260,7 @@ def gemm_skeletons(
                 if inner_split is not None:
                     here = dict(ranges(tiles))
                     here.update({dim: minimum(here[dim], tile) for dim, tile in outer})
-                    node = spread(template, inner_split, here, node)
+                    node = spread(template, inner_split, here, node, tiles)
                 node = nest(workload, outer, [placed(tensor, template.shared) for tensor in shared], node)
                 return Steps((node, *after)) if resident and after else node
 
@@ -260,7 +268,7 @@ def gemm_skeletons(
 
             def inner(tiles: Tiles) -> Ranges:
                 here = {d: minimum(r, tiles[f"{prefix}{d}1"]) if d in outer_loops else r for d, r in ranges(tiles).items()}
-                return member_ranges(template, inner_split, here) if inner_split is not None else here
+                return member_ranges(template, inner_split, here, tiles) if inner_split is not None else here
 
             slots += [Slot(f"{prefix}{dim}2", dim, sizes(dim), of_dim(inner, dim)) for dim in order]
             slots += flags.values()

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Hashable, Set
 from dataclasses import replace
 
 from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel, Pipeline, Sequence, Spatial, Temporal, walk
 from halley.ir.workload import Workload
 
 
-def trimmed(tree: Node, workload: Workload) -> Node:
-    """The tree without the tensors that nothing in it touches and without empty sequences: neither moves or computes anything, so
-    that stages in different groups have equal costs where their trimmed trees are equal."""
-    touched: set[str] = set()
-    for _, node in walk(tree):
-        if isinstance(node, Compute):
-            touched.update(workload.op(node.op).inputs, workload.op(node.op).outputs)
-        elif isinstance(node, Collective):
-            touched.update(node.tensors)
-    return _trimmed(tree, touched) or Sequence(())
+def essence(tree: Node, workload: Workload) -> Hashable:
+    """All that a tree's cost depends on: stages in different groups, or variants, have equal costs where these are equal. That is
+    the tree without the tensors that nothing in it touches and without empty sequences, as neither moves or computes anything;
+    the ops in it, their tensors, and the dims."""
+    ops = tuple(workload.op(node.op) for _, node in walk(tree) if isinstance(node, Compute))
+    touched = {name for op in ops for name in (*op.inputs, *op.outputs)}
+    touched.update(name for _, node in walk(tree) if isinstance(node, Collective) for name in node.tensors)
+    tensors = tuple(workload.tensors[name] for name in sorted(touched))
+    shape = tuple(workload.dims.items()), tuple(workload.windows.items())
+    return _trimmed(tree, touched) or Sequence(()), ops, tensors, shape
 
 
 def _trimmed(node: Node, touched: Set[str]) -> Node | None:

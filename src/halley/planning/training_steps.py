@@ -1,0 +1,443 @@
+"""What a search for training plans knows, and its steps.
+
+Every plan of the space has a lower bound that holds for all shardings. The search goes to the lowest bound first:
+
+    group     plans of one mesh, microbatch, recomputation and kernel of attention: bounded by single axes of the mesh; then each
+              plan with its memory; then their shardings are found, and bounds rise
+    plan      its iteration is timed exactly, together with plans of the same pipeline in its group
+    crowded   a plan whose fastest shardings do not fit: they are found again for the memory that is left
+
+and ends when no bound is below the best time: all other plans take longer. What other shardings of the plans that were timed
+may take is bounded at last, by `halley.planning.training_proof`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple, assert_never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halley.errors import Infeasible
+from halley.planning.axes import Role, degree
+from halley.planning.communication import Communication
+from halley.planning.constrained import TooMuch
+from halley.planning.iteration import iteration_time
+from halley.planning.memory import memory
+from halley.planning.part_costs import ModelCosts, Room
+from halley.planning.plan import TrainingProblem
+from halley.planning.sharded_model import CostModel
+from halley.planning.training_cost import Batch, Case, room_left, training_of
+from halley.planning.training_floors import Floors
+from halley.planning.training_proof import PlanProof
+from halley.rewrite.recompute import Recompute
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+SAME = 1e-12
+"""Relative difference of times that is put down to rounding."""
+
+FILLING = 200
+"""Pipelines that are timed at most for plans of other kinds once the best one is proven."""
+
+TRIES = 4
+"""How often a plan's shardings are found again for a stage that is too full; beyond, the plan counts with its bound."""
+
+
+class Timed(NamedTuple):
+    """A plan of the space that fits, with its time [s] and the costs of its parts; ``bound`` [s]: of all its shardings that fit,
+    for all layers in a microbatch."""
+
+    time: float
+    layout: int
+    option: int
+    costs: ModelCosts
+    bound: float
+
+
+class _Crowded(NamedTuple):
+    """A plan that does not fit with the shardings in ``costs``, after ``tries`` to find others; ``least`` [s]: of all that do,
+    for all layers in a microbatch."""
+
+    layout: int
+    option: int
+    costs: ModelCosts
+    least: float
+    tries: int = 0
+
+
+class _Stage(IntEnum):
+    """What is known of an item: the work of its plans at least; that and their memory; their shardings; a single plan that is
+    crowded."""
+
+    WORK = 0
+    MEMORY = 1
+    SHARDED = 2
+    CROWDED = 3
+
+
+class _Item(NamedTuple):
+    """Something to look at, at its bound [s]."""
+
+    bound: float
+    stage: _Stage
+    key: int
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    """Plans of one group in the order of their bounds; those ``waiting`` have no time yet."""
+
+    costs: ModelCosts
+    bounds: Floats
+    layouts: Integers
+    options: Integers
+    waiting: NDArray[np.bool_]
+
+
+@dataclass(slots=True, eq=False)
+class TrainingSearch:
+    """A search that can be stopped and looked at. ``best``: by kind of plan, the fastest found."""
+
+    problem: TrainingProblem
+    floors: Floors
+    model: CostModel
+    others: int = 0
+    best: dict[tuple[object, ...], Timed] = field(default_factory=dict)
+    bounds: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    first: float = math.inf
+    solved: int = 0
+    timed: int = 0
+    crowded: list[_Crowded] = field(default_factory=list)
+    settled: list[tuple[float, Timed | None]] = field(default_factory=list)
+    _heap: list[_Item] = field(default_factory=list)
+    _groups: dict[int, _Group] = field(default_factory=dict)
+    _roomy: dict[object, ModelCosts] = field(default_factory=dict)
+    _unfit: dict[tuple[int, int], list[Floats]] = field(default_factory=dict)
+    _layouts: dict[int, Integers] = field(default_factory=dict)
+    _work: dict[int, Floats] = field(default_factory=dict)
+    _meshes: dict[object, Communication] = field(default_factory=dict)
+
+    def start(self) -> None:
+        """Bound all plans by their work, and line up the groups of those that may fit."""
+        space, floors = self.floors.space, self.floors
+        everything, allowed = np.arange(space.layouts), space.allowed
+        self.bounds = np.full((space.layouts, len(space.options)), np.inf)
+        for way in range(len(floors.ways)):
+            options = self._options(way)
+            frugal = max(options.tolist(), key=lambda option: (space.options[option].sharded, space.options[option].offload))
+            fits = allowed[:, options].any(axis=1) & (floors.memories(everything, frugal) <= self.problem.capacity)
+            layouts = np.flatnonzero(fits)
+            bounds = floors.work_times(layouts, frugal)
+            self.bounds[np.ix_(layouts, options)] = np.where(allowed[np.ix_(layouts, options)], bounds[:, None], np.inf)
+            order = np.argsort(floors.cell[layouts], kind="stable")
+            starts = np.flatnonzero(np.diff(floors.cell[layouts[order]], prepend=-1))
+            for rows in np.split(order, starts[1:]) if len(order) else []:
+                key = int(floors.cell[layouts[rows[0]]]) * len(floors.ways) + way
+                self._layouts[key] = layouts[rows]
+                self._work[key] = floors.floors[way].work[layouts[rows[0]]]
+                heapq.heappush(self._heap, _Item(float(bounds[rows].min()), _Stage.WORK, key))
+        self.first = self.bound
+
+    def _options(self, way: int) -> Integers:
+        """The numbers of the options of a way."""
+        return np.flatnonzero([self.floors.way(option) == way for option in range(len(self.floors.space.options))])
+
+    @property
+    def incumbent(self) -> float:
+        """The best time so far [s]; inf before there is any."""
+        return min((each.time for each in self.best.values()), default=math.inf)
+
+    @property
+    def threshold(self) -> float:
+        """Plans that take longer [s] are of no use, not even as alternatives."""
+        times = sorted(each.time for each in self.best.values())
+        return times[self.others] if len(times) > self.others else math.inf
+
+    @property
+    def bound(self) -> float:
+        """No plan that is still open takes less [s]."""
+        return self._heap[0].bound if self._heap else math.inf
+
+    @property
+    def least(self) -> float:
+        """No plan of the space takes less [s], open or not, under any sharding."""
+        return min((self.bound, *(bound for bound, _ in self.settled)))
+
+    @property
+    def share(self) -> float:
+        """How much of the gap between the first bound and the best time is closed, from 0 to 1."""
+        if not self.best or not math.isfinite(self.bound):
+            return 0.0 if not self.best else 1.0
+        return min(1.0, max(0.0, (self.bound - self.first) / max(self.threshold - self.first, 1e-30)))
+
+    @property
+    def closed(self) -> bool:
+        """Nothing that is open can still be of use."""
+        return self.bound >= self.threshold * (1 - SAME)
+
+    def step(self) -> None:
+        """Look at the item of the lowest bound; interrupted, it stays open."""
+        item = heapq.heappop(self._heap)
+        try:
+            self._look(item)
+        except KeyboardInterrupt:
+            heapq.heappush(self._heap, item)
+            raise
+
+    def _look(self, item: _Item) -> None:
+        match item.stage:
+            case _Stage.WORK:
+                if not self._raise(item):
+                    self._weigh(item.key)
+            case _Stage.MEMORY:
+                self._open(item.key)
+            case _Stage.SHARDED:
+                self._time(item.key)
+            case _Stage.CROWDED:
+                self._squeeze(item.bound, self.crowded[item.key])
+            case _:
+                assert_never(item.stage)
+
+    def dive(self) -> None:
+        """Look for a first plan: of the groups with as many chips for each op, from few to many, the one that keeps least."""
+        ranks = {item.key: self._mesh(self._layouts[item.key][0]).ranks(Role.MODEL) for item in self._waiting()}
+        for number in sorted(set(ranks.values())):
+            item = min((item for item in self._waiting() if ranks[item.key] == number), key=lambda item: self._kept(item.key))
+            self._take(item.key)
+            try:
+                self._try(item.key)
+            except KeyboardInterrupt:
+                heapq.heappush(self._heap, item)
+                raise
+            if self.best:
+                return
+
+    def _try(self, key: int) -> None:
+        """All of a group, until one of its plans fits."""
+        self._weigh(key)
+        if self._take(key):
+            self._open(key)
+        for _ in range(FILLING):
+            if self.best or not self._take(key):
+                return
+            self._time(key)
+
+    def _kept(self, key: int) -> tuple[int, int]:
+        """What tells how much a group keeps for the backward pass: recomputation, and sequences of a microbatch."""
+        way = self.floors.ways[key % len(self.floors.ways)]
+        return -list(Recompute).index(way.recompute), int(self.floors.space.microbatch[self._layouts[key][0]])
+
+    def _waiting(self) -> list[_Item]:
+        """The groups whose shardings are not known yet."""
+        return [item for item in self._heap if item.stage < _Stage.SHARDED]
+
+    def _take(self, key: int) -> bool:
+        """A group leaves the line; False: it is not in it."""
+        found = [item for item in self._heap if item.key == key and item.stage is not _Stage.CROWDED]
+        self._heap = [item for item in self._heap if item not in found]
+        heapq.heapify(self._heap)
+        return bool(found)
+
+    def _raise(self, item: _Item) -> bool:
+        """Bound the plans of a group by what is known of one axis of its mesh, or line it up to find out; False: nothing is left
+        but to look at its plans."""
+        floors, layouts, way = self.floors, self._layouts[item.key], item.key % len(self.floors.ways)
+        given = self._mesh(layouts[0]), int(floors.space.microbatch[layouts[0]]), floors.ways[way]
+        floor = self._work[item.key]
+        for layers in self.model.tighter(*given):
+            work = np.concatenate((floor[:1], np.maximum(floor[1:-1], layers), floor[-1:]))
+            bound = float(floors.work_times(layouts, int(self._options(way)[0]), work).min())
+            if bound > item.bound * (1 + SAME):
+                self._work[item.key] = work
+                heapq.heappush(self._heap, item._replace(bound=bound))
+                return True
+        return False
+
+    def _weigh(self, key: int) -> None:
+        """Bound each plan of a group, and leave out those that cannot fit."""
+        floors, layouts, work = self.floors, self._layouts[key], self._work[key]
+        for option in self._options(key % len(floors.ways)).tolist():
+            fits = np.isfinite(self.bounds[layouts, option]) & (floors.memories(layouts, option) <= self.problem.capacity)
+            self.bounds[layouts, option] = np.where(fits, floors.times(layouts, option, work), np.inf)
+        bound = float(self.bounds[np.ix_(layouts, self._options(key % len(floors.ways)))].min())
+        if math.isfinite(bound):
+            heapq.heappush(self._heap, _Item(bound, _Stage.MEMORY, key))
+
+    def fill(self, others: int) -> None:
+        """Look for as many plans of other kinds where shardings are known already, the lowest bounds first. What is left open
+        has no meaning afterwards."""
+        self.others = others
+        for _ in range(FILLING):
+            while self._heap and self._heap[0].stage is not _Stage.SHARDED:
+                heapq.heappop(self._heap)
+            if self.closed:
+                return
+            self.step()
+
+    def _open(self, key: int) -> None:
+        """Find the shardings of a group, and bound its plans anew."""
+        every, which = self._layouts[key], self._options(key % len(self.floors.ways))
+        try:
+            costs = self._solve(every[0], int(which[0]))
+        except Infeasible:
+            return
+        self.solved += 1
+        for option in which.tolist():
+            rows = every[np.isfinite(self.bounds[every, option])]
+            self.bounds[rows, option] = np.maximum(
+                self.bounds[rows, option], self.floors.times(rows, option, np.array(costs.least))
+            )
+        bounds = self.bounds[np.ix_(every, which)]
+        rows, columns = np.nonzero(np.isfinite(bounds))
+        order = np.argsort(bounds[rows, columns], kind="stable")
+        layouts, options = every[rows[order]], which[columns[order]]
+        waiting = np.ones(len(order), bool)
+        self._groups[key] = _Group(costs, bounds[rows, columns][order], layouts, options, waiting)
+        self._line_up(key)
+
+    def _mesh(self, layout: int) -> Communication:
+        """The first communication with the mesh of a layout, so that what is found out for one serves all."""
+        communication = self.floors.communications[self.floors.space.assignment[layout]]
+        return self._meshes.setdefault(communication.model_key, communication)
+
+    def _solve(self, layout: int, option: int, room: Room | None = None, resident: float | None = None) -> ModelCosts:
+        space, way = self.floors.space, self.floors.ways[self.floors.way(option)]
+        return self.model.costs(self._mesh(layout), int(space.microbatch[layout]), way, room, resident)
+
+    def _line_up(self, key: int) -> None:
+        """The group waits for its first plan; without one it is done."""
+        group = self._groups[key]
+        waiting = np.flatnonzero(group.waiting)
+        if waiting.size:
+            heapq.heappush(self._heap, _Item(float(group.bounds[waiting[0]]), _Stage.SHARDED, key))
+        else:
+            del self._groups[key]
+
+    def _time(self, key: int) -> None:
+        """Time the first plan that waits, and those of the group that share its pipeline."""
+        group, space = self._groups[key], self.floors.space
+        first = int(np.flatnonzero(group.waiting)[0])
+        layout, option = group.layouts[first], group.options[first]
+        chosen = group.waiting & (group.options == option) & (group.bounds < self.threshold)
+        for column in (space.stages, space.chunks, space.gpipe):
+            chosen &= column[group.layouts] == column[layout]
+        chosen[first] = True
+        rows = np.flatnonzero(chosen)
+        layouts = group.layouts[rows]
+        times = self._evaluate(layouts, int(option), group.costs)
+        group.waiting[rows] = False
+        for row, each, taken in zip(rows, layouts.tolist(), times.tolist(), strict=True):
+            if math.isfinite(taken):
+                self._record(Timed(taken, each, int(option), group.costs, group.costs.bound))
+            else:
+                self._crowd(float(group.bounds[row]), _Crowded(each, int(option), group.costs, group.costs.bound))
+        self._line_up(key)
+
+    def _evaluate(self, layouts: Integers, option: int, costs: ModelCosts) -> Floats:
+        """[plans] times of iterations [s] of plans that share a pipeline; inf where a chip has not enough memory."""
+        space, chosen = self.floors.space, self.floors.space.options[option]
+        batch = Batch(space.pipeline(int(layouts[0])), chosen.sharded, chosen.offload)
+        cases = [Case(self.floors.communications[each], costs) for each in space.assignment[layouts]]
+        training = training_of(self.problem, batch, cases)
+        held = memory(training)
+        fits = np.broadcast_to(held.peak <= self.problem.capacity, len(cases))
+        if chosen.offload and self.problem.system.host:
+            fits = fits & np.broadcast_to(held.offloaded.max(axis=0) <= self.problem.system.host.capacity, len(cases))
+        times = np.full(len(cases), np.inf)
+        if fits.any():
+            some = [case for case, fit in zip(cases, fits, strict=True) if fit]
+            times[fits] = iteration_time(training_of(self.problem, batch, some), apart=False).time
+        self.timed += len(cases)
+        return times
+
+    def _record(self, found: Timed) -> None:
+        # other shardings of the plan may take as little as its bound
+        self.settled.append((float(self.bounds[found.layout, found.option]), found))
+        kind = self._kind(found)
+        known = self.best.get(kind)
+        if known is None or found.time < known.time:
+            self.best[kind] = found
+
+    def _kind(self, found: Timed) -> tuple[object, ...]:
+        """Plans of one kind differ in how axes are cut and in chunks; the best of them stands for all."""
+        space = self.floors.space
+        columns = (space.data, space.stages, space.microbatch, space.gpipe)
+        option = space.options[found.option]
+        return (*(int(column[found.layout]) for column in columns), option.recompute, option.sharded, option.offload)
+
+    def _crowd(self, bound: float, crowded: _Crowded) -> None:
+        self.crowded.append(crowded)
+        heapq.heappush(self._heap, _Item(bound, _Stage.CROWDED, len(self.crowded) - 1))
+
+    def _squeeze(self, bound: float, crowded: _Crowded) -> None:
+        """Find the shardings of a plan again, for the memory that is left on the stage that has least: first beside what all
+        shardings work in, which tells whether any fits; then beside what those at hand work in."""
+        layout, option = crowded.layout, crowded.option
+        floors, way = self.floors, self.floors.way(option)
+        case = Case(floors.communications[floors.space.assignment[layout]], crowded.costs)
+        floor = floors.floors[way]
+        least = (floor.working[layout], floor.parameters[layout]) if crowded.tries == 0 else None
+        room, resident = room_left(self.problem, floors.space.plan(layout, option), case, least)
+        costs = self._in_room((int(floors.cell[layout]), way), layout, option, room, resident)
+        if costs is None:
+            # with the first room no sharding fits; with others, none of those that were tried
+            if crowded.tries:
+                self.settled.append((bound, None))
+            return
+        proven = costs.bound if crowded.tries == 0 else crowded.least
+        known = float(floors.times(np.array([layout]), option, np.array(costs.least))[0])
+        bound = self.bounds[layout, option] = max(bound, known)
+        if bound >= self.threshold:
+            self.settled.append((bound, None))
+            return
+        taken = float(self._evaluate(np.array([layout]), option, costs)[0])
+        if math.isfinite(taken):
+            self._record(Timed(taken, layout, option, costs, proven))
+        elif crowded.tries < TRIES:
+            self._crowd(bound, _Crowded(layout, option, costs, proven, crowded.tries + 1))
+        else:
+            self.settled.append((bound, None))
+
+    def settle(self) -> None:
+        """Bound the other shardings of the plans that were timed, those of the lowest bound first, until one stays below the best
+        time."""
+        best = self.incumbent
+        for place in sorted(range(len(self.settled)), key=lambda place: self.settled[place][0]):
+            bound, timed = self.settled[place]
+            if bound >= best or timed is None:
+                continue
+            self.settled[place] = max(bound, min(timed.time, self._proof(timed).least(min(best, timed.time)))), timed
+
+    def _proof(self, timed: Timed) -> PlanProof:
+        space, communication = self.floors.space, self.floors.communications[self.floors.space.assignment[timed.layout]]
+        way, ranks = self.floors.ways[self.floors.way(timed.option)], degree(communication.assignment, Role.MODEL)
+        bound = self.model.bound(ranks, int(space.microbatch[timed.layout]), way)
+        floors = [bound.embedding, *(part for part, _ in bound.blocks), bound.head]
+        return PlanProof(self.problem, space.plan(timed.layout, timed.option), communication, timed.costs, floors, timed.bound)
+
+    def _in_room(
+        self, group: tuple[int, int], layout: int, option: int, room: Room, resident: float
+    ) -> ModelCosts | None:
+        """The costs of a group's parts under shardings that fit; None where none does. What asks for as much of every part as
+        something that did not fit does not fit either."""
+        held = np.array(room.held) / room.capacity if room.capacity > 0 else np.full(len(room.held), np.inf)
+        demand = np.concatenate((held * resident, held * room.in_flight, held))
+        if any((demand >= least).all() for least in self._unfit.get(group, ())):
+            return None
+        key = group, room, resident
+        if key not in self._roomy:
+            self.solved += 1
+            try:
+                self._roomy[key] = self._solve(layout, option, room, resident)
+            except Infeasible as error:
+                # shares of what was asked take at least as large a share of the room
+                short = error.use / room.capacity if isinstance(error, TooMuch) and room.capacity > 0 else 1.0
+                self._unfit.setdefault(group, []).append(demand / max(1.0, short * (1 - SAME)))
+                return None
+        return self._roomy[key]
