@@ -317,8 +317,11 @@ class Fronts:
         self.first_child: Indices = 1 + np.cumsum(self.children) - self.children  # level by level
         self._picks = [picks[place] for place in order]
 
-    def pick(self, leaf: int) -> Pick:
-        return self._picks[leaf - len(self.size) + len(self._picks)]
+    def pick(self, node: int) -> Pick:
+        """The only pick of a node of size 1, which may stand some levels above its leaf."""
+        while self.children[node]:
+            node = int(self.first_child[node])
+        return self._picks[node - len(self.size) + len(self._picks)]
 
 
 def _alike(states: Values, places: Indices) -> list[int]:
