@@ -12,8 +12,10 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 help:  ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-demo: $(VENV)/.core  ## a fused GEMM-Softmax, its plan, its certificate and its baselines
+demo: $(VENV)/.core  ## best plans of attention and GEMM kernels on two chips, and of training GPT3-1T on 1024 H100
 	@$(ONE_THREAD) $(BIN)/halley demo
+	@echo
+	@$(ONE_THREAD) $(BIN)/halley plan gpt3-1t --train --system '1024 x h100, nvlink 8, ib' --batch 2048
 
 test: lint  ## ruff, mypy and the tests, without the slow ones
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2
