@@ -14,10 +14,10 @@ from rich.text import Text
 from halley.cli import options
 from halley.cli.errors import LIMIT
 from halley.cli.options import BaselineOption, ChipOption, ForceOption, JsonOption, ObjectiveOption, TimeLimitOption, TraceOption
-from halley.cli.parameters import workload_from
+from halley.cli.parameters import refuse_beside, workload_from
 from halley.cli.report import refuse_existing, save_trace
 from halley.cli.solve import enough, solve
-from halley.errors import BadInput, Fault
+from halley.errors import BadInput
 from halley.io.load import load_chip, load_problem
 from halley.io.result import result_document, save_result
 from halley.report.facts import plan_text, problem_text, result_tables, verdict
@@ -109,9 +109,7 @@ def _from_file(
     baselines: bool | tuple[str, ...],
 ) -> tuple[Problem, float]:
     """The problem of a file and its gap; options given beside it count more."""
-    if words:
-        got, remedy = f"{words[0]!r} beside it", "remove it, or name a kind of workload"
-        raise BadInput(Fault(path, "the workload's parameters in the file", got, remedy))
+    refuse_beside(path, words)
     file = load_problem(path)
     work = build(file.workload, file.parameters)
     problem = Problem(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,6 +20,8 @@ from halley.units import SECONDS, parse
 
 WALL_TIME = replace(SECONDS, example="60 s", per_cycle={})
 """The time of a search; no clock counts it."""
+
+_WHOLE = re.compile(r"[1-9][0-9]{0,8}")
 
 WorkloadArgument = Annotated[str, typer.Argument(metavar="WORKLOAD", help="Kind of workload; its parameters follow as options.")]
 ChipOption = Annotated[
@@ -67,6 +70,16 @@ def baselines(words: Sequence[str] | None, default: bool = True) -> bool | tuple
     if strange:
         raise BadInput([Fault("--baseline", expected, repr(word), did_you_mean(word, BASELINES)) for word in strange])
     return tuple(words)
+
+
+def whole_number(option: str, text: str | None, default: int | None = None) -> int:
+    """The number of an option. Raises BadInput: it is none, or it is missing and has no default."""
+    if text is None and default is not None:
+        return default
+    if text is None or not _WHOLE.fullmatch(text):
+        got = "nothing" if text is None else repr(text)
+        raise BadInput(Fault(option, "a whole number from 1 to 999,999,999", got, f"write for example '{option} 2048'"))
+    return int(text)
 
 
 def gap(text: str | None, default: float = 0.0) -> float:

@@ -30,6 +30,13 @@ def workload_from(kind: str, words: Sequence[str], options: Iterable[str] = ()) 
     return build(kind, given)
 
 
+def refuse_beside(path: str, words: Sequence[str]) -> None:
+    """Raises BadInput: parameters beside a file that has them."""
+    if words:
+        got, remedy = f"{words[0]!r} beside it", "remove it, or name a kind of workload"
+        raise BadInput(Fault(path, "the workload's parameters in the file", got, remedy))
+
+
 def known_kind(kind: str) -> WorkloadKind:
     """The kind of that name. Raises BadInput: there is none."""
     if kind.startswith("-"):

@@ -5,30 +5,25 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from halley.cli import options
+from halley.cli.answers import give
 from halley.cli.options import ForceOption, JsonOption
-from halley.cli.parameters import workload_from
-from halley.cli.plan import efficiency_of, system_of, whole_number
+from halley.cli.parameters import refuse_beside, workload_from
 from halley.cli.report import refuse_existing
-from halley.errors import BadInput, Fault
+from halley.cli.systems import EfficiencyOption, SystemOption, efficiency_of, system_of
 from halley.io.load import load_problem
-from halley.io.save import dumps, write_atomic
+from halley.io.save import dumps
 from halley.planning.graph_plan import GraphProblem, plan_graph
 from halley.planning.machine import PEAK
 from halley.report.graph_plan import graph_document, graph_headline, graph_tables, graph_verdict
-from halley.report.terminal import show
 from halley.workloads import build
 
 
 def shard(
     context: typer.Context,
     workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help="Kind of workload, or a problem file (.yaml).")],
-    system: Annotated[
-        str | None,
-        typer.Option("--system", help="A shipped system, a path to a file, or a short form in quotes.", metavar="SYSTEM"),
-    ] = None,
+    system: SystemOption = None,
     layers: Annotated[
         str | None, typer.Option("--layers", help="The graph is one of so many equal layers.", metavar="NUMBER")
     ] = None,
@@ -39,9 +34,7 @@ def shard(
         bool, typer.Option("--overlap", help="DFModel's view: compute, memory and network overlap, at full rates.")
     ] = False,
     fused: Annotated[bool, typer.Option("--fused", help="With --overlap: chips run kernels side by side.")] = False,
-    efficiency: Annotated[
-        str | None, typer.Option("--efficiency", help="Fit of a chip's kernels, by name or path.", metavar="NAME")
-    ] = None,
+    efficiency: EfficiencyOption = None,
     ops: Annotated[bool, typer.Option("--ops", help="Show how every op is split.")] = False,
     out: Annotated[str | None, typer.Option("-o", "--output", help="Write the plan as JSON.", metavar="FILE")] = None,
     json: JsonOption = False,
@@ -54,9 +47,7 @@ def shard(
     The workload's parameters follow it as options; 'halley workloads KIND' lists them.
     """
     if workload.endswith((".yaml", ".yml")):
-        if context.args:
-            remedy = "remove it, or name a kind of workload"
-            raise BadInput(Fault(workload, "the workload's parameters in the file", f"{context.args[0]!r} beside it", remedy))
+        refuse_beside(workload, context.args)
         file = load_problem(workload)
         work = build(file.workload, file.parameters)
     else:
@@ -65,8 +56,8 @@ def shard(
     problem = GraphProblem(
         work,
         found,
-        whole_number("--layers", layers, 1),
-        whole_number("--microbatches", microbatches, 1),
+        options.whole_number("--layers", layers, 1),
+        options.whole_number("--microbatches", microbatches, 1),
         overlap=overlap,
         fused=fused,
         efficiency=PEAK if overlap else efficiency_of(found, efficiency),
@@ -74,13 +65,6 @@ def shard(
     if out:
         refuse_existing(out, force)
     plan = plan_graph(problem)
-    if json:
-        options.print_json(graph_document(plan))
-    else:
-        console = options.output()
-        console.print(Text(graph_headline(plan), style="bold"))
-        console.print(Text(graph_verdict(plan)))
-        show(console, graph_tables(plan, ops))
-    if out:
-        write_atomic(out, dumps(graph_document(plan)), force)
-        options.remarks().print(Text(f"written to {out}"))
+    document = graph_document(plan)
+    files = {out: dumps(document)} if out else {}
+    give((graph_headline(plan), graph_verdict(plan)), graph_tables(plan, ops), document, json, files, force)

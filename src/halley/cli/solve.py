@@ -50,24 +50,33 @@ def solve(problem: Problem, console: Console, label: str = "searching") -> Resul
 
     Raises Infeasible; LimitReached, Cancelled: the limit, or Ctrl-C, came before any mapping was found.
     """
+    with searching(console, f"{problem.workload.name} on {problem.chip.name}", "mapping", problem.time_limit, label) as bar:
+        return optimise(problem, bar)
+
+
+@contextmanager
+def searching(console: Console, where: str, what: str, limit: float | None, label: str = "searching") -> Iterator[Bar]:
+    """Progress on the console while a search for ``what`` runs, and words for a search that found nothing.
+
+    Raises LimitReached, Cancelled for Infeasible, where the limit [s], or Ctrl-C, came first.
+    """
     bar = Bar(console, label)
     try:
-        with interruptible() as interrupts:
-            return optimise(problem, bar)
-    except Infeasible as error:
+        with _interrupts() as interrupts:
+            yield bar
+    except Infeasible:
         # the search words both alike; what the user needs to hear, and the exit code, differ
-        where = f"{problem.workload.name} on {problem.chip.name}"
         if interrupts:
-            raise Cancelled(Fault(where, "a first mapping", "Ctrl-C before there was one", "let it run longer")) from None
-        if problem.time_limit is not None and time.monotonic() - bar.started > problem.time_limit:
-            raise LimitReached(Fault(where, "a first mapping before the time limit", "none", "raise --time-limit")) from None
-        raise error
+            raise Cancelled(Fault(where, f"a first {what}", "Ctrl-C before there was one", "let it run longer")) from None
+        if limit is not None and time.monotonic() - bar.started > limit:
+            raise LimitReached(Fault(where, f"a first {what} before the time limit", "none", "raise --time-limit")) from None
+        raise
     finally:
         bar.stop()
 
 
 @contextmanager
-def interruptible() -> Iterator[list[int]]:
+def _interrupts() -> Iterator[list[int]]:
     """Collects the Ctrl-Cs that arrive, beside the KeyboardInterrupt that each raises."""
     seen: list[int] = []
     if threading.current_thread() is not threading.main_thread():

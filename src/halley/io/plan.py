@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-from halley.io.save import dumps, write_atomic
 from halley.io.system_save import system_document
 from halley.planning.plan import Plan, PlanCost, TrainingResult
 from halley.planning.sharded import Sharding
@@ -49,11 +47,6 @@ def plan_document(result: TrainingResult) -> dict[str, Any]:
         "certificate": asdict(certificate) | {"space": dict(certificate.space), "gap": certificate.gap},
         "provenance": {"halley": halley_version(), "created": datetime.now(UTC).isoformat(timespec="seconds")},
     }
-
-
-def save_plan(result: TrainingResult, path: str | Path, force: bool = False) -> None:
-    """Write the result. Raises BadInput: the file exists (without ``force``), or cannot be written."""
-    write_atomic(path, dumps(plan_document(result)), force)
 
 
 def _plan(plan: Plan) -> dict[str, Any]:

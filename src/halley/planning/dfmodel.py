@@ -162,16 +162,6 @@ class DFModelResult:
         return bill(self.problem.system)
 
     @property
-    def work_per_price(self) -> float:
-        """Operations per second for each unit of price of the system."""
-        return self.problem.work / self.time / self.bill.price
-
-    @property
-    def work_per_energy(self) -> float:
-        """Operations per joule, all parts busy [1/J]."""
-        return self.problem.work / self.time / self.bill.power
-
-    @property
     def memory(self) -> float:
         """Bytes of a chip's DRAM in use."""
         stage = self.layer.problem

@@ -14,7 +14,7 @@ from halley.formulas.spatial import utilisation
 from halley.ir.system import System
 from halley.network.bill import Bill
 from halley.network.overlay import Overlay
-from halley.planning.axes import Assignment, Role, SubAxis, degree
+from halley.planning.axes import Assignment, Role, degree
 from halley.planning.data_parallel import RECIPES, Recipe, Sharded
 from halley.planning.layouts import Layout
 from halley.planning.machine import Efficiency
@@ -109,11 +109,6 @@ class Plan:
         """Chips that share each op of a stage."""
         return degree(self.assignment, Role.MODEL)
 
-    @property
-    def by_role(self) -> Mapping[Role, tuple[SubAxis, ...]]:
-        """The parts of axes that each role has, outermost first."""
-        return {role: tuple(part for part in self.assignment if part.role is role) for role in Role}
-
 
 @dataclass(frozen=True, slots=True)
 class Exposed:
@@ -181,16 +176,6 @@ class PlanCost:
     def hardware_utilisation(self) -> float:
         """Share of the peak rate in use, repeated work too (hardware FLOPs utilisation)."""
         return float(utilisation(self.hardware_work, self.time, self.peak))
-
-    @property
-    def work_per_price(self) -> float:
-        """Rate of the model's work for the system's price [op/s/USD]; 0 where nothing is priced."""
-        return float(self.model_work / self.time / self.bill.price) if self.bill.price else 0.0
-
-    @property
-    def work_per_energy(self) -> float:
-        """The model's work for the energy of all parts at full power [op/J]; 0 where no power is stated."""
-        return self.model_work / self.time / self.bill.power if self.bill.power else 0.0
 
     @property
     def fullest(self) -> int:

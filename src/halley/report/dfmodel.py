@@ -7,8 +7,8 @@ from typing import Any
 
 from halley.planning.axes import assignment_text
 from halley.planning.dfmodel import DFModelResult
-from halley.report.graph_plan import account_table, partition_tables
-from halley.report.plan import bill_rows
+from halley.report.graph_plan import PARTS, partition_tables
+from halley.report.plan import account_table, bill_rows
 from halley.report.plots import format_operations
 from halley.report.table import Table, percent
 from halley.units import format_bytes, format_time
@@ -46,7 +46,7 @@ def dfmodel_tables(result: DFModelResult) -> list[Table]:
     ]
     return [
         Table("The best plan", ("", ""), tuple(rows), strong=frozenset({0})),
-        account_table(result.account, result.time),
+        account_table("Where the time goes", result.account, result.time, PARTS),
         *(partition_tables(result.layer.partitions, problem.chip.tiles) if problem.fused else ()),
         _others(result),
     ]

@@ -9,7 +9,7 @@ from halley.planning.axes import assignment_text
 from halley.planning.graph_plan import GraphPlan
 from halley.planning.sharding_text import parallelisms
 from halley.planning.spatial import Partition
-from halley.report.plan import ROUNDING, bar, bill_rows
+from halley.report.plan import ROUNDING, account_table, bill_rows
 from halley.report.plots import format_operations
 from halley.report.sharding import sharding_tables
 from halley.report.table import Table, percent
@@ -45,7 +45,7 @@ def graph_tables(plan: GraphPlan, ops: bool = False) -> list[Table]:
     problem = plan.problem
     return [
         _figures(plan),
-        account_table(plan.account, plan.time),
+        account_table("Where the time goes", plan.account, plan.time, PARTS),
         _memory(plan),
         *partition_tables(plan.partitions, problem.chip.tiles if plan.partitions else 0),
         *sharding_tables(problem.workload.name, plan.sharding, "the graph", ops),
@@ -64,14 +64,6 @@ def _figures(plan: GraphPlan) -> Table:
         *bill_rows(rate, plan.bill),
     ]
     return Table("The best plan", ("", ""), tuple(rows), strong=frozenset({0}))
-
-
-def account_table(account: Mapping[str, float], time: float) -> Table:
-    """Where the time goes."""
-    shown = {key: value for key, value in account.items() if value > ROUNDING * time}
-    largest = max(shown.values(), default=0.0)
-    rows = [(PARTS.get(key, key), format_time(value), percent(value, time), bar(value, largest)) for key, value in shown.items()]
-    return Table("Where the time goes", ("", "time", "share", ""), tuple(rows), frozenset({1, 2}))
 
 
 def _memory(plan: GraphPlan) -> Table:

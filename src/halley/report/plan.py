@@ -112,7 +112,7 @@ def plan_tables(result: TrainingResult, ops: bool = False) -> list[Table]:
         _figures(cost),
         _axes(result),
         _choices(plan),
-        account_table(cost),
+        account_table("Where the time goes, on the stage that is done last", cost.account, cost.time, ACCOUNT, "iteration"),
         *_exposed(cost),
         memory_table(cost),
         *_loads(cost),
@@ -205,16 +205,14 @@ def bar(part: float, largest: float) -> str:
     return "\N{FULL BLOCK}" * round(BAR * part / largest) if largest > 0 else ""
 
 
-def account_table(cost: PlanCost) -> Table:
-    """Where the time goes, on the stage that is done last."""
-    shown = {key: value for key, value in cost.account.items() if value > ROUNDING * cost.time}
+def account_table(title: str, account: Mapping[str, float], time: float, names: Mapping[str, str], whole: str = "") -> Table:
+    """Where the time goes, by part; ``names``: of the parts; ``whole``: of a last row with all of it, if there is to be one."""
+    shown = {key: value for key, value in account.items() if value > ROUNDING * time}
     largest = max(shown.values(), default=0.0)
-    rows = [
-        (account_name(key), format_time(value), percent(value, cost.time), bar(value, largest)) for key, value in shown.items()
-    ]
-    rows.append(("iteration", format_time(cost.time), "", ""))
-    title = "Where the time goes, on the stage that is done last"
-    return Table(title, ("", "time", "share", ""), tuple(rows), frozenset({1, 2}), frozenset({len(rows) - 1}))
+    rows = [(names.get(key, key), format_time(value), percent(value, time), bar(value, largest)) for key, value in shown.items()]
+    strong = frozenset({len(rows)} if whole else ())
+    rows += [(whole, format_time(time), "", "")] if whole else []
+    return Table(title, ("", "time", "share", ""), tuple(rows), frozenset({1, 2}), strong)
 
 
 def _exposed(cost: PlanCost) -> Iterator[Table]:

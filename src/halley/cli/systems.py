@@ -1,0 +1,47 @@
+"""Systems of chips as options of commands, and how near their kernels come to the data sheet."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from halley.cli import options
+from halley.errors import BadInput, Fault
+from halley.io.chip_fits import load_chip_fit
+from halley.io.load import load_chip
+from halley.io.system import load_system
+from halley.ir.system import System
+from halley.library import CHIP_FITS
+from halley.planning.machine import Efficiency, machine
+from halley.planning.passes import under_load
+
+DEFAULT_FIT = "a100"
+"""The chip whose measured efficiency others take that were not measured."""
+
+SystemOption = Annotated[
+    str | None,
+    typer.Option("--system", help="A shipped system, a path to a file, or a short form in quotes.", metavar="SYSTEM"),
+]
+EfficiencyOption = Annotated[
+    str | None, typer.Option("--efficiency", help="Fit of a chip's kernels, by name or path.", metavar="NAME")
+]
+
+
+def system_of(name: str | None) -> System:
+    """The system of that name. Raises BadInput: none was named, or it cannot be read."""
+    if name is None:
+        remedy = "add for example --system '1024 x h100, nvlink 8, ib'; 'halley system list' lists shipped ones"
+        raise BadInput(Fault("--system", "a system", "nothing", remedy))
+    return load_system(name)
+
+
+def efficiency_of(system: System, name: str | None) -> Efficiency:
+    """That of the chip in a long run; that of another chip, and a remark, where it was not measured."""
+    if name is None and system.chip.name not in CHIP_FITS.names():
+        remark = f"no kernels of {system.chip.name} were measured; they come as near to its data sheet as {DEFAULT_FIT}'s"
+        options.remarks().print(Text(f"{remark} (see 'halley calibrate chip')"))
+        name = DEFAULT_FIT
+    fit = load_chip_fit(name or system.chip.name)
+    return under_load(fit, machine(load_chip(fit.chip)))
