@@ -138,6 +138,9 @@ def test_decisions_in_words() -> None:
         (["tiny.yaml", *FEW, "--fix", "recompte=full"], "did you mean 'recompute'?", 1),
         (["tiny.yaml", *FEW, "--fix", "zero=4"], "--fix zero: expected 0, 1, 2 or 3", 1),
         (["tiny.yaml", *FEW, "--fix", "nvlink=dp:x"], "--fix nvlink: expected parts such as dp:16+pp:8; got 'dp:x'", 1),
+        (["tiny.yaml", *FEW, "--fix", "nvlink=dp:4+dp:4"], "--fix nvlink: expected each of dp, pp and tp once; got dp again", 1),
+        (["tiny.yaml", *FEW, "--streaming"], "--streaming: expected --view dfmodel", 1),
+        (["tiny.yaml", *FEW, "--view", "dfmodel", "--optimizer", "fp32-adam"], "--optimizer: expected the default view", 1),
         (["tiny.yaml", *FEW, "--fix", "pp=4,chunks=2"], "chunks", 1),
         (["tiny.yaml", "--system", "4 x a100, nvlink 4", "--batch", "6", "--fix", "dp=4"], "batch: expected a multiple", 1),
         (["tiny.yaml", *FEW, "--optimizer", "adam"], "recipe of the optimizer: expected a known one", 1),
@@ -162,6 +165,17 @@ def test_a_file_that_exists_is_kept(folder: Path) -> None:
     outcome = halley(*OWN, "-o", "plan.json")
     assert (outcome.code, "plan.json: expected a new file" in outcome.err) == (1, True)
     assert (folder / "plan.json").read_text() == "mine"
+
+
+def test_a_reader_who_leaves_early_keeps_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def leave(*_: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("halley.cli.answers.show", leave)
+    # the command then gives its standard output away for good, which the test runner would miss
+    monkeypatch.setattr("halley.cli.errors.os.dup2", lambda *_: 0)
+    halley(*OWN, "-o", "plan.json")
+    assert json.loads((folder / "plan.json").read_text())["plan"]["model"] == 2
 
 
 def test_the_view_of_dfmodel(folder: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from halley.errors import BadInput, Fault, did_you_mean
@@ -48,7 +48,7 @@ def parse_fixed(text: str | None, axes: Sequence[str] = ()) -> Fixed:
         elif name in given or key in parts:
             faults.append(Fault(f"{WHERE} {key}", "each word once", "it again", "remove one"))
         elif key in axes and key not in KNOWN:
-            parts[key] = dict(_parts(key, value, faults))
+            parts[key] = _parts(key, value, faults)
         elif key not in KNOWN:
             known = [*KNOWN, *axes]
             faults.append(Fault(WHERE, "a known word", repr(key), ASIDE.get(key) or did_you_mean(key, known)))
@@ -62,12 +62,17 @@ def parse_fixed(text: str | None, axes: Sequence[str] = ()) -> Fixed:
     return Fixed(**given, axes=parts)
 
 
-def _parts(axis: str, text: str, faults: list[Fault]) -> Iterator[tuple[Role, int]]:
+def _parts(axis: str, text: str, faults: list[Fault]) -> dict[Role, int]:
+    parts: dict[Role, int] = {}
     for part in text.split("+"):
-        if found := _PART.fullmatch(part):
-            yield ROLES[found[1]], int(found[2])
-        else:
+        found = _PART.fullmatch(part)
+        if not found:
             faults.append(Fault(f"{WHERE} {axis}", "parts such as dp:16+pp:8", repr(part)))
+        elif ROLES[found[1]] in parts:
+            faults.append(Fault(f"{WHERE} {axis}", "each of dp, pp and tp once", f"{found[1]} again"))
+        else:
+            parts[ROLES[found[1]]] = int(found[2])
+    return parts
 
 
 def _whole(text: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -30,6 +31,7 @@ from halley.report.plan import headline, plan_tables, plan_words, verdict
 from halley.report.plan_page import plan_page
 
 VIEWS = ("halley", "dfmodel")
+RECIPE = "mixed-adam-fp32-gradients"
 
 
 def plan(
@@ -51,8 +53,9 @@ def plan(
         bool, typer.Option("--streaming", help="With --view dfmodel: chips run kernels side by side that stream.")
     ] = False,
     optimizer: Annotated[
-        str, typer.Option("--optimizer", help="Bytes per parameter: mixed-adam, fp32-adam, ...", metavar="RECIPE")
-    ] = "mixed-adam-fp32-gradients",
+        str | None,
+        typer.Option("--optimizer", help=f"Bytes per parameter: mixed-adam, fp32-adam or, by default, {RECIPE}.", metavar="NAME"),
+    ] = None,
     efficiency: EfficiencyOption = None,
     time_limit: TimeLimitOption = None,
     ops: Annotated[bool, typer.Option("--ops", help="Show how every op is split, backward too.")] = False,
@@ -70,6 +73,8 @@ def plan(
     limit = options.seconds(time_limit)
     if view not in VIEWS:
         raise BadInput(Fault("--view", " or ".join(VIEWS), repr(view), did_you_mean(view, VIEWS)))
+    foreign = {"--page": page, "--efficiency": efficiency, "--optimizer": optimizer, "--time-limit": time_limit, "--ops": ops}
+    _refuse(view, foreign if view == "dfmodel" else {"--streaming": streaming})
     found = system_of(system)
     shape = load_model(model)
     for target in filter(None, (out, page)):
@@ -77,12 +82,10 @@ def plan(
     fixed = parse_fixed(fix, [axis.name for axis in found.axes])
     sizes = options.whole_number("--batch", batch), options.whole_number("--sequence", sequence, shape.sequence)
     if view == "dfmodel":
-        if page:
-            raise BadInput(Fault("--page", "the default view", "--view dfmodel", "use -o for its numbers"))
         _dfmodel(DFModelProblem(shape, found, *sizes, streaming, _degrees(fixed)), json, out, force)
         return
     problem = TrainingProblem(
-        shape, found, *sizes, efficiency_of(found, efficiency), load_libraries(found), recipe(optimizer), fixed, whole
+        shape, found, *sizes, efficiency_of(found, efficiency), load_libraries(found), recipe(optimizer or RECIPE), fixed, whole
     )
     remarks = options.remarks()
     with searching(remarks, f"{shape.name} on {found.name}", "plan", limit) as bar:
@@ -95,6 +98,13 @@ def plan(
     if result.outcome is Outcome.LIMIT:
         remarks.print(Text(f"halley: {said}"))
         raise typer.Exit(LIMIT)
+
+
+def _refuse(view: str, given: Mapping[str, object]) -> None:
+    """Raises BadInput: options that are not of this view."""
+    other = "the default view" if view == "dfmodel" else "--view dfmodel"
+    if faults := [Fault(option, other, f"--view {view}", "leave it out") for option, value in given.items() if value]:
+        raise BadInput(faults)
 
 
 def _degrees(fixed: Fixed) -> dict[Role, int]:
