@@ -16,7 +16,7 @@ from halley.planning import value_bounds
 from halley.planning.layers import Boundary, layer_matrix, shard_layers
 from halley.planning.layouts import Mesh, MeshAxis
 from halley.planning.machine import machine
-from halley.planning.part_costs import Room, Terms, model_costs, passes_of
+from halley.planning.part_costs import Room, Terms, model_costs
 from halley.planning.sharded import shard
 from halley.planning.sharding import ShardingProblem
 from halley.planning.training_sharding import training_problem
@@ -101,7 +101,7 @@ def _parts() -> Iterator[Measurement]:
         seconds = _cpu(lambda terms=terms, more=microbatches: model_costs(shape, next(more), shape.sequence, terms))
         yield Measurement(f"costs of gpt3-1t's parts, {count} axes", seconds, "s", target)
     free = model_costs(shape, 2, shape.sequence, terms)
-    room = Room(0.999 * math.fsum(part.sharding.memory for part, _ in passes_of(free)))
+    room = Room(0.999 * math.fsum(part.sharding.memory for part, _ in free.counted))
     seconds = _cpu(lambda: model_costs(shape, 2, shape.sequence, terms, room=room))
     yield Measurement("  with a thousandth less memory than that takes, to the proven optimum, 2 axes", seconds, "s", 1.5)
 

@@ -27,7 +27,7 @@ from halley.planning.part_bounds import ModelBound, PartBound
 from halley.planning.part_costs import ModelCosts, PartCosts, Room
 from halley.planning.plan import Fixed, Outcome, TrainingProblem
 from halley.planning.schedule import Schedule
-from halley.planning.sharded_model import ShardedModel, parts_of
+from halley.planning.sharded_model import ShardedModel
 from halley.planning.training_search import best_training_plan, started
 from halley.planning.training_space import goes_on, training_space
 from halley.rewrite.recompute import Recompute
@@ -94,7 +94,7 @@ class Drawn:
         if not found:
             raise Infeasible([])
         known = self.shardings(communication, microbatch, way)
-        rows = [[part.time for part in parts_of(each)] for each in known]
+        rows = [[part.time for part in each.parts] for each in known]
         best = min(found, key=lambda each: each.time)
         boundaries = {each.boundary: [row for row, other in zip(rows, known, strict=True) if other.boundary == each.boundary]
                       for each in known}  # fmt: skip
@@ -107,7 +107,7 @@ class Drawn:
 
     @staticmethod
     def taken(costs: ModelCosts, room: Room, resident: float) -> float:
-        sizes = (resident * part.parameters + room.in_flight * part.activation for part in parts_of(costs))
+        sizes = (resident * part.parameters + room.in_flight * part.activation for part in costs.parts)
         return sum(held * each for held, each in zip(room.held, sizes, strict=True))
 
     def bound(self, ranks: Any, microbatch: Any, way: Way) -> ModelBound:
@@ -240,7 +240,7 @@ def check_bounds(recompute: Recompute, fused: bool, meshes: set[tuple[int, ...]]
         for microbatch in (3, 1):
             found = np.array(model.costs(communication, microbatch, way).least)
             bound = model.bound(ranks, microbatch, way)
-            parts = [bound.embedding, *(part for part, _ in bound.blocks), bound.head]
+            parts = bound.parts
             assert (np.array([float(part.time) for part in parts]) <= found * (1 + 1e-9)).all()
             for layers in model.tighter(communication, microbatch, way):
                 assert (layers <= found[1:-1] * (1 + 1e-9)).all()

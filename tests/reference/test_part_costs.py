@@ -31,7 +31,7 @@ from halley.planning.machine import machine
 from halley.planning.megatron_iteration import worker_of
 from halley.planning.memory import check_memory
 from halley.planning.part_bounds import ModelBound, PartBound, model_bound
-from halley.planning.part_costs import ModelCosts, PartCosts, Room, Terms, model_costs, passes_of, training_graphs
+from halley.planning.part_costs import ModelCosts, PartCosts, Room, Terms, model_costs, training_graphs
 from halley.planning.passes import under_load
 from halley.planning.sharded import shard
 from halley.planning.sharding_text import parallelisms
@@ -240,7 +240,7 @@ def test_parts_meet_in_the_best_layout(shape: Transformer) -> None:
     for layout in (Replicate(), Shard("b"), Shard("m"), Shard("k")):
         fixed = model_costs(shape, 2, 512, terms(boundary=(layout,)))
         times[layout] = fixed.time
-        for part, _ in passes_of(fixed):
+        for part in fixed.parts:
             ends = part.sharding.ends
             assert {ends[name] for name in ("X", "Y", "d_X", "d_Y") if name in ends} == {(layout,)}
     assert free.time == pytest.approx(min(times.values()), rel=1e-9)
@@ -250,13 +250,13 @@ def test_parts_meet_in_the_best_layout(shape: Transformer) -> None:
 def test_less_room_takes_longer() -> None:
     """What fits is the best of what fits: more room is never slower, and the room that the fastest takes gives it."""
     free = model_costs(GPT, 1, 512, terms())
-    held, sizes = (1.0, 2.0, 1.0), [part.sharding.memory for part, _ in passes_of(free)]
+    held, sizes = (1.0, 2.0, 1.0), [part.sharding.memory for part in free.parts]
     need = math.fsum(many * size for many, size in zip(held, sizes, strict=True))
     assert model_costs(GPT, 1, 512, terms(), room=Room(need, held)).time == free.time
     times = []
     for share in (0.999, 0.97):
         found = model_costs(GPT, 1, 512, terms(), room=Room(share * need, held))
-        parts_held = [part.sharding for part, _ in passes_of(found)]
+        parts_held = [part.sharding for part in found.parts]
         assert math.fsum(many * each.memory for many, each in zip(held, parts_held, strict=True)) <= share * need
         assert all(each.certificate.gap == 0 for each in parts_held)
         times.append(found.time)
@@ -285,10 +285,10 @@ def test_what_fits_together_is_the_best_of_all_divisions_of_the_room(share: floa
     """Against every combination of what the parts could take alone."""
     given, held, counts = terms(boundary=TOKENS), (1.0, 2.0, 1.0), (1, 3, 1)
     free = model_costs(GPT, 1, 512, given)
-    need = math.fsum(many * part.sharding.memory for many, (part, _) in zip(held, passes_of(free), strict=True))
+    need = math.fsum(many * part.sharding.memory for many, (part, _) in zip(held, free.counted, strict=True))
     found = model_costs(GPT, 1, 512, given, room=Room(share * need, held))
     slack = (1 - share) * need
-    points = [frontier(part, slack / many) for many, (part, _) in zip(held, passes_of(free), strict=True)]
+    points = [frontier(part, slack / many) for many, (part, _) in zip(held, free.counted, strict=True)]
     fitting = (
         math.fsum(count * time for count, (time, _) in zip(counts, each, strict=True))
         for each in itertools.product(*points)
@@ -310,7 +310,7 @@ def test_a_charge_for_parameters_leaves_fewer() -> None:
     """Weights that all ranks have would save a collective of each microbatch; the optimizer's step makes them dear."""
     plain = model_costs(LLAMA, 1, 512, terms())
     dear = model_costs(LLAMA, 1, 512, terms(update=1e-9))
-    count = [math.fsum(part.parameters * times for part, times in passes_of(found)) for found in (plain, dear)]
+    count = [math.fsum(part.parameters * times for part, times in found.counted) for found in (plain, dear)]
     assert count[1] < count[0]
     assert dear.time >= plain.time
     assert dear.time + 1e-9 * count[1] < plain.time + 1e-9 * count[0]
@@ -328,7 +328,7 @@ def test_gradients_that_are_partial_sums_are_reduced_once_for_all_microbatches()
 
 
 def test_times_add_up_to_the_shardings() -> None:
-    for part, _ in passes_of(model_costs(MIXTURE, 2, 512, terms(), Recompute.FULL)):
+    for part, _ in model_costs(MIXTURE, 2, 512, terms(), Recompute.FULL).counted:
         assert part.time == pytest.approx(part.sharding.time)
         assert math.fsum(part.exposed.values()) == pytest.approx(part.sharding.collective_time)
 

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halley.formulas.timing import total
-from halley.ir.mapping import CollectiveKind
 from halley.ir.workload import Op
 from halley.planning.axes import Role, degree
 from halley.planning.communication import Communication
@@ -73,13 +72,9 @@ class AxisBounds:
 
     def _layer(self, graph: TrainingGraph, communication: Communication, axis: MeshAxis) -> float:
         efficiency = replace(self.problem.efficiency, launch=0.0, latency=0.0)
-
-        def collective(kind: CollectiveKind, axes: tuple[str, ...], size: int) -> float:
-            return communication.model(kind, axes, size)
-
         work = _Rates(graph, self.chip, efficiency, self.problem.recipe.gradient)
         weights = dict.fromkeys(graph.weights, 1.0)
-        problem = training_problem(graph.found, (axis,), work, collective, weights, {"Y": "X"})
+        problem = training_problem(graph.found, (axis,), work, communication.model, weights, {"Y": "X"})
         tables = sharding_graph(replace(problem, alike=graph.alike))
         done = eliminate(tables.time, (tables.variables["end X"],))
         return float(done.rest.values.min())

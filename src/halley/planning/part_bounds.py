@@ -18,6 +18,7 @@ from halley.planning.machine import Efficiency, Machine
 from halley.planning.op_costs import Task, op_tasks
 from halley.planning.operations import tensor_bytes
 from halley.planning.part_costs import part_counts, training_graphs
+from halley.planning.per_part import PerPart
 from halley.planning.training_kernels import TrainingGraph, kept_tensors, lifetimes
 from halley.rewrite.recompute import Recompute
 from halley.workloads.transformer import Transformer
@@ -43,17 +44,13 @@ class PartBound:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ModelBound:
-    """``blocks``: each kind of layer, in order, with the number of layers of it."""
-
-    embedding: PartBound
-    blocks: tuple[tuple[PartBound, int], ...]
-    head: PartBound
+class ModelBound(PerPart[PartBound]):
+    """Lower bounds of `ModelCosts`."""
 
     @property
     def time(self) -> Number:
         """All passes of a microbatch through all layers [s]."""
-        return total([self.embedding.time, *(part.time * count for part, count in self.blocks), self.head.time])
+        return total([part.time * count for part, count in self.counted])
 
 
 def model_bound(

@@ -30,6 +30,7 @@ from halley.planning.layouts import CollectiveTime, Layout, Mesh, Router, local_
 from halley.planning.least_sum import LeastBy
 from halley.planning.machine import Efficiency, Machine
 from halley.planning.op_costs import OpCosts, op_tasks
+from halley.planning.per_part import PerPart
 from halley.planning.sharded import Sharding, decoded
 from halley.planning.sharding import ShardingGraph, sharding_graph
 from halley.planning.training_kernels import TrainingGraph, lifetimes, resized, training_graph
@@ -68,15 +69,11 @@ class PartCosts:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ModelCosts:
-    """``blocks``: each kind of layer, in order, with the number of layers of it. ``boundary``: the layout in which parts meet.
-    ``least`` [s]: by part, the embedding first, what it takes at least in any layout of the boundary and any room;
-    ``by_boundary`` [layouts] of the same, for each layout of the boundary. ``bound`` [s]: no shardings that fit take less for all
-    layers."""
+class ModelCosts(PerPart[PartCosts]):
+    """``boundary``: the layout in which parts meet. ``least`` [s]: by part, the embedding first, what it takes at least in any
+    layout of the boundary and any room; ``by_boundary`` [layouts] of the same, for each layout of the boundary. ``bound`` [s]: no
+    shardings that fit take less for all layers."""
 
-    embedding: PartCosts
-    blocks: tuple[tuple[PartCosts, int], ...]
-    head: PartCosts
     boundary: Layout
     least: tuple[float, ...] = ()
     by_boundary: tuple[tuple[float, ...], ...] = ()
@@ -85,7 +82,7 @@ class ModelCosts:
     @property
     def time(self) -> float:
         """All passes of a microbatch through all layers [s]."""
-        return math.fsum((self.embedding.time, *(part.time * count for part, count in self.blocks), self.head.time))
+        return math.fsum(part.time * count for part, count in self.counted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,10 +410,3 @@ def _working(graph: TrainingGraph, sharding: Sharding) -> float:
         lies = [*((name, lying[name]) for name in alive), *((name, wanted[name]) for name in copies)]
         found.append(sum(_local(graph, name, layout, sharding) * work.tensors[name].word for name, layout in lies))
     return float(max(found))
-
-
-def passes_of(costs: ModelCosts) -> Iterator[tuple[PartCosts, int]]:
-    """All parts in the order of the model, with how often each occurs."""
-    yield costs.embedding, 1
-    yield from costs.blocks
-    yield costs.head, 1

@@ -185,7 +185,7 @@ class PlanCost:
     @property
     def shardings(self) -> Mapping[str, Sharding]:
         """By part of the model: embedding, each kind of layer, head."""
-        kinds = {part.sharding.problem.workload.name: part.sharding for part, _ in self.parts.blocks}
+        kinds = {part.sharding.problem.workload.name: part.sharding for part in self.parts.parts[1:-1]}
         return {"embedding": self.parts.embedding.sharding, **kinds, "head": self.parts.head.sharding}
 
     @property

@@ -39,9 +39,8 @@ class ProductBounds:
 
     def raised(self, bound: ModelBound, graphs: Sequence[TrainingGraph], microbatch: Number, ranks: Number) -> ModelBound:
         """The bounds with products no faster than their kernels; ``graphs``: of the parts, in their order."""
-        parts = [bound.embedding, *(part for part, _ in bound.blocks), bound.head]
-        found = [self._part(part, graph, microbatch, ranks) for part, graph in zip(parts, graphs, strict=True)]
-        blocks = tuple((part, count) for part, (_, count) in zip(found[1:-1], bound.blocks, strict=True))
+        found = [self._part(part, graph, microbatch, ranks) for part, graph in zip(bound.parts, graphs, strict=True)]
+        blocks = tuple(zip(found[1:-1], bound.layers, strict=True))
         return ModelBound(found[0], blocks, found[-1])
 
     def _part(self, bound: PartBound, graph: TrainingGraph, microbatch: Number, ranks: Number) -> PartBound:

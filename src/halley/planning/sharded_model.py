@@ -14,7 +14,7 @@ from halley.planning.axis_bounds import AxisBounds, Way
 from halley.planning.communication import Communication
 from halley.planning.machine import Machine, machine
 from halley.planning.part_bounds import ModelBound, model_bound
-from halley.planning.part_costs import ModelCosts, PartCosts, Room, Terms, model_costs, training_graphs
+from halley.planning.part_costs import ModelCosts, Room, Terms, model_costs, training_graphs
 from halley.planning.plan import TrainingProblem
 from halley.planning.product_bounds import ProductBounds
 
@@ -84,8 +84,3 @@ class ShardedModel:
     def tighter(self, communication: Communication, microbatch: int, way: Way) -> Iterable[Floats]:
         """As in `CostModel`."""
         return self.axes.tighter(communication, microbatch, way)
-
-
-def parts_of(costs: ModelCosts) -> tuple[PartCosts, ...]:
-    """Embedding, each kind of layer, head."""
-    return costs.embedding, *(part for part, _ in costs.blocks), costs.head

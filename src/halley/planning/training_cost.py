@@ -32,7 +32,6 @@ from halley.planning.memory import Memory, in_flight, memory
 from halley.planning.part_costs import ModelCosts, PartCosts, Room
 from halley.planning.plan import Exposed, Load, Plan, PlanCost, TrainingProblem
 from halley.planning.schedule import Pipeline, deal
-from halley.planning.sharded_model import parts_of
 from halley.workloads.training import training_model
 
 T = TypeVar("T")
@@ -65,11 +64,9 @@ class Batch:
 
 def training_of(problem: TrainingProblem, batch: Batch, cases: Sequence[Case]) -> Training:
     """The iterations of plans, with arrays over ``cases``."""
-    kinds = [count for _, count in cases[0].costs.blocks]
+    kinds = cases[0].costs.layers
     costs, which = _distinct([case.costs for case in cases], [id(case.costs) for case in cases])
-    parts = [_block([each.embedding for each in costs], which)]
-    parts += [_block([each.blocks[kind][0] for each in costs], which) for kind in range(len(kinds))]
-    parts += [_block([each.head for each in costs], which)]
+    parts = [_block(each, which) for each in zip(*(each.parts for each in costs), strict=True)]
     ranks = np.array([degree(case.communication.assignment, Role.DATA) for case in cases], np.float64)
     data = DataParallel(ranks, batch.sharded, _joint(cases), problem.recipe)
     onward = _transfers(problem, batch, cases)
@@ -204,8 +201,7 @@ def plan_cost(problem: TrainingProblem, plan: Plan, case: Case) -> PlanCost:
     timed, held = iteration_time(training), memory(training)
     chip = machine(problem.system.chip)
     chips, count = problem.system.chips, plan.pipeline.microbatches
-    parts = [(case.costs.embedding, 1), *case.costs.blocks, (case.costs.head, 1)]
-    macs = total([part.macs * times for part, times in parts])
+    macs = total([part.macs * times for part, times in case.costs.counted])
     return PlanCost(
         time=float(timed.time[0]),
         account={name: float(part[0]) for name, part in timed.breakdown().items()},
@@ -241,8 +237,8 @@ def _stages(held: Memory) -> tuple[dict[str, float], ...]:
 
 def stage_parts(plan: Plan, costs: ModelCosts, stage: int) -> list[tuple[PartCosts, int]]:
     """The parts of the model that a stage has, and how often."""
-    counts = held_parts(plan, [count for _, count in costs.blocks], stage).sum(axis=0).tolist()
-    return [(part, count) for part, count in zip(parts_of(costs), counts, strict=True) if count]
+    counts = held_parts(plan, costs.layers, stage).sum(axis=0).tolist()
+    return [(part, count) for part, count in zip(costs.parts, counts, strict=True) if count]
 
 
 def held_parts(plan: Plan, kinds: Sequence[int], stage: int) -> NDArray[np.int64]:
@@ -297,11 +293,11 @@ def room_left(
     """
     held = memory(training_of(problem, Batch(plan.pipeline, plan.sharded, plan.offload), [case]))
     stage = int(held.total[:, 0].argmax())
-    recipe, ranks, parts = problem.recipe, plan.data, parts_of(case.costs)
+    recipe, ranks, parts = problem.recipe, plan.data, case.costs.parts
     kinds = [(recipe.weight, Sharded.PARAMETERS), (recipe.gradient, Sharded.GRADIENTS)]
     kinds += [] if plan.offload else [(recipe.state, Sharded.OPTIMIZER)]
     resident = total([word / ranks if plan.sharded >= share else word for word, share in kinds])
-    numbers = held_parts(plan, [count for _, count in case.costs.blocks], stage)
+    numbers = held_parts(plan, case.costs.layers, stage)
     counts = numbers.sum(axis=0)
     has = counts > 0
     # of the moment when most is kept, the part that is in flight least stands for all

@@ -38,10 +38,9 @@ class Floor:
 
 def floor_of(bound: ModelBound, count: int) -> Floor:
     """Bounds of ``count`` meshes and microbatches as arrays [count, parts]: embedding, kinds of layers, head."""
-    parts = [bound.embedding, *(part for part, _ in bound.blocks), bound.head]
 
     def column(name: str) -> Floats:
-        return np.stack([np.broadcast_to(np.asarray(getattr(part, name), np.float64), count) for part in parts], axis=1)
+        return np.stack([np.broadcast_to(np.asarray(getattr(part, name), np.float64), count) for part in bound.parts], axis=1)
 
     return Floor(*(column(name) for name in ("time", "parameters", "activation", "working")))
 
@@ -121,7 +120,7 @@ def floors_of(space: Space, communications: Sequence[Communication], model: Cost
     )
     least = np.min([each.parameters for each in found], axis=0)
     pairs, pipeline = np.unique(np.stack([space.stages, space.chunks]), axis=1, return_inverse=True)
-    kinds = tuple(count for _, count in bounds[0].blocks)
+    kinds = bounds[0].layers
     return Floors(
         space,
         tuple(communications),

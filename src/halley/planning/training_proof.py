@@ -29,7 +29,6 @@ from halley.planning.iteration import Training, iteration_time
 from halley.planning.part_bounds import PartBound
 from halley.planning.part_costs import ModelCosts
 from halley.planning.plan import Plan, TrainingProblem
-from halley.planning.sharded_model import parts_of
 from halley.planning.training_cost import WORD, Case, dealt_parts, norm_reductions, optimizer_of
 
 Floats = NDArray[np.float64]
@@ -77,7 +76,7 @@ class PlanProof:
         For each layout in which parts meet, the parts take at least ``costs.by_boundary``, and all layers together ``bound``:
         what that is more is given to the part that the paths have least often, and the path that is longest then joins them.
         """
-        counts = np.array([1, *(count for _, count in self.costs.blocks), 1], float)
+        counts = np.array(self.costs.counts, float)
         paths, found = list[Path](), math.inf if self.costs.by_boundary else 0.0
         for work in np.array(self.costs.by_boundary):
             extra, row, given = max(0.0, self.bound - float(work @ counts)), -math.inf, work
@@ -114,7 +113,7 @@ class PlanProof:
     def longest(self, work: Floats) -> Path | None:
         """The longest path where the parts take ``work`` [s] [parts], with parameters and transfers that no sharding has less of;
         None where it cannot be told from others that are as long."""
-        parts = parts_of(self.costs)
+        parts = self.costs.parts
         ahead = np.array([part.forward / part.time for part in parts]) * work
         known = np.concatenate((ahead, work - ahead, [1.0]))
         time = iteration_time(self._raised(ahead, work - ahead), apart=False).time
@@ -148,7 +147,7 @@ class PlanProof:
             offload=None if optimizer.offload is None else optimizer.offload / rest,
         )
         onward = [time * rest for time in self._transfers()]
-        chunks = dealt_parts(blocks, [count for _, count in self.costs.blocks], plan.pipeline)
+        chunks = dealt_parts(blocks, self.costs.layers, plan.pipeline)
         return Training(plan.pipeline, chunks, data, optimizer, onward, onward)
 
     def _transfers(self) -> list[float]:

@@ -418,8 +418,8 @@ class TrainingSearch:
         space, communication = self.floors.space, self.floors.communications[self.floors.space.assignment[timed.layout]]
         way, ranks = self.floors.ways[self.floors.way(timed.option)], degree(communication.assignment, Role.MODEL)
         bound = self.model.bound(ranks, int(space.microbatch[timed.layout]), way)
-        floors = [bound.embedding, *(part for part, _ in bound.blocks), bound.head]
-        return PlanProof(self.problem, space.plan(timed.layout, timed.option), communication, timed.costs, floors, timed.bound)
+        plan = space.plan(timed.layout, timed.option)
+        return PlanProof(self.problem, plan, communication, timed.costs, bound.parts, timed.bound)
 
     def _in_room(
         self, group: tuple[int, int], layout: int, option: int, room: Room, resident: float
