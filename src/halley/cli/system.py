@@ -65,11 +65,8 @@ def show(
         options.print_json(system_document(system))
     else:
         console = options.output()
-        console.print(Text(f"{system.name}: {system.description}" if system.description else system.name))
-        if system.axes and not out and (picture := topology_text(_fabric(system), min(console.width - 2, 100))):
-            console.print()
-            console.print(Text(picture), soft_wrap=True)
-        terminal.show(console, system_tables(system))
+        picture = topology_text(_fabric(system), min(console.width - 2, 100)) if system.axes and not out else ""
+        terminal.show_drawn(console, system.name, system.description, picture, system_tables(system))
     if out:
         write_atomic(out, svg_file(topology_figure(_fabric(system))), force)
         options.remarks().print(Text(f"written to {out}"))

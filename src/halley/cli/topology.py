@@ -58,11 +58,8 @@ def show(
         options.print_json(network_document(fabric))
     else:
         console = options.output()
-        console.print(Text(f"{fabric.name}: {fabric.description}" if fabric.description else fabric.name))
-        if not out and (picture := topology_text(fabric, min(console.width - 2, 100))):
-            console.print()
-            console.print(Text(picture), soft_wrap=True)
-        terminal.show(console, network_tables(fabric))
+        picture = "" if out else topology_text(fabric, min(console.width - 2, 100))
+        terminal.show_drawn(console, fabric.name, fabric.description, picture, network_tables(fabric))
     if out:
         drawn = topology_text(fabric) + "\n" if kind == ".txt" else svg_file(topology_figure(fabric)) if kind == ".svg" else None
         write_atomic(out, drawn if drawn is not None else png_file(topology_figure(fabric)), force)

@@ -25,6 +25,15 @@ def show(console: Console, tables: Iterable[Table]) -> None:
         console.print(made)
 
 
+def show_drawn(console: Console, name: str, description: str, picture: str, tables: Iterable[Table]) -> None:
+    """Print what something is, its picture in characters, if there is one, and its tables."""
+    console.print(Text(f"{name}: {description}" if description else name))
+    if picture:
+        console.print()
+        console.print(Text(picture), soft_wrap=True)
+    show(console, tables)
+
+
 def rich_table(table: Table, columns: Iterable[int]) -> RichTable:
     """The table for rich: numbers are never wrapped, words are."""
     shown = tuple(columns)
