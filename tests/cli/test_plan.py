@@ -160,6 +160,14 @@ def test_one_clear_line(words: list[str], said: str, code: int, folder: Path) ->
     assert len(faults) == 1
 
 
+def test_all_faults_of_a_model_file_at_once(folder: Path) -> None:
+    (folder / "bad.yaml").write_text(TINY.replace("layers: 4", "layers: -4").replace("hidden:", "hiden:"))
+    outcome = halley("plan", "bad.yaml", *FEW)
+    assert (outcome.code, outcome.out, len(outcome.err.splitlines())) == (1, "", 3)
+    assert "layers: expected greater than or equal to 1; got -4" in outcome.err
+    assert "did you mean 'hidden'?" in outcome.err
+
+
 def test_a_file_that_exists_is_kept(folder: Path) -> None:
     (folder / "plan.json").write_text("mine")
     outcome = halley(*OWN, "-o", "plan.json")
@@ -176,6 +184,16 @@ def test_a_reader_who_leaves_early_keeps_the_file(folder: Path, monkeypatch: pyt
     monkeypatch.setattr("halley.cli.errors.os.dup2", lambda *_: 0)
     halley(*OWN, "-o", "plan.json")
     assert json.loads((folder / "plan.json").read_text())["plan"]["model"] == 2
+
+
+def test_an_interrupt_before_any_answer_is_answered_in_words(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("halley.cli.plan.best_training_plan", interrupted)
+    outcome = halley(*OWN)
+    assert (outcome.code, outcome.out) == (130, "")
+    assert outcome.err.splitlines()[-1] == "halley: interrupted"
 
 
 def test_the_view_of_dfmodel(folder: Path) -> None:

@@ -64,6 +64,8 @@ class HalleyGroup(TyperGroup):
     def _code(self, args: Sequence[str] | None, prog_name: str | None, extra: dict[str, Any]) -> int:
         try:
             code = super().main(args, prog_name, standalone_mode=False, **extra)
+            if code == INTERRUPTED:  # the option parser makes an exit code of Ctrl-C, and says nothing
+                raise KeyboardInterrupt
             return code if isinstance(code, int) else 0
         except HalleyError as error:
             return _tell(error)

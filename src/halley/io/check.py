@@ -56,7 +56,7 @@ def _findings(model: type[BaseModel], error: ValidationError, prefix: KeyPath) -
         elif kind == "too_short":
             yield Finding(path, "at least one entry", "none")
         else:
-            expected = _KINDS.get(kind, item["msg"])
+            expected = _KINDS.get(kind, item["msg"].removeprefix("Input should be "))
             remedy = "put it in quotes" if kind == "string_type" and isinstance(item["input"], (int, float)) else ""
             yield Finding(path, expected, got, remedy)
 
