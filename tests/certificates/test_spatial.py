@@ -15,6 +15,7 @@ from halley.errors import BadInput, Infeasible
 from halley.planning import partitioning
 from halley.planning.downsets import best_chain, in_line, lattice
 from halley.planning.growth import Block, grow, price, tables
+from halley.planning.partition_costs import allocation, partition
 from halley.planning.partitioning import best_plan, plan
 from halley.planning.spatial import (
     DFMODEL,
@@ -28,9 +29,7 @@ from halley.planning.spatial import (
     SpatialChip,
     Tensor,
     Walked,
-    allocation,
     choices,
-    partition,
 )
 
 CASES = 150

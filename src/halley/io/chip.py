@@ -82,6 +82,11 @@ def _rules(data: object, path: KeyPath) -> list[Finding]:
     findings += _tables(_get(engines, "matrix"), (*path, "engines", "matrix"), DTYPE_BYTES, complete=False)
     findings += _tables(_get(engines, "vector"), (*path, "engines", "vector"), ELEMENTARY, complete=True)
     memories = [name for level in levels for name in _map(_get(level, "memories"))]
+    inner = [name for level in levels[1:] for name in _map(_get(level, "memories"))]
+    for index, name in enumerate(_list(_get(data, "streams"))):
+        if isinstance(name, str) and name and name not in inner:
+            remedy = did_you_mean(name, inner) if inner else "add memories inside the outermost level"
+            findings.append(Finding((*path, "streams", index), "the name of a memory on the chip", shown(name), remedy))
     return findings + list(_reads(engines, path, memories))
 
 
@@ -151,6 +156,7 @@ def _chip(file: ChipFile, sources: dict[str, str]) -> Chip:
         vector=_vector(file.engines.vector, clock) if file.engines.vector else None,
         static_power=file.static_power.value,
         description=file.description.strip(),
+        streams=tuple(file.streams),
         sources=sources,
     )
 

@@ -25,6 +25,8 @@ def chip_document(chip: Chip) -> dict[str, Any]:
             **({"vector": _vector(chip.vector)} if chip.vector else {}),
         },
     }
+    if chip.streams:
+        content["streams"] = list(chip.streams)
     if chip.description:
         content["description"] = chip.description
     return {key: _sourced(value, key, chip) for key, value in content.items()}

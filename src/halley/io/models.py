@@ -136,6 +136,9 @@ class ChipFile(Section):
     static_power: Power = Field(description="power that is drawn whatever the chip does")
     levels: list[LevelFile] = Field(description="levels, outermost first", min_length=1)
     engines: EnginesFile = Field(description="the engines at the leaf")
+    streams: list[Text] = Field(
+        default_factory=list, description="memories through which kernels side by side hand tensors on; left out, they follow"
+    )
 
 
 class WorkloadFile(BaseModel):

@@ -159,7 +159,8 @@ class VectorEngine:
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """Levels outermost first; the engines sit in each sibling of the last level."""
+    """Levels outermost first; the engines sit in each sibling of the last level. ``streams``: the memories through which kernels
+    that run side by side hand tensors on (a spatial chip); none where kernels run one by one (a temporal one)."""
 
     name: str
     levels: tuple[Level, ...]
@@ -167,12 +168,17 @@ class Chip:
     vector: VectorEngine | None = None
     static_power: float = 0.0
     description: str = ""
+    streams: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         names = [m.name for level in self.levels for m in level.memories]
         for name in {n for n in names if names.count(n) > 1}:
             raise BadInput(Fault(f"chip {self.name}", "memories with names of their own", f"{name!r} twice"))
+        inner = {memory.name for level in self.levels[1:] for memory in level.memories}
+        for name in self.streams:
+            if name not in inner:
+                raise BadInput(Fault(f"chip {self.name}, streams", "a memory inside the outermost level", repr(name)))
 
     @property
     def memories(self) -> tuple[Memory, ...]:

@@ -21,8 +21,9 @@ from halley.ir.system import System
 from halley.planning.downsets import Costs, Lattice, in_line, lattice
 from halley.planning.growth import Tables, rest, tables
 from halley.planning.machine import machine
+from halley.planning.partition_costs import network_time
 from halley.planning.partitioning import Group, Search, sequence_choices
-from halley.planning.spatial import Array, Graph, Problem, SpatialChip, choices, network_time
+from halley.planning.spatial import Array, Graph, Problem, SpatialChip, choices
 
 Chosen = TypeVar("Chosen")
 

@@ -10,6 +10,7 @@ those sums are kept that no other matches in every cost.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -134,12 +135,14 @@ def best_chain(
     rest: Sequence[Costs],
     limit: float = math.inf,
     least: Callable[[Kernels, State], Costs] | None = None,
+    alone: Callable[[int], tuple[State, Costs] | None] | None = None,
 ) -> Found[State]:
     """The chain of least value, if any is below ``limit``.
 
     ``empty``, ``grow``: see `blocks`. ``price``: costs of a block, none negative. ``value``: of a chain's costs; it falls with
     none of them. ``rest``: for each downset, a lower bound of the costs of what is still to come; zeros are always right.
-    ``least``: a lower bound of what is still to come after a downset, that block or one grown from it included.
+    ``least``: a lower bound of what is still to come after a downset, that block or one grown from it included. ``alone``: a
+    block of one kernel that does not grow, with its costs, beside those that do.
     """
     labels: list[list[Label[State]]] = [[] for _ in downsets.downsets]
     labels[0].append(Label(tuple(0.0 for _ in rest[0])))
@@ -160,8 +163,8 @@ def best_chain(
             found = grow(state, kernel)
             return [each for each in found if least is None or value(_sum(lowest, least(done, each))) < limit]
 
-        for target, state in blocks(downsets, place, empty, promising):
-            costs = price(state)
+        grown = ((target, state, price(state)) for target, state in blocks(downsets, place, empty, promising))
+        for target, state, costs in itertools.chain(_single(downsets.steps[place], alone), grown):
             costed += 1
             for label in live:
                 found = Label(_sum(label.costs, costs), label, state)
@@ -173,6 +176,16 @@ def best_chain(
                 else:
                     _keep(labels[target], found)
     return Found(best.chain() if best else (), limit, costed)
+
+
+def _single(
+    steps: Iterable[tuple[int, int]], alone: Callable[[int], tuple[State, Costs] | None] | None
+) -> Iterator[tuple[int, State, Costs]]:
+    """The blocks of one kernel that do not grow."""
+    for kernel, target in steps if alone else ():
+        found = alone(kernel) if alone else None
+        if found is not None:
+            yield target, *found
 
 
 def _keep(labels: list[Label[State]], found: Label[State]) -> None:

@@ -46,10 +46,11 @@ from halley.planning.kernels import demand, kernel_time
 from halley.planning.layouts import Layout, Mesh
 from halley.planning.machine import PEAK, Efficiency, machine
 from halley.planning.operations import op_kernel, stream
+from halley.planning.partition_costs import Partition
 from halley.planning.partitioning import Group, best_plan, plan
 from halley.planning.sharded import Sharding, decoded
 from halley.planning.sharding import KernelTime, ShardingGraph, ShardingProblem, sharding_graph
-from halley.planning.spatial import DFMODEL, Partition, Problem, SpatialChip
+from halley.planning.spatial import DFMODEL, Problem, SpatialChip
 from halley.units import format_bytes
 
 OVERLAPPED = replace(DFMODEL, boundary=True, shared=True, kept_twice=False)

@@ -14,7 +14,8 @@ import numpy as np
 from halley.formulas.spatial import buffer_bytes, ramp_time, streamed_time
 from halley.formulas.timing import busy_time, longest, total
 from halley.planning.downsets import Costs, Lattice
-from halley.planning.spatial import Array, Problem, choices, held_bytes, network_time, sequence_tiles, tile_bytes
+from halley.planning.partition_costs import crossing, held_bytes, network_time, sequence_tiles, stalls, tile_bytes
+from halley.planning.spatial import Array, Problem, choices
 from halley.search.partitions import Kernels, members
 
 
@@ -40,7 +41,8 @@ class Tables:
 
     ``times`` [s]: ascending, every time that some kernel can take for a sample; ``needed``: kernels x times, compute tiles that
     get it done (more than there are where none does). ``area`` [s]: least product of compute tiles and time, over all tiles.
-    ``writes``, ``reads``: numbers of tensors by kernel; ``slices`` [B]: what of each tensor one sequence tile has."""
+    ``writes``, ``reads``: numbers of tensors by kernel; ``slices`` [B]: what of each tensor one sequence tile has. ``alone`` [s]:
+    of each kernel where it runs alone and keeps nothing on the chip; ``least_network`` [s]: no less in either way."""
 
     problem: Problem
     tile: int
@@ -54,6 +56,8 @@ class Tables:
     reads: tuple[tuple[int, ...], ...]
     slices: tuple[float, ...]
     rows: tuple[list[float], ...]
+    alone: Array
+    least_network: Array
 
 
 class Block(NamedTuple):
@@ -75,34 +79,42 @@ class Block(NamedTuple):
 
 
 def tables(problem: Problem, tile: int) -> Tables | None:
-    """None where some kernel does not fit the chip alone."""
+    """None where some kernel does not fit the chip, and cannot do without."""
     graph, chip = problem.graph, problem.chip
     count = sequence_tiles(problem, tile)
     options = [choices(kernel, graph.sequence, tile, chip) for kernel in graph.kernels]
     cycles = np.unique(np.concatenate([each.cycles for each in options]))
     needed = np.full((len(options), len(cycles)), float(chip.tiles + 1))
     for place, each in enumerate(options):
+        if graph.kernels[place].apart:
+            continue
         first = np.searchsorted(-each.cycles, -cycles)
         reached = first < len(each.cycles)
         needed[place, reached] = each.tiles[first[reached]]
     times = streamed_time(cycles, count, chip.clock)
     area = [(each.tiles * streamed_time(each.cycles, count, chip.clock)).min() / chip.tiles for each in options]
+    alone = np.array([kernel.alone for kernel in graph.kernels])
+    one_by_one = np.array([kernel.one_by_one for kernel in graph.kernels])
+    network = np.array([network_time(problem, kernel, count) for kernel in graph.kernels], dtype=np.float64)
     made = Tables(
         problem,
         tile,
         count,
         times,
         needed,
-        np.array(area),
-        np.array([network_time(problem, kernel, count) for kernel in graph.kernels], dtype=np.float64),
+        # a kernel alone has the whole chip; one that runs in no other way has it for as long
+        np.where([kernel.apart for kernel in graph.kernels], alone, np.minimum(area, alone)),
+        network,
         tuple(tuple(_variants(problem, place, count)) for place in range(len(graph.kernels))),
         tuple(tuple(n for n, t in enumerate(problem.tensors) if t.writer == place) for place in range(len(options))),
         tuple(tuple(n for n, t in enumerate(problem.tensors) if place in t.readers) for place in range(len(options))),
         tuple(tile_bytes(problem, tensor, tile) for tensor in problem.tensors),
         tuple(needed.tolist()),
+        one_by_one,
+        np.minimum(network, one_by_one),
     )
-    alone = all(grow(made, Block(), place) for place in range(len(options)))
-    return made if alone else None
+    fits = all(alone[place] < np.inf or grow(made, Block(), place) for place in range(len(options)))
+    return made if fits else None
 
 
 def _variants(problem: Problem, place: int, count: int) -> list[Variant]:
@@ -121,6 +133,8 @@ def grow(made: Tables, block: Block, kernel: int) -> list[Block]:
     group = block.group | 1 << kernel
     fastest = _fastest(made, group, block.fastest)
     if fastest == len(made.times):
+        return []
+    if any(stalls(problem.tensors[number], group) for number in made.reads[kernel]):
         return []
     needs = problem.graph.needs[kernel]
     paths = block.paths | {kernel: 1 + max((path for other, path in block.paths.items() if needs >> other & 1), default=0)}
@@ -173,6 +187,9 @@ def _passed(made: Tables, block: Block, kernel: int) -> tuple[dict[int, Passing]
 def _held(made: Tables, number: int, passing: Passing, inside: bool) -> float:
     """SRAM of a tensor; the writer, if inside, is on its lowest level."""
     away = 1 if made.problem.fused else 0
+    tensor = made.problem.tensors[number]
+    if tensor.whole and passing.readers:
+        return max(tensor.bytes, tensor.spread)
     spread = passing.high - passing.low
     return float(buffer_bytes(made.slices[number], (spread or away) if inside else spread + away))
 
@@ -191,6 +208,20 @@ def _fastest(made: Tables, group: Kernels, least: int) -> int:
     return low
 
 
+def single(made: Tables, kernel: int) -> Block:
+    """A kernel that runs alone and keeps nothing on the chip."""
+    return Block(1 << kernel)
+
+
+def price_alone(made: Tables, kernel: int) -> Costs | None:
+    """Costs, as of `price`, of a kernel that runs so; None if it cannot."""
+    if made.alone[kernel] == np.inf:
+        return None
+    touched = (made.problem.tensors[number] for number in (*made.writes[kernel], *made.reads[kernel]))
+    kept = total(crossing(made.problem, tensor, 1 << kernel)[1] for tensor in touched)
+    return float(made.alone[kernel]), 0.0, float(kept)
+
+
 def price(made: Tables, block: Block) -> Costs:
     """Time per sample, time once for all samples in a row, and bytes per sample that memory keeps."""
     problem = made.problem
@@ -207,7 +238,7 @@ def least(made: Tables, done: Kernels, block: Block) -> Costs:
 
     Kernels come in ascending order, so that a block leaves those that it skips to others for good."""
     skipped = members((1 << block.group.bit_length()) - 1 & ~(done | block.group))
-    others = max(sum(made.area[place] for place in skipped), sum(made.network[place] for place in skipped))
+    others = max(sum(made.area[place] for place in skipped), sum(made.least_network[place] for place in skipped))
     own = longest((made.times[block.fastest], busy_time(block.entering, made.problem.chip.bandwidth), block.network))
     return float(own + others), 0.0, 0.0
 
@@ -220,9 +251,10 @@ def rest(made: Tables, downsets: Lattice) -> list[Costs]:
     for tensor in problem.tensors:
         ready = np.ones(len(outside)) if tensor.writer is None else 1.0 - outside[:, tensor.writer]
         wanted = outside[:, list(tensor.readers)].max(axis=1) if tensor.readers else 0.0
-        read += tensor.bytes * ready * wanted
-    steady = np.maximum(np.maximum(outside @ made.area, outside @ made.network), read / problem.chip.bandwidth)
-    loaded = outside @ np.array([min(variant.loaded for variant in each) for each in made.variants])
+        read += min(tensor.bytes, tensor.least) * ready * wanted
+    steady = np.maximum(np.maximum(outside @ made.area, outside @ made.least_network), read / problem.chip.bandwidth)
+    least_loaded = [min(variant.loaded for variant in each) for each in made.variants]
+    loaded = outside @ np.where(np.isfinite(made.alone), 0.0, least_loaded)
     kept = read if problem.assumptions.kept_twice else np.zeros(len(outside))
     return list(zip(steady.tolist(), busy_time(loaded, problem.chip.bandwidth).tolist(), kept.tolist(), strict=True))
 

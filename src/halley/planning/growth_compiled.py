@@ -21,7 +21,7 @@ from halley.formulas.numbers import floor_div
 from halley.formulas.spatial import amortised_time, buffer_bytes, ramp_time, resident_samples
 from halley.formulas.timing import busy_time
 from halley.planning.downsets import Costs, Lattice
-from halley.planning.growth import Tables
+from halley.planning.growth import Tables, price_alone
 from halley.planning.spatial import Array
 
 Indices = NDArray[np.int64]
@@ -44,7 +44,8 @@ class Steps(NamedTuple):
 
 class Kernels(NamedTuple):
     """By kernel: what it needs (bits), its level, compute tiles by time, least time on all compute tiles, network; and from
-    ``starts``: variants, tensors."""
+    ``starts``: variants, tensors; its time alone, the bytes that memory keeps then, and its network at
+    least."""
 
     needs: Indices
     levels: Indices
@@ -59,15 +60,21 @@ class Kernels(NamedTuple):
     writes: Indices
     read_starts: Indices
     reads: Indices
+    alone: Array
+    kept_alone: Array
+    least_network: Array
 
 
 class Tensors(NamedTuple):
-    """By tensor: its writer (-1: outside), how many readers, whether it leaves, bytes of a sample and of a sequence tile."""
+    """By tensor: its writer (-1: outside), how many readers, whether it leaves, whether readers need all of it, bytes of a
+    sample, as they are held by such readers, and of a sequence tile."""
 
     writers: Indices
     readers: Indices
     leaves: Indices
+    whole: Indices
     moved: Array
+    spread: Array
     slices: Array
 
 
@@ -144,6 +151,9 @@ def _kernels(made: Tables) -> Kernels:
         _whole(writes),
         read_starts,
         _whole(reads),
+        made.alone,
+        np.array([(price_alone(made, kernel) or (0.0, 0.0, 0.0))[2] for kernel in range(len(graph.kernels))]),
+        made.least_network,
     )
 
 
@@ -153,7 +163,9 @@ def _tensors(made: Tables) -> Tensors:
         _whole([-1 if each.writer is None else each.writer for each in tensors]),
         _whole([len(each.readers) for each in tensors]),
         _whole([int(each.leaves) for each in tensors]),
+        _whole([int(each.whole) for each in tensors]),
         np.array([each.bytes for each in tensors], dtype=np.float64),
+        np.array([max(each.bytes, each.spread) for each in tensors], dtype=np.float64),
         np.array(made.slices, dtype=np.float64),
     )
 
@@ -183,8 +195,8 @@ def _machine(made: Tables) -> Machine:
 INTS, PAIRS = types.Array(INT, 1, "C"), types.Array(INT, 2, "C")
 FLOATS, ROWS = types.Array(FLOAT, 1, "C"), types.Array(FLOAT, 2, "C")
 STEPS = types.NamedUniTuple(INTS, 4, Steps)
-KERNELS = types.NamedTuple((INTS, INTS, ROWS, FLOATS, FLOATS, INTS, FLOATS, FLOATS, FLOATS, INTS, INTS, INTS, INTS), Kernels)
-TENSORS = types.NamedTuple((INTS, INTS, INTS, FLOATS, FLOATS), Tensors)
+KERNELS = types.NamedTuple((INTS, INTS, ROWS, FLOATS, FLOATS, INTS, *(FLOATS,) * 3, *(INTS,) * 4, *(FLOATS,) * 3), Kernels)
+TENSORS = types.NamedTuple((*(INTS,) * 4, *(FLOATS,) * 3), Tensors)
 MACHINE = types.NamedTuple((FLOAT,) * 11 + (INT,) * 3, Machine)
 
 
@@ -245,6 +257,17 @@ def passed(k: Kernels, t: Tensors, m: Machine, kernel: int, group: int, sums: Ar
         undo[row, 0], undo[row, 1], undo[row, 2] = passing[number, 0], passing[number, 1], passing[number, 2]
         writer = t.writers[number]
         inside = writer >= 0 and (group >> max(writer, 0)) & 1 == 1
+        if t.whole[number]:
+            passing[number, 0] += 1
+            if inside:
+                sram = np.inf  # it would wait for itself
+            elif passing[number, 0] == 1:
+                sram += t.spread[number]
+                traffic += t.moved[number]
+                entering += t.moved[number]
+                if m.kept_twice:
+                    kept += t.moved[number]
+            continue
         if not inside and passing[number, 0] == 0:
             passing[number, 0], passing[number, 1], passing[number, 2] = 1, level, level
             traffic += t.moved[number]
@@ -316,7 +339,7 @@ def left_out(k: Kernels, done: int, skipped: Array) -> None:
     for kernel in range(len(k.needs)):
         if not (done >> kernel) & 1:
             work += k.area[kernel]
-            network += k.network[kernel]
+            network += k.least_network[kernel]
         skipped[kernel + 1, 0], skipped[kernel + 1, 1] = work, network
 
 
@@ -349,6 +372,31 @@ def run(s: Steps, k: Kernels, t: Tensors, m: Machine, times: Array, rest: Array,
         if lives == 0:
             continue
         lowest = costs[live[:lives], 0].min()  # of their times per sample
+        # kernels that run alone
+        for at_step in range(s.starts[place], s.starts[place + 1]):
+            kernel, target = s.kernels[at_step], s.targets[at_step]
+            if k.alone[kernel] == np.inf:
+                continue
+            costed += 1
+            for number in range(lives):
+                label = live[number]
+                a, b, c = costs[label, 0] + k.alone[kernel], costs[label, 1], costs[label, 2] + k.kept_alone[kernel]
+                bound = valued(m, a + rest[target, 0], b + rest[target, 1], c + rest[target, 2])
+                if bound >= limit:
+                    continue
+                costs[labels, 0], costs[labels, 1], costs[labels, 2] = a, b, c
+                before[labels], groups[labels, 0], groups[labels, 1] = label, np.int64(1) << kernel, 0
+                if target == end:
+                    best, limit = labels, bound
+                elif settled(heads, costs, following, target, labels) == 0:
+                    continue
+                labels += 1
+                if labels == len(before):
+                    costs = np.concatenate((costs, np.zeros((labels, 3))))
+                    following = np.concatenate((following, np.full(labels, -1, np.int64)))
+                    before = np.concatenate((before, np.full(labels, -1, np.int64)))
+                    groups = np.concatenate((groups, np.zeros((labels, 2), np.int64)))
+                    live = np.concatenate((live, np.zeros(labels, np.int64)))
         left_out(k, s.downsets[place], skipped)
         level = 0
         at[0], step[0], variant[0] = place, s.starts[place], -1
@@ -378,7 +426,7 @@ def run(s: Steps, k: Kernels, t: Tensors, m: Machine, times: Array, rest: Array,
             sram, traffic, kept, entering = passed(k, t, m, kernel, group[level], sums[level], passing, undo[level])
             which = k.variant_starts[kernel] + variant[level]
             sram += k.held[which]
-            if soonest == len(times) or sram > m.sram:
+            if soonest == len(times) or sram > m.sram or sram == np.inf:
                 continue
             deeper = level + 1
             sums[deeper, 0], sums[deeper, 1] = sram, sums[level, 1] + k.loaded[which]

@@ -30,6 +30,7 @@ from halley.planning.layouts import CollectiveTime, Layout, Mesh, Router, local_
 from halley.planning.least_sum import LeastBy
 from halley.planning.machine import Efficiency, Machine
 from halley.planning.op_costs import OpCosts, op_tasks
+from halley.planning.partitioning import SpatialPlan
 from halley.planning.per_part import PerPart
 from halley.planning.sharded import Sharding, decoded
 from halley.planning.sharding import ShardingGraph, sharding_graph
@@ -48,7 +49,8 @@ class PartCosts:
     ``forward``, ``recompute``, ``backward`` [s], with the collectives between the chips that share ops. ``parameters`` of the
     chip; ``activation`` [B] kept from the forward to the backward pass, ``working`` [B] beside it while a pass is at work.
     ``macs`` (repeated ones too) and memory ``traffic`` [B] of the three passes. ``exposed`` [s]: by kind, the collectives,
-    which are among the times. ``sharding``: the one that takes least time.
+    which are among the times. ``sharding``: the one that takes least time. ``on_chip``: by pass, the partitions in which a
+    spatial chip runs its kernels.
     """
 
     forward: float
@@ -61,6 +63,7 @@ class PartCosts:
     traffic: float
     exposed: Mapping[CollectiveKind, float]
     sharding: Sharding
+    on_chip: Mapping[str, SpatialPlan] = field(default_factory=dict)
 
     @property
     def time(self) -> float:

@@ -18,9 +18,10 @@ from halley.cost.switch import Switch
 from halley.errors import BadInput, Fault, Infeasible, InternalError
 from halley.formulas.spatial import stage_time, utilisation
 from halley.formulas.timing import longest, total
-from halley.planning.downsets import MOST_DOWNSETS, Lattice, TooManyDownsets, best_chain, in_line, lattice
-from halley.planning.growth import Block, Tables, grow, least, price, rest, tables
-from halley.planning.spatial import Partition, Problem, held_bytes, on_chip, partition
+from halley.planning.downsets import MOST_DOWNSETS, Costs, Lattice, TooManyDownsets, best_chain, in_line, lattice
+from halley.planning.growth import Block, Tables, grow, least, price, price_alone, rest, single, tables
+from halley.planning.partition_costs import Partition, held_bytes, on_chip, partition
+from halley.planning.spatial import Problem
 from halley.search.partitions import Kernels
 
 Group = tuple[Kernels, Kernels]
@@ -111,10 +112,16 @@ class Search:
             self._rest,
             limit,
             partial(least, self.made),
+            self._alone,
         )
         SWITCH.spent += time.perf_counter() - start
         self.costed += found.costed
         return tuple((block.group, block.streamed) for block in found.chain), found.value
+
+
+    def _alone(self, kernel: int) -> tuple[Block, Costs] | None:
+        costs = price_alone(self.made, kernel)
+        return None if costs is None else (single(self.made, kernel), costs)
 
 
 def sequence_choices(sequence: int) -> tuple[int, ...]:

@@ -1,12 +1,13 @@
 """Spatial chips: kernels fused into partitions that run one after the other, each kernel on compute tiles of its own.
 
-What a partition takes is put together here from `halley.formulas.spatial`, for one partition at a time;
-`halley.planning.partitioning` finds the best of all. Extents and bytes are those of one chip, after sharding, for one sample.
+The values: kernels, tensors between them, chips, and what a kernel does with which compute tiles. What a partition takes is put
+together by `halley.planning.partition_costs`; `halley.planning.partitioning` finds the best of all. Extents and bytes are those
+of one chip, after sharding, for one sample.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache, cached_property
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from halley.errors import BadInput, Fault
 from halley.formulas import spatial as formulas
 from halley.formulas.numbers import ceil_div
-from halley.formulas.timing import busy_time, longest, total
+from halley.formulas.timing import total
 from halley.search.partitions import Kernels
 
 Array: TypeAlias = NDArray[np.float64]
@@ -100,7 +101,11 @@ class Kernel:
 
     ``rows`` x ``columns``, contraction ``depth`` (1 where there is none); ``weights`` [B] that it needs; ``network`` [s] of its
     collectives, without latency, and ``conversions`` [s] of its operands' layouts; ``latency`` [s] of its collectives for one
-    sequence tile; ``work`` [1] operations of a sample."""
+    sequence tile; ``work`` [1] operations of a sample.
+
+    ``cycles`` [1]: of a lane, for a point of an elementwise kernel. ``alone`` [s]: what it takes on the whole chip as a kernel
+    that keeps nothing there, without its network, which follows; then it needs no room on the chip. ``apart``: it runs in no
+    other way."""
 
     name: str
     engine: Engine
@@ -112,22 +117,42 @@ class Kernel:
     network: float = 0.0
     conversions: float = 0.0
     latency: float = 0.0
+    cycles: float = 1.0
+    alone: float = float("inf")
+    apart: bool = False
 
     @property
     def work(self) -> float:
         per_point = 2.0 * self.depth if self.engine is Engine.MATRIX else 1.0
         return per_point * self.rows * self.columns
 
+    @property
+    def one_by_one(self) -> float:
+        """Time where it runs alone, its network behind it; infinite where it cannot [s]."""
+        return self.alone + self.all_network
+
+    @property
+    def all_network(self) -> float:
+        """Time of its network for a whole sample at once [s]."""
+        return self.network + self.conversions + self.latency
+
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """``bytes`` of a sample that kernel ``writer`` (None: it comes from outside) hands to ``readers``; ``leaves``: it is wanted
-    outside."""
+    outside.
+
+    ``spread`` [B]: as large as readers want it, where collectives make it larger on its way. ``least`` [B]: what each reader
+    reads, at least, if not all. ``whole``: readers need all of it before they start, so that none shares a partition with the
+    writer, and a partition that reads it holds it whole."""
 
     writer: int | None
     readers: tuple[int, ...]
     bytes: float
     leaves: bool = False
+    spread: float = 0.0
+    least: float = float("inf")
+    whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -153,12 +178,12 @@ class Graph:
             if min(kernel.rows, kernel.columns, kernel.depth) < 1:
                 got = f"{kernel.rows} x {kernel.columns} x {kernel.depth}"
                 yield Fault(f"kernel {kernel.name}", "extents of at least 1", got)
-            if min(kernel.weights, kernel.network, kernel.conversions, kernel.latency) < 0:
+            if min(kernel.weights, kernel.network, kernel.conversions, kernel.latency, kernel.cycles, kernel.alone) < 0:
                 yield Fault(f"kernel {kernel.name}", "bytes and times of at least 0", "a negative one")
         for place, tensor in enumerate(self.tensors):
             least = -1 if tensor.writer is None else tensor.writer
-            if tensor.bytes < 0:
-                yield Fault(f"tensor {place}", "bytes of at least 0", f"{tensor.bytes:g}")
+            if min(tensor.bytes, tensor.spread, tensor.least) < 0:
+                yield Fault(f"tensor {place}", "bytes of at least 0", f"{min(tensor.bytes, tensor.spread, tensor.least):g}")
             if least < -1 or not all(least < reader < len(self.kernels) for reader in tensor.readers):
                 expected = f"readers after its writer, among {len(self.kernels)} kernels"
                 remedy = "put the kernels into an order in which they can run; a circle has none"
@@ -275,7 +300,8 @@ def per_tile(kernel: Kernel, sequence: int, tile: int) -> tuple[int, int, int]:
 
 def choices(kernel: Kernel, sequence: int, tile: int, chip: SpatialChip) -> Choices:
     """Every number of compute tiles that is of use to a kernel."""
-    return _choices(kernel.engine, *per_tile(kernel, sequence, tile), chip.tiles, chip.width, chip.height)
+    found = _choices(kernel.engine, *per_tile(kernel, sequence, tile), chip.tiles, chip.width, chip.height)
+    return found if kernel.engine is Engine.MATRIX else replace(found, cycles=found.cycles * kernel.cycles)
 
 
 @cache
@@ -299,157 +325,3 @@ def _counts(parts: int, most: int) -> Array:
     """Of the numbers up to ``most``, the least of those that cover ``parts`` in as many rounds."""
     rounds = np.unique(ceil_div(parts, np.arange(1, min(parts, most) + 1)))
     return np.asarray(np.unique(ceil_div(parts, rounds)), dtype=np.float64)
-
-
-@dataclass(frozen=True)
-class Partition:
-    """What one partition takes. Times are per sample; ``ramp``, ``start`` and ``setup`` are paid once for all in a row.
-
-    ``tiles``: compute tiles of each kernel. ``traffic``: bytes between DRAM and chip; ``kept``: bytes that DRAM keeps."""
-
-    names: tuple[str, ...]
-    tiles: tuple[int, ...]
-    streamed: tuple[str, ...]
-    compute: float
-    memory: float
-    network: float
-    ramp: float
-    start: float
-    setup: float
-    sram: float
-    traffic: float
-    kept: float
-
-    @property
-    def steady(self) -> float:
-        return float(longest((self.compute, self.memory, self.network)))
-
-    @property
-    def once(self) -> float:
-        return float(total((self.ramp, self.start, self.setup)))
-
-    @property
-    def bottleneck(self) -> str:
-        return max(("compute", "memory", "network"), key=lambda name: float(getattr(self, name)))
-
-
-def sequence_tiles(problem: Problem, tile: int) -> int:
-    return int(ceil_div(problem.graph.sequence, tile))
-
-
-def partition(problem: Problem, tile: int, group: Kernels, streamed: Kernels = 0) -> Partition | None:
-    """What a group of kernels takes, with sequence tiles of ``tile`` points; None if it does not fit the chip.
-
-    ``streamed``: kernels whose weights are read for each sequence tile."""
-    graph, chip, assumed = problem.graph, problem.chip, problem.assumptions
-    count = sequence_tiles(problem, tile)
-    inside = [place for place in range(len(graph.kernels)) if group >> place & 1]
-    own = [graph.kernels[place] for place in inside]
-    shares = allocation([choices(kernel, graph.sequence, tile, chip) for kernel in own], chip.tiles)
-    held = [place for place in inside if not streamed >> place & 1]
-    sram = total(held_bytes(problem, place, bool(streamed >> place & 1)) for place in inside)
-    traffic = total(count * graph.kernels[place].weights for place in inside if streamed >> place & 1)
-    kept = 0.0
-    for tensor in problem.tensors:
-        moved, stored = crossing(problem, tensor, group)
-        traffic, kept = traffic + moved, kept + stored
-        sram += on_chip(problem, tensor, group, tile)
-    if shares is None or sram > chip.sram or (len(inside) > 1 and not problem.fused):
-        return None
-    cycles, tiles = shares
-    compute = float(formulas.streamed_time(cycles, count, chip.clock))
-    return Partition(
-        names=tuple(kernel.name for kernel in own),
-        tiles=tiles,
-        streamed=tuple(graph.kernels[place].name for place in inside if streamed >> place & 1),
-        compute=compute,
-        memory=busy_time(traffic, chip.bandwidth),
-        network=total(network_time(problem, kernel, count) for kernel in own),
-        ramp=float(formulas.ramp_time(compute, count, longest_path(graph, group))) if assumed.ramps else 0.0,
-        start=chip.start if assumed.latency else 0.0,
-        setup=busy_time(total(graph.kernels[place].weights for place in held), chip.bandwidth),
-        sram=sram,
-        traffic=traffic,
-        kept=kept,
-    )
-
-
-def allocation(options: Sequence[Choices], tiles: int) -> tuple[float, tuple[int, ...]] | None:
-    """The least cycles in which all kernels get through a sequence tile side by side, and the compute tiles of each.
-
-    Exact for any fall of cycles with tiles: the answer is a time of one of the kernels, and with more time none needs more tiles.
-    """
-    times = np.unique(np.concatenate([each.cycles for each in options]))
-    low, high = 0, len(times)
-    while low < high:
-        middle = (low + high) // 2
-        if _needed(options, times[middle]) <= tiles:
-            high = middle
-        else:
-            low = middle + 1
-    if low == len(times):
-        return None
-    least = float(times[low])
-    return least, tuple(int(each.tiles[each.within(least)]) for each in options)
-
-
-def _needed(options: Sequence[Choices], cycles: float) -> float:
-    found = 0.0
-    for each in options:
-        place = each.within(cycles)
-        found += each.tiles[place] if place < len(each.tiles) else float("inf")
-    return found
-
-
-def held_bytes(problem: Problem, place: int, streamed: bool) -> float:
-    """SRAM for a kernel's weights; of weights that stream, two slices: as wide as a compute tile, as deep as the contraction."""
-    kernel = problem.graph.kernels[place]
-    if not streamed:
-        return kernel.weights
-    slices = ceil_div(kernel.rows, problem.chip.width)
-    return min(kernel.weights, float(formulas.buffer_bytes(kernel.weights / slices, 1)))
-
-
-def crossing(problem: Problem, tensor: Tensor, group: Kernels) -> tuple[float, float]:
-    """Bytes of a tensor that pass between DRAM and a partition, and bytes that DRAM keeps for it."""
-    read = [reader for reader in tensor.readers if group >> reader & 1]
-    written = tensor.writer is not None and bool(group >> tensor.writer & 1)
-    if written:
-        crosses = tensor.leaves or len(read) < len(tensor.readers)
-        return (tensor.bytes, tensor.bytes) if crosses else (0.0, 0.0)
-    moved = tensor.bytes if read else 0.0
-    return moved, moved if problem.assumptions.kept_twice else 0.0
-
-
-def on_chip(problem: Problem, tensor: Tensor, group: Kernels, tile: int) -> float:
-    """SRAM of a tensor in a partition: one buffer, deep enough for the reader furthest away; memory is one step away."""
-    levels = problem.graph.levels
-    read = [levels[reader] for reader in tensor.readers if group >> reader & 1]
-    away = 1 if problem.fused else 0
-    if tensor.writer is not None and group >> tensor.writer & 1:
-        distance = max([level - levels[tensor.writer] for level in read], default=away)
-    elif read:
-        distance = max(read) - min(read) + away
-    else:
-        return 0.0
-    return float(formulas.buffer_bytes(tile_bytes(problem, tensor, tile), distance))
-
-
-def tile_bytes(problem: Problem, tensor: Tensor, tile: int) -> float:
-    return float(np.ceil(tensor.bytes / sequence_tiles(problem, tile)))
-
-
-def network_time(problem: Problem, kernel: Kernel, tiles: int) -> float:
-    """Time of the network for a sample."""
-    assumed = problem.assumptions
-    conversions = kernel.conversions if assumed.conversions else 0.0
-    return float(total((kernel.network, conversions, tiles * kernel.latency if assumed.latency else 0.0)))
-
-
-def longest_path(graph: Graph, group: Kernels) -> int:
-    """Kernels on the longest path inside a group."""
-    found: dict[int, int] = {}
-    for place, needed in enumerate(graph.needs):
-        if group >> place & 1:
-            found[place] = 1 + max((length for other, length in found.items() if needed >> other & 1), default=0)
-    return max(found.values(), default=0)

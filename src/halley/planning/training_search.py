@@ -9,7 +9,8 @@ from collections.abc import Callable
 from halley.errors import Infeasible
 from halley.planning.communication import Communication, Interconnect
 from halley.planning.plan import Outcome, PlanCertificate, TrainingProblem, TrainingResult
-from halley.planning.sharded_model import CostModel, ShardedModel
+from halley.planning.sharded_model import CostModel
+from halley.planning.spatial_model import cost_model
 from halley.planning.training_answer import alternative, shortage
 from halley.planning.training_cost import Case, plan_cost
 from halley.planning.training_floors import floors_of
@@ -41,8 +42,9 @@ def best_training_plan(
     """The fastest plan of a problem.
 
     ``progress`` is told now and then what was found, and a share of the gap that is closed. ``limit`` [s]: when to stop with the
-    best so far; an interrupt does the same. ``model``: where the costs of parts come from, `ShardedModel` unless given.
-    ``others``: how many plans of other kinds are wanted beside the best: the fastest of those whose shardings the proof needed.
+    best so far; an interrupt does the same. ``model``: where the costs of parts come from, `cost_model` of the problem unless
+    given. ``others``: how many plans of other kinds are wanted beside the best: the fastest of those whose shardings the proof
+    needed.
 
     Raises BadInput: what is fixed leaves no plan; Infeasible: none fits, with what is short and what would help, or none was
     found in time.
@@ -73,7 +75,7 @@ def started(problem: TrainingProblem, model: CostModel | None = None) -> Trainin
     space = training_space(problem)
     interconnect = Interconnect(problem.system, problem.libraries)
     communications = [Communication(interconnect, each) for each in space.assignments]
-    costs = model or ShardedModel(problem)
+    costs = model or cost_model(problem)
     found = TrainingSearch(problem, floors_of(space, communications, costs), costs)
     found.start()
     return found

@@ -53,6 +53,8 @@ def source(chip: Chip, path: str) -> str:
 def chip_facts(chip: Chip) -> Iterator[Fact]:
     """Every number of the chip, by its dotted path in a chip file."""
     yield "static_power", format_power(chip.static_power)
+    if chip.streams:
+        yield "streams", ", ".join(chip.streams)
     for level in chip.levels:
         for memory in level.memories:
             at = f"levels.{level.name}.memories.{memory.name}"

@@ -1,0 +1,228 @@
+"""What the passes of a part take at least on a spatial chip, however kernels are fused and whatever the sharding.
+
+A pass takes the longest of its work on all compute tiles, of the traffic that no fusion avoids, and of its network: partitions
+take the longest of theirs, and follow each other. Kernels that run alone in any case are added. Of the three, any mean is a lower
+bound, and as a sum over ops it is minimised exactly over all shardings; prices that raise the least of it are looked for
+(`halley.planning.graph_prices`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halley.formulas.numbers import Number
+from halley.formulas.timing import busy_time, longest, total
+from halley.ir.workload import Op, OpKind, Workload
+from halley.planning.elimination import Table, cost
+from halley.planning.graph_prices import best_prices
+from halley.planning.kernels import Stream
+from halley.planning.layouts import local_extents
+from halley.planning.least_sum import LeastBy
+from halley.planning.op_costs import op_tasks
+from halley.planning.operations import moved_bytes, tensor_bytes
+from halley.planning.part_bounds import least_time
+from halley.planning.sharding import ShardingProblem, sharding_graph
+from halley.planning.spatial_passes import Group, Rates, is_weight, pass_groups, read_elsewhere, waits
+from halley.planning.training_kernels import TrainingGraph
+
+Floats = NDArray[np.float64]
+
+ROUNDS = 3
+"""Better prices that are looked for."""
+
+RISES = 1e-3
+"""Relative rise of a bound below which prices count as good enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demands:
+    """Of one pass: the ops that run ``alone`` in any case and those at ``work``; what passes the memory in any case, each with
+    the op whose extents say how much of it: weights that are ``held``, sums of gradients (``summed``, read and written),
+    tensors ``leaving``; and names of tensors that come in from memory (``entering``)."""
+
+    alone: tuple[str, ...]
+    work: tuple[str, ...]
+    held: tuple[tuple[str, str], ...]
+    summed: tuple[tuple[str, str], ...]
+    leaving: tuple[tuple[str, str], ...]
+    entering: tuple[str, ...]
+
+
+@lru_cache(maxsize=512)
+def pass_demands(graph: TrainingGraph) -> tuple[Demands, ...]:
+    """Of the three passes."""
+    wanted = read_elsewhere(graph)
+    return tuple(_demands(graph, groups, leaves) for groups, leaves in zip(pass_groups(graph), wanted, strict=True))
+
+
+def _demands(graph: TrainingGraph, groups: Sequence[Group], wanted: frozenset[str]) -> Demands:
+    work = graph.workload
+    makers = {name: (group, op) for group in groups for op in group.ops for name in work.op(op).outputs}
+    streaming = [group for group in groups if not group.apart]
+    held, summed = list[tuple[str, str]](), list[tuple[str, str]]()
+    crossing, entering = set(wanted), dict[str, None]()
+    for group in groups:
+        known = set[str]()
+        for op in group.ops:
+            for name in work.op(op).inputs:
+                maker, streams = makers.get(name, (None, ""))[0], not group.apart
+                if maker is group or work.op(op).kind is OpKind.GATHER:
+                    continue
+                if is_weight(work, name):
+                    held += [(op, name)] if streams and name not in known else []
+                    known.add(name)
+                elif maker is None or maker.apart or not streams or waits(work, maker, group, name, op):
+                    crossing.add(name)
+                    entering |= {name: None} if streams else {}
+            if graph.shares[op].summed and not group.apart:
+                summed.append((op, graph.shares[op].summed))
+    sums = {name for _, name in summed}
+    leaving = [(op, name) for name, (group, op) in makers.items() if name in crossing and not group.apart and name not in sums]
+    apart = [op for group in groups if group.apart for op in group.ops]
+    at_work = tuple(op for group in streaming for op in group.ops)
+    return Demands(tuple(apart), at_work, tuple(held), tuple(summed), tuple(leaving), tuple(entering))
+
+
+def work_time(graph: TrainingGraph, rates: Rates, op: Op, extents: Mapping[str, Number]) -> Number:
+    """Of an op on all compute tiles, without rounding [s]."""
+    chip = rates.chip
+    if op.kind is OpKind.CONTRACT:
+        return math.prod(extents[dim] for dim in op.dims) * 2.0 / chip.peak
+    cycles: Number = 0.0
+    for task in op_tasks(graph, op, extents, rates.gradient):
+        if isinstance(task.kernel, Stream):
+            cycles = cycles + task.times * task.kernel.points * rates.machine.lane_cycles(task.kernel.work)
+    return cycles * rates.lane_cycles / (chip.tiles * chip.width * chip.clock)
+
+
+def held_traffic(work: Workload, rates: Rates, found: Demands, op: str, extents: Mapping[str, Number]) -> Number:
+    """Bytes that pass the memory however kernels are fused, by the extents of one op."""
+    sizes: list[Number] = [moved_bytes(work, work.op(op), name, extents) for reader, name in found.held if reader == op]
+    sizes += [tensor_bytes(work, name, extents) for maker, name in found.leaving if maker == op]
+    sizes += [
+        2.0 * rates.gradient * math.prod(extents[dim] for dim in work.tensors[name].dims)
+        for maker, name in found.summed
+        if maker == op
+    ]
+    return total([0.0, *sizes])
+
+
+def pass_floors(graph: TrainingGraph, rates: Rates, microbatch: Number, ranks: Number) -> tuple[Number, ...]:
+    """By pass, what no sharding over so many ranks takes less than [s]; numbers, or arrays that broadcast."""
+    work, extents = graph.workload, {**graph.workload.dims, "b": microbatch}
+    found = list[Number]()
+    for demands in pass_demands(graph):
+        alone = [
+            task.times * least_time(task, ranks, rates.machine, rates.efficiency)
+            for name in demands.alone
+            for task in op_tasks(graph, work.op(name), extents, rates.gradient)
+        ]
+        busy = [work_time(graph, rates, work.op(name), extents) / ranks for name in demands.work]
+        moved = [held_traffic(work, rates, demands, name, extents) for name in demands.work]
+        moved += [tensor_bytes(work, name, extents) for name in demands.entering]
+        memory = busy_time(total([0.0, *moved]) / ranks, rates.chip.bandwidth)
+        found.append(total([0.0, *alone]) + longest((total([0.0, *busy]), memory)))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartTables:
+    """Tables over the choices of a sharding of a part: ``alone``, with what is forbidden, and ``resources`` (work, memory,
+    network) [s]; ``entering`` [s] of memory in any case. ``end``: the variable of the layout in which parts meet."""
+
+    alone: Sequence[Table]
+    resources: tuple[Sequence[Table], ...]
+    entering: float
+    end: str
+
+    def priced(self, shares: Floats) -> LeastBy:
+        """The least of a mean over all shardings, by layout of the end, without what enters."""
+        tables = list(self.alone)
+        for price, resource in zip(shares, self.resources, strict=True):
+            tables += (Table(item.variables, item.values * price) for item in resource)
+        return LeastBy(tables, self.end)
+
+    def times(self, values: Mapping[str, int]) -> tuple[float, Floats]:
+        """Of a choice: what runs alone, and the three resources [s]."""
+        found = np.array([cost(tables, values) for tables in self.resources])
+        found[1] += self.entering
+        return cost(self.alone, values), found
+
+
+def part_tables(graph: TrainingGraph, rates: Rates, problem: ShardingProblem, end: str) -> PartTables:
+    """``problem``: of the part, with its collectives and the times of kernels that run one by one; ``end``: its input or output
+    through which parts meet."""
+    silent = sharding_graph(replace(problem, kernel_time=lambda op, local: 0.0))
+    work, ranks = graph.workload, math.prod(axis.ranks for axis in problem.mesh)
+    alone, busy, memory, entering = list[Table](), list[Table](), list[Table](), 0.0
+    for demands in pass_demands(graph):
+        entering += math.fsum(float(tensor_bytes(work, name, work.dims)) for name in demands.entering) / ranks
+
+        def time(op: Op, local: Mapping[str, Number]) -> float:
+            return float(work_time(graph, rates, op, local))
+
+        def moved(op: Op, local: Mapping[str, Number], demands: Demands = demands) -> float:
+            return float(busy_time(held_traffic(work, rates, demands, op.name, local), rates.chip.bandwidth))
+
+        alone += (_table(silent, work.op(name), problem.kernel_time) for name in demands.alone)
+        busy += (_table(silent, work.op(name), time) for name in demands.work)
+        memory += (_table(silent, work.op(name), moved) for name in demands.work)
+    network = [Table(item.variables, np.where(np.isfinite(item.values), item.values, 0.0)) for item in silent.time]
+    barred = [Table(item.variables, np.where(np.isfinite(item.values), 0.0, np.inf)) for item in silent.time]
+    return PartTables(
+        [*alone, *(item for item in barred if item.values.any())],
+        (busy, memory, [item for item in network if item.values.any()]),
+        float(busy_time(entering, rates.chip.bandwidth)),
+        silent.variables[f"end {end}"],
+    )
+
+
+def _table(graph: object, op: Op, time: Callable[[Op, Mapping[str, int]], float]) -> Table:
+    """``time`` [s] of an op by its strategy; asked for once for all that share it out alike."""
+    space, problem = graph.space, graph.problem  # type: ignore[attr-defined]
+    work, known = problem.workload, dict[tuple[int, ...], float]()
+    times = []
+    for strategy in space.ops[op.name].strategies:
+        local = local_extents({**work.dims}, [way.split for way in strategy], problem.mesh)
+        key = tuple(local.values())
+        if key not in known:
+            known[key] = time(op, local)
+        times.append(known[key])
+    return Table((space.variables[f"op {op.name}"],), np.array(times))
+
+
+def least_by_layout(tables: PartTables) -> Floats:
+    """[layouts] no sharding takes less with the part's end in this layout, however its kernels are fused [s]."""
+    shares, bounds = np.full(3, 1.0 / 3.0), None
+    always, times = list[float](), list[Floats]()
+    for prices in (*np.eye(3), shares):
+        found, met = _bounded(tables, prices)
+        bounds = found if bounds is None else np.maximum(bounds, found)
+        if met is not None:
+            always.append(met[0])
+            times.append(met[1])
+    assert bounds is not None
+    for _ in range(ROUNDS if times else 0):
+        before = float(bounds.min())
+        shares = best_prices(np.array(always), np.array(times)[:, None, :])[0]
+        found, met = _bounded(tables, shares)
+        bounds = np.maximum(bounds, found)
+        if met is None or float(bounds.min()) <= before * (1 + RISES):
+            break
+        always.append(met[0])
+        times.append(met[1])
+    return bounds
+
+
+def _bounded(tables: PartTables, shares: Floats) -> tuple[Floats, tuple[float, Floats] | None]:
+    """[layouts] bounds by these prices, and what the sharding of the lowest takes."""
+    least = tables.priced(shares)
+    bounds = least.bounds + shares[1] * tables.entering
+    solved = least.solved(int(np.argmin(bounds)))
+    return bounds, None if solved is None else tables.times(solved.values)

@@ -1,0 +1,257 @@
+"""Where a plan search gets the costs of a model's parts on spatial chips: shardings and the fusion of kernels, together.
+
+Each pass of a part is cut into partitions that run side by side (`halley.planning.partitioning`), exactly for a given sharding.
+Several shardings are tried, each the best for some price of memory and network against work, as kernels run one by one; what no
+sharding falls below, however its kernels are fused, comes from `halley.planning.spatial_bounds`. The gap between the two goes
+into the certificate of the plan.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halley.errors import Fault, Infeasible, InternalError
+from halley.formulas.numbers import Number
+from halley.ir.mapping import CollectiveKind
+from halley.ir.system import System
+from halley.planning.axis_bounds import Way
+from halley.planning.communication import Communication
+from halley.planning.dfmodel_chip import dfmodel_chip
+from halley.planning.layouts import CollectiveTime
+from halley.planning.machine import Efficiency, machine
+from halley.planning.op_costs import OpCosts
+from halley.planning.part_bounds import ModelBound, PartBound
+from halley.planning.part_costs import ModelCosts, PartCosts, Room, Terms, model_costs, training_graphs
+from halley.planning.partitioning import SpatialPlan, best_plan
+from halley.planning.plan import TrainingProblem
+from halley.planning.sharded import Sharding
+from halley.planning.sharded_model import SQUEEZING, CostModel, ShardedModel
+from halley.planning.sharding import KernelTime, work_time
+from halley.planning.spatial import HALLEY, Graph, Problem, SpatialChip
+from halley.planning.spatial_bounds import least_by_layout, part_tables, pass_floors
+from halley.planning.spatial_passes import PASSES, PassGraphs, Rates, pass_groups, waited
+from halley.planning.training_kernels import TrainingGraph
+
+Floats = NDArray[np.float64]
+
+PRICES = ((1.0, 1.0), (0.25, 16.0))
+"""Shares of the time of collectives, and factors of the bandwidth of memory, at which shardings are looked for: as kernels run
+one by one; and where partitions hide most of both."""
+
+NO_LIMIT = 1e30
+"""Bytes of a memory that the plan of an iteration looks after [B]."""
+
+ROUNDING = 1e-9
+"""Relative difference of sums of the same times in another order."""
+
+
+def cost_model(problem: TrainingProblem) -> CostModel:
+    """Of the problem's chips: fused on the chip where kernels run side by side, else kernel by kernel."""
+    return SpatialModel(problem) if problem.system.chip.streams else ShardedModel(problem)
+
+
+def spatial_chip(system: System, efficiency: Efficiency) -> SpatialChip:
+    """The system's chip as its kernels find it side by side: engines and memory at the rates of the fit, and the memories through
+    which kernels hand tensors on."""
+    chip, sram, instances = dfmodel_chip(system, fused=True), 0.0, 1
+    for level in system.chip.levels:
+        instances *= level.count
+        sram += instances * sum(memory.capacity for memory in level.memories if memory.name in system.chip.streams)
+    return replace(
+        chip,
+        clock=chip.clock * efficiency.matrix,
+        sram=sram,
+        dram=NO_LIMIT,
+        bandwidth=efficiency.memory * machine(system.chip).memory,
+        start=efficiency.launch,
+    )
+
+
+@lru_cache(maxsize=8192)
+def best_partitions(graph: Graph, chip: SpatialChip) -> SpatialPlan:
+    """The fastest partitions of a pass that works off one microbatch."""
+    return best_plan(Problem(graph, chip, HALLEY, most=1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class _Scaled:
+    """Collectives at a share of their time."""
+
+    collective: CollectiveTime
+    share: float
+
+    def __call__(self, kind: CollectiveKind, axes: tuple[str, ...], size: int) -> float:
+        return self.share * self.collective(kind, axes, size)
+
+
+@dataclass(frozen=True, slots=True)
+class SpatialModel:
+    """The model of a problem on spatial chips: a `halley.planning.sharded_model.CostModel`."""
+
+    problem: TrainingProblem
+    base: ShardedModel = field(init=False)
+    rates: Rates = field(init=False)
+
+    def __post_init__(self) -> None:
+        problem = self.problem
+        chip = spatial_chip(problem.system, problem.efficiency)
+        object.__setattr__(self, "base", ShardedModel(problem))
+        rates = Rates(machine(problem.system.chip), chip, problem.efficiency, problem.recipe.gradient)
+        object.__setattr__(self, "rates", rates)
+
+    def bound(self, ranks: Number, microbatch: Number, way: Way) -> ModelBound:
+        """As in `CostModel`."""
+        problem = self.problem
+        known = self.base.bound(ranks, microbatch, way)
+        graphs = training_graphs(problem.shape, 1, problem.sequence, way.recompute, way.fused)
+        parts = [self._floor(part, graph, microbatch, ranks) for part, graph in zip(known.parts, graphs, strict=True)]
+        return ModelBound(parts[0], tuple(zip(parts[1:-1], known.layers, strict=True)), parts[-1])
+
+    def _floor(self, part: PartBound, graph: TrainingGraph, microbatch: Number, ranks: Number) -> PartBound:
+        forward, recompute, backward = pass_floors(graph, self.rates, microbatch, ranks)
+        return replace(part, forward=forward, recompute=recompute, backward=backward, traffic=0.0 * part.traffic)
+
+    def tighter(self, communication: Communication, microbatch: int, way: Way) -> Iterable[Floats]:
+        """None: what is known of single axes holds where nothing overlaps."""
+        return ()
+
+    def costs(
+        self, communication: Communication, microbatch: int, way: Way, room: Room | None = None, resident: float | None = None
+    ) -> ModelCosts:
+        """As in `CostModel`: of the best of several shardings, each with its best partitions."""
+        found = list(self._candidates(communication, microbatch, way, room, resident))
+        best = min(found, key=lambda each: each.time)
+        return self._bounded(best, found[0], communication, microbatch, way)
+
+    def _candidates(
+        self, communication: Communication, microbatch: int, way: Way, room: Room | None, resident: float | None
+    ) -> Iterator[ModelCosts]:
+        """Shardings fused on the chip, the one that is best as kernels run one by one first. Raises Infeasible: that one does not
+        fit, so that none does."""
+        problem, known = self.problem, set[object]()
+        graphs = training_graphs(problem.shape, microbatch, problem.sequence, way.recompute, way.fused)
+        for share, factor in PRICES if communication.mesh else PRICES[:1]:
+            terms = Terms(
+                communication.mesh,
+                communication.model if share == 1.0 else _Scaled(communication.model, share),
+                replace(self.base.chip, memory=factor * self.base.chip.memory),
+                problem.efficiency,
+                problem.recipe,
+                way.fused,
+                boundary=problem.fixed.boundary,
+                splits=problem.fixed.splits,
+                resident=resident,
+            )
+            try:
+                costs = model_costs(problem.shape, microbatch, problem.sequence, terms, way.recompute, room, SQUEEZING)
+            except Infeasible:
+                if share == 1.0:
+                    raise
+                continue
+            parts = [self._fused(part, graph, communication) for part, graph in zip(costs.parts, graphs, strict=True)]
+            key = tuple(item.ways for part in parts for item in part.sharding.ops), costs.boundary
+            if key not in known:
+                known.add(key)
+                blocks = tuple(zip(parts[1:-1], costs.layers, strict=True))
+                yield replace(costs, embedding=parts[0], blocks=blocks, head=parts[-1])
+
+    def _fused(self, part: PartCosts, graph: TrainingGraph, communication: Communication) -> PartCosts:
+        """A part under the sharding that it has, at its real times, its kernels fused as is best."""
+        collective = communication.model
+        own = OpCosts(graph, self.base.chip, self.problem.efficiency, self.problem.recipe.gradient)
+        sharding = _at_real_times(part.sharding, collective, own)
+        times = {item.op: item.time for item in sharding.ops}
+        graphs = PassGraphs(graph, self.rates, collective).of(sharding, times)
+        plans = {
+            name: best_partitions(made, self.rates.chip) for name, made in zip(PASSES, graphs, strict=True) if made is not None
+        }
+        passes = {name: plans[name].layer if name in plans else 0.0 for name in PASSES}
+        return replace(
+            part,
+            **passes,
+            traffic=math.fsum(each.traffic + _loaded(each) for each in plans.values()),
+            exposed=dict(_exposed(graph, sharding, collective, plans)),
+            sharding=sharding,
+            on_chip={name: plan for name, plan in plans.items() if plan.layer > 0},
+        )
+
+    def _bounded(
+        self, best: ModelCosts, first: ModelCosts, communication: Communication, microbatch: int, way: Way
+    ) -> ModelCosts:
+        """With what no sharding falls below. Over one chip there is one sharding, and its partitions are the best."""
+        problem, counts = self.problem, np.array(best.counts, np.float64)
+        graphs = training_graphs(problem.shape, microbatch, problem.sequence, way.recompute, way.fused)
+        if communication.mesh:
+            rows = np.stack([self._least(part, graph) for part, graph in zip(first.parts, graphs, strict=True)], axis=1)
+            rows = rows[np.isfinite(rows).all(axis=1)] * (1 - ROUNDING)
+        else:
+            plans = [[plan.bound for plan in part.on_chip.values()] for part in best.parts]
+            rows = np.array([[math.fsum(bounds) * (1 - ROUNDING) for bounds in plans]])
+        bound = float((rows @ counts).min())
+        if bound > best.time * (1 + ROUNDING):
+            expected = f"at most {best.time!r} s, which was found"
+            raise InternalError(Fault(f"bound of {problem.shape.name}", expected, f"{bound!r} s"))
+        least = tuple(rows.min(axis=0).tolist())
+        return replace(best, least=least, by_boundary=tuple(map(tuple, rows.tolist())), bound=bound)
+
+    def _least(self, part: PartCosts, graph: TrainingGraph) -> Floats:
+        """[layouts] what a part takes at least, by the layout in which it meets others [s]."""
+        end = "X" if "X" in graph.workload.inputs else "Y"
+        return least_by_layout(part_tables(graph, self.rates, part.sharding.problem, end))
+
+
+def _at_real_times(sharding: Sharding, collective: CollectiveTime, kernel_times: KernelTime) -> Sharding:
+    """A sharding that was found at other prices."""
+    problem = replace(sharding.problem, collective_time=collective, kernel_time=kernel_times)
+    moves = tuple(
+        replace(
+            move,
+            steps=tuple(
+                step if step.kind is None else replace(step, time=collective(step.kind, step.axes, step.bytes) / move.runs)
+                for step in move.steps
+            ),
+        )
+        for move in sharding.moves
+    )
+    ops = tuple(
+        replace(item, time=work_time(problem, problem.workload.op(item.op), item.ways)) for item in sharding.ops
+    )
+    time = math.fsum((*(item.time for item in ops), *(step.time for move in moves for step in move.steps)))
+    return replace(sharding, problem=problem, ops=ops, moves=moves, time=time)
+
+
+def _loaded(plan: SpatialPlan) -> float:
+    """Bytes of weights that partitions load before they start."""
+    return math.fsum(part.setup for part in plan.partitions) * plan.problem.chip.bandwidth
+
+
+def _exposed(
+    graph: TrainingGraph, sharding: Sharding, collective: CollectiveTime, plans: Mapping[str, SpatialPlan]
+) -> Iterator[tuple[CollectiveKind, float]]:
+    """By kind, the collectives that work waits for [s]: behind a kernel that runs alone, and what a partition's take longer than
+    its work and its memory, shared out among them."""
+    kinds: dict[str, dict[CollectiveKind, float]] = {}
+    for op, time, kind, _, _ in waited(graph, sharding, collective):
+        own = kinds.setdefault(op, {})
+        own[kind] = own.get(kind, 0.0) + time
+    found: dict[CollectiveKind, float] = {}
+    for name, groups in zip(PASSES, pass_groups(graph), strict=True):
+        ops = {group.name: group.ops for group in groups}
+        for part in plans[name].partitions if name in plans else ():
+            asked = [(kind, time) for each in part.names for op in ops[each] for kind, time in kinds.get(op, {}).items()]
+            whole = math.fsum(time for _, time in asked)
+            beyond = part.network if part.apart else max(0.0, part.network - max(part.compute, part.memory))
+            for kind, time in asked:
+                found[kind] = found.get(kind, 0.0) + beyond * time / whole if whole else 0.0
+    yield from found.items()
+
+
+def partitions_of(part: PartCosts) -> Sequence[tuple[str, SpatialPlan]]:
+    """The partitions of a part by pass, in the order of the passes; none on chips that run kernel by kernel."""
+    return tuple((name, part.on_chip[name]) for name in PASSES if name in part.on_chip)
