@@ -219,18 +219,24 @@ def price_alone(made: Tables, kernel: int) -> Costs | None:
         return None
     touched = (made.problem.tensors[number] for number in (*made.writes[kernel], *made.reads[kernel]))
     kept = total(crossing(made.problem, tensor, 1 << kernel)[1] for tensor in touched)
-    return float(made.alone[kernel]), 0.0, float(kept)
+    return _costs(made.problem, float(made.alone[kernel]), 0.0, float(kept))
+
+
+def _costs(problem: Problem, steady: float, once: float, kept: float) -> Costs:
+    """Where only the sum of times counts, it is the one cost."""
+    return (steady + once, 0.0, 0.0) if problem.one_sample else (steady, once, kept)
 
 
 def price(made: Tables, block: Block) -> Costs:
-    """Time per sample, time once for all samples in a row, and bytes per sample that memory keeps."""
+    """Time per sample, time once for all samples in a row, and bytes per sample that memory keeps (`Problem.one_sample`: all
+    of the time is the first)."""
     problem = made.problem
     assumed, bandwidth = problem.assumptions, problem.chip.bandwidth
     compute = float(made.times[block.fastest])
     steady = longest((compute, busy_time(block.traffic, bandwidth), block.network))
     ramp = ramp_time(compute, made.count, max(block.paths.values())) if assumed.ramps else 0.0
     start = problem.chip.start if assumed.latency else 0.0
-    return float(steady), float(total((ramp, start, busy_time(block.loaded, bandwidth)))), block.kept
+    return _costs(problem, float(steady), float(total((ramp, start, busy_time(block.loaded, bandwidth)))), block.kept)
 
 
 def least(made: Tables, done: Kernels, block: Block) -> Costs:

@@ -29,6 +29,9 @@ Indices = NDArray[np.int64]
 MOST_KERNELS = 62
 """As many as a 64-bit number has room for."""
 
+UNLIMITED = 1e300
+"""Bytes of a memory without a limit, with which can be reckoned."""
+
 LABELS = 1 << 12
 """Labels that there is room for at first; doubled where it runs out."""
 
@@ -95,6 +98,7 @@ class Machine(NamedTuple):
     ramps: int
     kept_twice: int
     away: int
+    one_sample: int
 
 
 class Search:
@@ -176,7 +180,7 @@ def _machine(made: Tables) -> Machine:
         float(chip.tiles),
         float(chip.sram),
         float(chip.bandwidth),
-        float(chip.dram),
+        min(float(chip.dram), UNLIMITED),
         float(problem.stages),
         float(problem.layers),
         float(problem.graph.weights),
@@ -187,6 +191,7 @@ def _machine(made: Tables) -> Machine:
         int(assumed.ramps),
         int(assumed.kept_twice),
         int(problem.fused),
+        int(problem.one_sample),
     )
 
 
@@ -197,7 +202,7 @@ FLOATS, ROWS = types.Array(FLOAT, 1, "C"), types.Array(FLOAT, 2, "C")
 STEPS = types.NamedUniTuple(INTS, 4, Steps)
 KERNELS = types.NamedTuple((INTS, INTS, ROWS, FLOATS, FLOATS, INTS, *(FLOATS,) * 3, *(INTS,) * 4, *(FLOATS,) * 3), Kernels)
 TENSORS = types.NamedTuple((*(INTS,) * 4, *(FLOATS,) * 3), Tensors)
-MACHINE = types.NamedTuple((FLOAT,) * 11 + (INT,) * 3, Machine)
+MACHINE = types.NamedTuple((FLOAT,) * 11 + (INT,) * 4, Machine)
 
 
 @overload(floor_div, strict=False)  # type: ignore[untyped-decorator]
@@ -448,10 +453,12 @@ def run(s: Steps, k: Kernels, t: Tensors, m: Machine, times: Array, rest: Array,
             costed += 1
             steady = max(times[soonest], port_time(sums[deeper, 2], m.bandwidth), sums[deeper, 4])
             ramp = fill_time(times[soonest], m.sequence_tiles, longest[deeper]) if m.ramps else 0.0
-            once = ramp + m.start + port_time(sums[deeper, 1], m.bandwidth)
+            once, left = ramp + m.start + port_time(sums[deeper, 1], m.bandwidth), kept
+            if m.one_sample:
+                steady, once, left = steady + once, 0.0, 0.0
             for number in range(lives):
                 label = live[number]
-                a, b, c = costs[label, 0] + steady, costs[label, 1] + once, costs[label, 2] + kept
+                a, b, c = costs[label, 0] + steady, costs[label, 1] + once, costs[label, 2] + left
                 if a + rest[target, 0] >= limit:  # most often; saves a division
                     continue
                 bound = valued(m, a + rest[target, 0], b + rest[target, 1], c + rest[target, 2])

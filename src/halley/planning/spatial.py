@@ -7,6 +7,7 @@ of one chip, after sharding, for one sample.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -69,8 +70,8 @@ MODELS = {"dfmodel": DFMODEL, "halley": HALLEY}
 
 @dataclass(frozen=True, slots=True)
 class SpatialChip:
-    """``tiles`` compute tiles of ``width`` lanes x ``height`` stages at ``clock`` [1/s]; ``sram``, ``dram`` [B]; ``bandwidth``
-    [B/s] of the DRAM; ``start`` [s] until a partition runs."""
+    """``tiles`` compute tiles of ``width`` lanes x ``height`` stages at ``clock`` [1/s]; ``sram``, ``dram`` [B], infinite where
+    something else looks after it; ``bandwidth`` [B/s] of the DRAM; ``start`` [s] until a partition runs."""
 
     tiles: int
     width: int
@@ -257,8 +258,16 @@ class Problem:
             ) + tuple(replace(tensor, readers=()) for tensor in found if tensor.leaves)
         return tuple(tensor for tensor in found if tensor.readers or tensor.leaves)
 
+    @property
+    def one_sample(self) -> bool:
+        """Whatever its partitions, a layer works off one sample at a time: only the sum of its times counts."""
+        return self.most == 1 and self.chip.dram == math.inf
+
     def samples(self, kept: float) -> float:
         """Samples that a partition works off in a row where a layer keeps ``kept`` bytes of each; 0 if not even one fits."""
+        if self.chip.dram == math.inf:
+            return self.most
+
         def held(bytes_: float) -> float:
             return float(formulas.resident_samples(self.chip.dram, self.stages, self.layers, self.graph.weights, bytes_))
 

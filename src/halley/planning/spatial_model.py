@@ -44,9 +44,6 @@ PRICES = ((1.0, 1.0), (0.25, 16.0))
 """Shares of the time of collectives, and factors of the bandwidth of memory, at which shardings are looked for: as kernels run
 one by one; and where partitions hide most of both."""
 
-NO_LIMIT = 1e30
-"""Bytes of a memory that the plan of an iteration looks after [B]."""
-
 ROUNDING = 1e-9
 """Relative difference of sums of the same times in another order."""
 
@@ -67,7 +64,8 @@ def spatial_chip(system: System, efficiency: Efficiency) -> SpatialChip:
         chip,
         clock=chip.clock * efficiency.matrix,
         sram=sram,
-        dram=NO_LIMIT,
+        # the plan of an iteration looks after what lies in memory
+        dram=math.inf,
         bandwidth=efficiency.memory * machine(system.chip).memory,
         start=efficiency.launch,
     )
