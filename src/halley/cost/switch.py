@@ -39,7 +39,8 @@ class Switch:
         Raises `BadInput` if the environment names no mode, or asks for an accelerator that is not installed."""
         if self.mode is None:
             self.mode = _mode(os.environ.get(VARIABLE) or "auto")
-        if self.mode == "off" or self._missing or (self.mode == "auto" and self.spent + ahead < self.patience):
+        waits = self.mode == "auto" and self._kernels is None and self.spent + ahead < self.patience
+        if self.mode == "off" or self._missing or waits:
             return None
         if self._kernels is None:
             try:

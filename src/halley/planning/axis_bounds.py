@@ -29,7 +29,7 @@ from halley.planning.op_costs import op_tasks
 from halley.planning.part_bounds import least_time
 from halley.planning.part_costs import training_graphs
 from halley.planning.plan import TrainingProblem
-from halley.planning.sharding import sharding_graph
+from halley.planning.sharding import ShardingProblem, sharding_graph
 from halley.planning.training_kernels import TrainingGraph
 from halley.planning.training_sharding import training_problem
 from halley.rewrite.recompute import Recompute
@@ -68,16 +68,21 @@ class AxisBounds:
         """[kinds] layers sharded over one axis of the mesh alone."""
         shape, sequence = self.problem.shape, self.problem.sequence
         graphs = training_graphs(shape, microbatch, sequence, way.recompute, way.fused)[1:-1]
-        return np.array([self._layer(graph, communication, axis) for graph in graphs])
+        return np.array([self.least(graph, self._problem(graph, communication, axis)) for graph in graphs])
 
-    def _layer(self, graph: TrainingGraph, communication: Communication, axis: MeshAxis) -> float:
+    def least(self, graph: TrainingGraph, problem: ShardingProblem) -> float:
+        """What a layer takes at least under any sharding [s]: work and collectives follow each other."""
+        tables = sharding_graph(problem)
+        done = eliminate(tables.time, (tables.variables["end X"],))
+        return float(done.rest.values.min())
+
+    def _problem(self, graph: TrainingGraph, communication: Communication, axis: MeshAxis) -> ShardingProblem:
+        """A layer over one axis, its kernels at the rates of the chip."""
         efficiency = replace(self.problem.efficiency, launch=0.0, latency=0.0)
         work = _Rates(graph, self.chip, efficiency, self.problem.recipe.gradient)
         weights = dict.fromkeys(graph.weights, 1.0)
         problem = training_problem(graph.found, (axis,), work, communication.model, weights, {"Y": "X"})
-        tables = sharding_graph(replace(problem, alike=graph.alike))
-        done = eliminate(tables.time, (tables.variables["end X"],))
-        return float(done.rest.values.min())
+        return replace(problem, alike=graph.alike)
 
 
 def _larger(known: Mapping[int, Floats], microbatch: int, others: float) -> Iterator[Floats]:

@@ -171,8 +171,11 @@ def best_plan(problem: Problem, tiles: Sequence[int] | None = None, most_downset
     if not usable:
         raise Infeasible(_widest(problem, min(tried)))
     line = in_line(len(problem.graph.kernels))
-    lines = [Search(made, line) for made in usable]
-    found = [(*search(), search.made) for search in lines]
+    lines = sorted((Search(made, line) for made in usable), key=lambda search: search.root)
+    usable, found, limit = [search.made for search in lines], list[tuple[tuple[Group, ...], float, Tables]](), math.inf
+    for search in lines:
+        found.append((*search(limit), search.made))
+        limit = min(limit, found[-1][1])
     groups, value, made = min(found, key=lambda each: each[1])
     count, bound = len(line.downsets), min(search.root for search in lines)
     costed = sum(search.costed for search in lines)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from halley.formulas.numbers import Number
 from halley.formulas.timing import busy_time, longest, total
 from halley.ir.workload import Op, OpKind, Workload
+from halley.planning.axis_bounds import AxisBounds
 from halley.planning.elimination import Table, cost
 from halley.planning.graph_prices import best_prices
 from halley.planning.kernels import Stream
@@ -33,10 +34,10 @@ from halley.planning.training_kernels import TrainingGraph
 
 Floats = NDArray[np.float64]
 
-ROUNDS = 3
-"""Better prices that are looked for."""
+ROUNDS = 5
+"""Prices that are tried at most."""
 
-RISES = 1e-3
+RISES = 1e-2
 """Relative rise of a bound below which prices count as good enough."""
 
 
@@ -199,25 +200,30 @@ def _table(graph: object, op: Op, time: Callable[[Op, Mapping[str, int]], float]
 
 def least_by_layout(tables: PartTables) -> Floats:
     """[layouts] no sharding takes less with the part's end in this layout, however its kernels are fused [s]."""
-    shares, bounds = np.full(3, 1.0 / 3.0), None
+    shares, bounds = np.full(3, 1.0 / 3.0), np.zeros(1)
     always, times = list[float](), list[Floats]()
-    for prices in (*np.eye(3), shares):
-        found, met = _bounded(tables, prices)
-        bounds = found if bounds is None else np.maximum(bounds, found)
-        if met is not None:
-            always.append(met[0])
-            times.append(met[1])
-    assert bounds is not None
-    for _ in range(ROUNDS if times else 0):
+    for _ in range(ROUNDS):
         before = float(bounds.min())
-        shares = best_prices(np.array(always), np.array(times)[:, None, :])[0]
         found, met = _bounded(tables, shares)
         bounds = np.maximum(bounds, found)
         if met is None or float(bounds.min()) <= before * (1 + RISES):
             break
         always.append(met[0])
         times.append(met[1])
+        shares = best_prices(np.array(always), np.array(times)[:, None, :])[0]
     return bounds
+
+
+@dataclass(slots=True, eq=False)
+class SpatialAxisBounds(AxisBounds):
+    """Bounds of layers from the collectives over one axis of the mesh, where kernels are fused. What holds for sums of work and
+    collectives holds for each of the three sums here: a share of the ranks and of the sequences has at least its share."""
+
+    rates: Rates = field(kw_only=True)
+
+    def least(self, graph: TrainingGraph, problem: ShardingProblem) -> float:
+        """As in `AxisBounds`: of work, memory and network, each with the others."""
+        return float(least_by_layout(part_tables(graph, self.rates, problem, "X")).min())
 
 
 def _bounded(tables: PartTables, shares: Floats) -> tuple[Floats, tuple[float, Floats] | None]:

@@ -34,7 +34,7 @@ from halley.planning.sharded import Sharding
 from halley.planning.sharded_model import SQUEEZING, CostModel, ShardedModel
 from halley.planning.sharding import KernelTime, work_time
 from halley.planning.spatial import HALLEY, Graph, Problem, SpatialChip
-from halley.planning.spatial_bounds import least_by_layout, part_tables, pass_floors
+from halley.planning.spatial_bounds import SpatialAxisBounds, least_by_layout, part_tables, pass_floors
 from halley.planning.spatial_passes import PASSES, PassGraphs, Rates, pass_groups, waited
 from halley.planning.training_kernels import TrainingGraph
 
@@ -95,6 +95,7 @@ class SpatialModel:
     problem: TrainingProblem
     base: ShardedModel = field(init=False)
     rates: Rates = field(init=False)
+    axes: SpatialAxisBounds = field(init=False)
 
     def __post_init__(self) -> None:
         problem = self.problem
@@ -102,6 +103,7 @@ class SpatialModel:
         object.__setattr__(self, "base", ShardedModel(problem))
         rates = Rates(machine(problem.system.chip), chip, problem.efficiency, problem.recipe.gradient)
         object.__setattr__(self, "rates", rates)
+        object.__setattr__(self, "axes", SpatialAxisBounds(problem, rates.machine, rates=rates))
 
     def bound(self, ranks: Number, microbatch: Number, way: Way) -> ModelBound:
         """As in `CostModel`."""
@@ -116,8 +118,8 @@ class SpatialModel:
         return replace(part, forward=forward, recompute=recompute, backward=backward, traffic=0.0 * part.traffic)
 
     def tighter(self, communication: Communication, microbatch: int, way: Way) -> Iterable[Floats]:
-        """None: what is known of single axes holds where nothing overlaps."""
-        return ()
+        """As in `CostModel`."""
+        return self.axes.tighter(communication, microbatch, way)
 
     def costs(
         self, communication: Communication, microbatch: int, way: Way, room: Room | None = None, resident: float | None = None
