@@ -106,7 +106,7 @@ def least_cycles(problem: Problem, tile: int, block: frozenset[int]) -> float:
         columns = math.ceil(kernel.columns * share / sequence) if kernel.walked is Walked.COLUMNS else kernel.columns
         depth = math.ceil(kernel.depth * share / sequence) if kernel.walked is Walked.DEPTH else kernel.depth
         if kernel.engine is Engine.VECTOR:
-            return math.ceil(kernel.rows / (chip.width * tiles)) * columns
+            return math.ceil(kernel.rows / (chip.width * tiles)) * columns * kernel.cycles
         folds = (
             math.ceil(kernel.rows / (chip.width * lanes)) * math.ceil(columns / (chip.height * (tiles // lanes)))
             for lanes in range(1, tiles + 1)
@@ -140,7 +140,7 @@ def path(problem: Problem, block: frozenset[int], end: int) -> int:
 def cost(problem: Problem, tile: int, block: frozenset[int], streamed: frozenset[int]) -> tuple[float, float, float] | None:
     """Steady time, time once, kept bytes."""
     graph, chip, assumed = problem.graph, problem.chip, problem.assumptions
-    if len(block) > 1 and not problem.fused:
+    if (len(block) > 1 and not problem.fused) or any(graph.kernels[place].apart for place in block):
         return None
     count, level, sram, traffic, kept = math.ceil(graph.sequence / tile), levels(problem), 0.0, 0.0, 0.0
     for tensor in graph.tensors:
@@ -150,8 +150,13 @@ def cost(problem: Problem, tile: int, block: frozenset[int], streamed: frozenset
         copies = [tensor.readers] if assumed.shared else [(reader,) for reader in tensor.readers] + [()] * leaves
         for readers in copies:
             within = [reader for reader in readers if reader in block]
-            part, away = math.ceil(tensor.bytes / count), 1 if problem.fused else 0
-            if tensor.writer in block and (readers or leaves):
+            part, away = math.ceil(max(tensor.bytes, tensor.spread) / count), 1 if problem.fused else 0
+            if tensor.whole and within:
+                if tensor.writer in block:
+                    return None
+                sram, traffic = sram + max(tensor.bytes, tensor.spread), traffic + tensor.bytes
+                kept += tensor.bytes if assumed.kept_twice else 0.0
+            elif tensor.writer in block and (readers or leaves):
                 sram += part * (1 + max([away, *(level[reader] - level[tensor.writer] for reader in within)]))
                 if leaves or len(within) < len(readers):
                     traffic, kept = traffic + tensor.bytes, kept + tensor.bytes
@@ -184,10 +189,15 @@ def everything(problem: Problem, tile: int) -> float:
 
     def walk(done: frozenset[int], steady: float, once: float, kept: float) -> float:
         if len(done) == len(graph.kernels):
-            samples = min(problem.most, math.floor(free / kept) if kept else math.inf) if free >= 0 else 0
+            room = math.inf if free == math.inf or not kept else math.floor(free / kept)
+            samples = min(problem.most, room) if free >= 0 else 0
             return steady + once / samples if samples >= problem.fewest else math.inf
         best = math.inf
         for block in blocks_after(problem, done):
+            if len(block) == 1 and (own_time := graph.kernels[min(block)].alone) < math.inf:
+                kernel = graph.kernels[min(block)]
+                with_network = own_time + kernel.network + kernel.conversions + kernel.latency
+                best = min(best, walk(done | block, steady + with_network, once, kept))
             own = [place for place in weights if place in block]
             for chosen in product((False, True), repeat=len(own)):
                 streamed = frozenset(place for place, taken in zip(own, chosen, strict=True) if taken)
@@ -217,6 +227,49 @@ def test_best_of_all_chains(model: str) -> None:
         assert found.proven
         solved += 1
     assert solved > CASES / 2
+
+
+def variegated(problem: Problem, seed: int) -> Problem:
+    """The same with kernels that may run alone, or must; tensors that spread on their way, and that readers wait for."""
+    draw = random.Random(seed)
+    kernels = []
+    for kernel in problem.graph.kernels:
+        alone = draw.choice((math.inf, 10.0, 60.0, 250.0))
+        cycles = draw.choice((1.0, 2.5))
+        kernels.append(replace(kernel, cycles=cycles, alone=alone, apart=alone < math.inf and draw.random() < 0.2))
+    tensors = tuple(
+        replace(tensor, spread=draw.choice((0.0, 0.0, 150.0)), whole=draw.random() < 0.2, least=draw.choice((math.inf, 0.0)))
+        for tensor in problem.graph.tensors
+    )
+    # no kernel takes less alone than what it reads and does on the whole chip
+    fair = [max(k.alone, *(t.bytes for t in tensors if p in t.readers), k.work) for p, k in enumerate(kernels)]
+    kernels = [replace(k, alone=fair[p] if k.alone < math.inf else k.alone) for p, k in enumerate(kernels)]
+    graph = replace(problem.graph, kernels=tuple(kernels), tensors=tensors)
+    return replace(problem, graph=graph, chip=replace(problem.chip, dram=math.inf), most=1.0, fewest=1.0)
+
+
+@pytest.mark.usefixtures("_loop")
+@pytest.mark.parametrize("model", MODELS)
+def test_best_of_all_chains_with_kernels_alone(model: str) -> None:
+    solved = 0
+    for seed in range(CASES):
+        problem = variegated(drawn(seed, MODELS[model], 4), seed)
+        least = everything(problem, 2)
+        if least == math.inf:
+            with pytest.raises(Infeasible):
+                best_plan(problem, [2])
+            continue
+        found = best_plan(problem, [2])
+        assert found.layer == pytest.approx(least, rel=1e-12), seed
+        assert found.proven
+        solved += 1
+    assert solved > CASES / 2
+
+
+def test_kernels_alone_work_off_one_sample_at_a_time() -> None:
+    kernel = Kernel("k", Engine.VECTOR, 4, 4, alone=1.0)
+    with pytest.raises(BadInput, match="one sample at a time"):
+        Problem(Graph((kernel,), (), 4), SpatialChip(4, 2, 2, 1.0, 1e3, 1e6, 1.0), HALLEY)
 
 
 @pytest.mark.usefixtures("_loop")

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from halley.io.system_save import system_document
+from halley.planning.partitioning import SpatialPlan
 from halley.planning.plan import Plan, PlanCost, TrainingResult
 from halley.planning.sharded import Sharding
 from halley.planning.sharding_text import op_names
@@ -33,6 +34,11 @@ def plan_document(result: TrainingResult) -> dict[str, Any]:
         "outcome": result.outcome.name.lower(),
         "plan": _plan(result.plan),
         "cost": _cost(result.cost),
+        "on_chip": {
+            name: {passing: _partitions(plan) for passing, plan in part.on_chip.items()}
+            for name, part in zip(result.cost.shardings, result.cost.parts.parts, strict=True)
+            if part.on_chip
+        },
         "shardings": {name: _sharding(sharding) for name, sharding in result.cost.shardings.items()},
         "alternatives": [
             {
@@ -86,6 +92,33 @@ def _cost(cost: PlanCost) -> dict[str, Any]:
         "exposed": [{"role": str(item.role), "kind": item.kind, "time": item.time} for item in cost.exposed],
         "loads": [asdict(load) for load in cost.loads],
         "parallelisms": {axis: list(names) for axis, names in cost.parallelisms.items()},
+    }
+
+
+def _partitions(plan: SpatialPlan) -> dict[str, Any]:
+    """A pass on a spatial chip: its partitions in the order in which they run."""
+    return {
+        "time": plan.layer,
+        "bound": plan.bound,
+        "tokens": plan.problem.graph.sequence,
+        "tokens_at_a_time": min(plan.tile, plan.problem.graph.sequence),
+        "partitions": [
+            {
+                "kernels": list(part.names),
+                "tiles": list(part.tiles),
+                "alone": part.apart,
+                "streamed": list(part.streamed),
+                "time": part.steady + part.once,
+                "compute": part.compute,
+                "memory": part.memory,
+                "network": part.network,
+                "once": part.once,
+                "traffic": part.traffic,
+                "sram": part.sram,
+                "limit": part.bottleneck,
+            }
+            for part in plan.partitions
+        ],
     }
 
 

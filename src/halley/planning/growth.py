@@ -14,7 +14,7 @@ import numpy as np
 from halley.formulas.spatial import buffer_bytes, ramp_time, streamed_time
 from halley.formulas.timing import busy_time, longest, total
 from halley.planning.downsets import Costs, Lattice
-from halley.planning.partition_costs import crossing, held_bytes, network_time, sequence_tiles, stalls, tile_bytes
+from halley.planning.partition_costs import held_bytes, network_time, sequence_tiles, stalls, tile_bytes
 from halley.planning.spatial import Array, Problem, choices
 from halley.search.partitions import Kernels, members
 
@@ -214,12 +214,10 @@ def single(made: Tables, kernel: int) -> Block:
 
 
 def price_alone(made: Tables, kernel: int) -> Costs | None:
-    """Costs, as of `price`, of a kernel that runs so; None if it cannot."""
+    """Costs, as of `price`, of a kernel that runs so (of `Problem.one_sample` alone); None if it cannot."""
     if made.alone[kernel] == np.inf:
         return None
-    touched = (made.problem.tensors[number] for number in (*made.writes[kernel], *made.reads[kernel]))
-    kept = total(crossing(made.problem, tensor, 1 << kernel)[1] for tensor in touched)
-    return _costs(made.problem, float(made.alone[kernel]), 0.0, float(kept))
+    return float(made.alone[kernel]), 0.0, 0.0
 
 
 def _costs(problem: Problem, steady: float, once: float, kept: float) -> Costs:

@@ -21,7 +21,7 @@ from halley.formulas.numbers import floor_div
 from halley.formulas.spatial import amortised_time, buffer_bytes, ramp_time, resident_samples
 from halley.formulas.timing import busy_time
 from halley.planning.downsets import Costs, Lattice
-from halley.planning.growth import Tables, price_alone
+from halley.planning.growth import Tables
 from halley.planning.spatial import Array
 
 Indices = NDArray[np.int64]
@@ -47,8 +47,7 @@ class Steps(NamedTuple):
 
 class Kernels(NamedTuple):
     """By kernel: what it needs (bits), its level, compute tiles by time, least time on all compute tiles, network; and from
-    ``starts``: variants, tensors; its time alone, the bytes that memory keeps then, and its network at
-    least."""
+    ``starts``: variants, tensors; its time alone, and its network at least."""
 
     needs: Indices
     levels: Indices
@@ -64,7 +63,6 @@ class Kernels(NamedTuple):
     read_starts: Indices
     reads: Indices
     alone: Array
-    kept_alone: Array
     least_network: Array
 
 
@@ -156,7 +154,6 @@ def _kernels(made: Tables) -> Kernels:
         read_starts,
         _whole(reads),
         made.alone,
-        np.array([(price_alone(made, kernel) or (0.0, 0.0, 0.0))[2] for kernel in range(len(graph.kernels))]),
         made.least_network,
     )
 
@@ -200,7 +197,7 @@ def _machine(made: Tables) -> Machine:
 INTS, PAIRS = types.Array(INT, 1, "C"), types.Array(INT, 2, "C")
 FLOATS, ROWS = types.Array(FLOAT, 1, "C"), types.Array(FLOAT, 2, "C")
 STEPS = types.NamedUniTuple(INTS, 4, Steps)
-KERNELS = types.NamedTuple((INTS, INTS, ROWS, FLOATS, FLOATS, INTS, *(FLOATS,) * 3, *(INTS,) * 4, *(FLOATS,) * 3), Kernels)
+KERNELS = types.NamedTuple((INTS, INTS, ROWS, FLOATS, FLOATS, INTS, *(FLOATS,) * 3, *(INTS,) * 4, *(FLOATS,) * 2), Kernels)
 TENSORS = types.NamedTuple((*(INTS,) * 4, *(FLOATS,) * 3), Tensors)
 MACHINE = types.NamedTuple((FLOAT,) * 11 + (INT,) * 4, Machine)
 
@@ -385,7 +382,7 @@ def run(s: Steps, k: Kernels, t: Tensors, m: Machine, times: Array, rest: Array,
             costed += 1
             for number in range(lives):
                 label = live[number]
-                a, b, c = costs[label, 0] + k.alone[kernel], costs[label, 1], costs[label, 2] + k.kept_alone[kernel]
+                a, b, c = costs[label, 0] + k.alone[kernel], costs[label, 1], costs[label, 2]
                 bound = valued(m, a + rest[target, 0], b + rest[target, 1], c + rest[target, 2])
                 if bound >= limit:
                     continue

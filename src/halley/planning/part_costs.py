@@ -367,7 +367,9 @@ def _part_costs(solver: _Solver, sharding: Sharding, in_flight: float) -> PartCo
     passes = {name: math.fsum(found) for name, found in times.items()}
     macs, traffic = _demand(solver, sharding)
     return PartCosts(
-        **passes,
+        forward=passes["forward"],
+        recompute=passes["recompute"],
+        backward=passes["backward"],
         parameters=math.fsum(_local(graph, name, sharding.ends[name], sharding) for name in graph.weights),
         activation=sharding.kept_memory / in_flight,
         working=_working(graph, sharding),

@@ -243,6 +243,9 @@ class Problem:
             faults.append(Fault("problem, transfer", "at least 0 s", f"{self.transfer}"))
         if not 1 <= self.fewest <= self.most:
             faults.append(Fault("problem, fewest", f"from 1 to most, {self.most}", f"{self.fewest}"))
+        if not self.one_sample and any(kernel.alone < math.inf for kernel in self.graph.kernels):
+            expected = "one sample at a time, and memory that something else looks after, where kernels may run alone"
+            faults.append(Fault("problem", expected, f"most {self.most}, {self.chip.dram} B"))
         if faults:
             raise BadInput(faults)
 

@@ -9,7 +9,7 @@ into the certificate of the plan.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -250,8 +250,3 @@ def _exposed(
             for kind, time in asked:
                 found[kind] = found.get(kind, 0.0) + beyond * time / whole if whole else 0.0
     yield from found.items()
-
-
-def partitions_of(part: PartCosts) -> Sequence[tuple[str, SpatialPlan]]:
-    """The partitions of a part by pass, in the order of the passes; none on chips that run kernel by kernel."""
-    return tuple((name, part.on_chip[name]) for name in PASSES if name in part.on_chip)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from halley.errors import Fault, InternalError
@@ -196,10 +196,9 @@ class _Pass:
         return self.parent.graph.workload
 
     def graph(self, times: Mapping[str, float]) -> Graph:
-        network = self._network()
-        made = [self._kernel(group, math.fsum(times[op] for op in group.ops)) for group in self.groups]
         kernels = [
-            Kernel(**facts, network=sent, latency=latency) for facts, (sent, latency) in zip(made, network, strict=True)
+            replace(self._kernel(group, math.fsum(times[op] for op in group.ops)), network=sent, latency=latency)
+            for group, (sent, latency) in zip(self.groups, self._network(), strict=True)
         ]
         sequence = max((self._tokens(group) for group in self.groups), default=1)
         return Graph(tuple(kernels), tuple(self._tensors()), sequence)
@@ -212,32 +211,32 @@ class _Pass:
         batched = [BATCH if BATCH in self.work.op(name).dims else "" for name in walking]
         return max(self.local[name][group.walked] * self.local[name].get(b, 1) for name, b in zip(walking, batched, strict=True))
 
-    def _kernel(self, group: Group, alone: float) -> dict[str, object]:
-        found: dict[str, object] = {"name": group.name, "alone": alone, "apart": group.apart}
-        found |= {"engine": Engine.VECTOR, "rows": 1, "columns": 1}
+    def _kernel(self, group: Group, alone: float) -> Kernel:
+        """Without its network."""
+        apart = Kernel(group.name, Engine.VECTOR, 1, 1, alone=alone, apart=True)
         if group.apart:
-            return found
-        found["weights"] = math.fsum(self._read(op, name) for op, name in self._weights(group))
+            return apart
         products = [op for op in map(self.work.op, group.ops) if op.kind is OpKind.CONTRACT]
-        if products:
-            shape = self._product(group, products)
-            return found | (shape or {"apart": True})
+        found = self._product(group, products) if products else self._elementwise(group)
+        weights = math.fsum(self._read(op, name) for op, name in self._weights(group))
+        return apart if found is None else replace(found, alone=alone, weights=weights)
+
+    def _elementwise(self, group: Group) -> Kernel:
         tokens = self._tokens(group)
         points = [math.prod(self.local[op.name][dim] for dim in op.dims) for op in map(self.work.op, group.ops)]
         rows = max(1, math.ceil(max(points) / tokens))
-        return found | {"rows": rows, "columns": tokens, "cycles": self._lane_cycles(group) / (rows * tokens)}
+        return Kernel(group.name, Engine.VECTOR, rows, tokens, cycles=self._lane_cycles(group) / (rows * tokens))
 
-    def _product(self, group: Group, products: Sequence[Op]) -> dict[str, object] | None:
-        """The sides of products that are done as one; None where they are none."""
+    def _product(self, group: Group, products: Sequence[Op]) -> Kernel | None:
+        """Products that are done as one, which differ in one side at most; None where they are none."""
         sides = [self._sides(group, op) for op in products]
         walked = Walked.DEPTH if group.summed else Walked.COLUMNS
         for joined in range(3):
-            others = {tuple(side[:joined] + side[joined + 1 :]) for side in sides}
-            if len(others) == 1:
+            if len({side[:joined] + side[joined + 1 :] for side in sides}) == 1:
                 whole = list(sides[0])
                 whole[joined] = sum(side[joined] for side in sides)
                 rows, columns, depth = whole
-                return {"engine": Engine.MATRIX, "rows": rows, "columns": columns, "depth": depth, "walked": walked}
+                return Kernel(group.name, Engine.MATRIX, rows, columns, depth, walked)
         return None
 
     def _sides(self, group: Group, op: Op) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from halley.planning.axes import Role
 from halley.planning.data_parallel import Sharded
 from halley.planning.plan import Alternative, Outcome, Plan, PlanCertificate, PlanCost, TrainingResult
 from halley.planning.schedule import Schedule
+from halley.report.partitions import on_chip_tables
 from halley.report.plots import format_operations
 from halley.report.sharding import sharding_tables
 from halley.report.table import Table, percent
@@ -117,6 +118,7 @@ def plan_tables(result: TrainingResult, ops: bool = False) -> list[Table]:
         memory_table(cost),
         *_loads(cost),
         *_shardings(cost, ops),
+        *on_chip_tables(cost),
         *_alternatives(result),
         certificate_table(result.certificate),
     ]

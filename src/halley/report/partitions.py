@@ -1,0 +1,57 @@
+"""What runs side by side on a spatial chip, pass by pass: kernels, compute tiles, times, and what limits each partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from halley.planning.part_costs import PartCosts
+from halley.planning.partition_costs import Partition
+from halley.planning.partitioning import SpatialPlan
+from halley.planning.plan import PlanCost
+from halley.planning.spatial_passes import PASSES
+from halley.report.table import Table
+from halley.units import format_bytes, format_time
+
+ALONE = "alone, on all tiles"
+"""For kernels that keep nothing on the chip."""
+
+
+def on_chip_tables(cost: PlanCost) -> Iterator[Table]:
+    """A table for each pass of each part of the model; none where kernels run one by one."""
+    for name, part in zip(cost.shardings, cost.parts.parts, strict=True):
+        for passing, plan in passes_of(part):
+            yield _table(f"{name}, {passing} pass", plan)
+
+
+def passes_of(part: PartCosts) -> tuple[tuple[str, SpatialPlan], ...]:
+    """The partitions of a part, in the order of its passes."""
+    return tuple((name, part.on_chip[name]) for name in PASSES if name in part.on_chip)
+
+
+def _table(title: str, plan: SpatialPlan) -> Table:
+    tokens = f"{min(plan.tile, plan.problem.graph.sequence):,} of {plan.problem.graph.sequence:,} tokens at a time"
+    rows = tuple(_row(part, plan.problem.chip.tiles) for part in plan.partitions)
+    whole = ("in all", format_time(plan.layer), "", "", "", "", "", format_bytes(plan.traffic), "")
+    head = ("kernels side by side", "time", "tiles", "compute", "memory", "network", "once", "traffic", "limit")
+    caption = f"On the chip: {title}, {tokens}"
+    return Table(caption, head, (*rows, whole), frozenset({1, 3, 4, 5, 6, 7}), frozenset({len(rows)}))
+
+
+def _row(part: Partition, tiles: int) -> tuple[str, ...]:
+    streamed = f"; weights of {', '.join(part.streamed)} stream" if part.streamed else ""
+    if part.apart:
+        limit = ALONE
+    else:
+        limit = f"{part.bottleneck}; {format_bytes(part.sram)} of SRAM{streamed}"
+    dealt = " + ".join(map(str, part.tiles)) if len(part.tiles) > 1 else str(part.tiles[0])
+    return (
+        ", ".join(part.names),
+        format_time(part.steady + part.once),
+        dealt if len(part.tiles) > 1 else f"{dealt} of {tiles}",
+        format_time(part.compute),
+        format_time(part.memory) if part.memory else "",
+        format_time(part.network) if part.network else "",
+        format_time(part.once) if part.once else "",
+        format_bytes(part.traffic),
+        limit,
+    )

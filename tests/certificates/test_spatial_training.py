@@ -1,0 +1,201 @@
+"""Parts of a model on spatial chips: partitions and shardings together against every sharding of small graphs; laws of fusing."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from halley.io.load import load_chip
+from halley.ir.hardware import Axis, Link, Topology
+from halley.ir.mapping import CollectiveKind
+from halley.ir.system import System
+from halley.planning.constrained import Least
+from halley.planning.elimination import cost
+from halley.planning.layouts import Mesh, MeshAxis
+from halley.planning.machine import PEAK, Efficiency, machine
+from halley.planning.op_costs import OpCosts
+from halley.planning.part_costs import ModelCosts, Terms, model_costs, training_graphs
+from halley.planning.partitioning import best_plan
+from halley.planning.plan import Fixed, TrainingProblem
+from halley.planning.sharded import Sharding, decoded
+from halley.planning.sharded_model import ShardedModel
+from halley.planning.sharding import sharding_graph
+from halley.planning.spatial import HALLEY, Problem, SpatialChip
+from halley.planning.spatial_bounds import least_by_layout, part_tables, pass_floors
+from halley.planning.spatial_model import SpatialModel, cost_model, spatial_chip
+from halley.planning.spatial_passes import PASSES, PassGraphs, Rates, pass_groups
+from halley.planning.training_kernels import TrainingGraph, training_graph
+from halley.planning.training_search import best_training_plan
+from halley.planning.training_sharding import training_problem
+from halley.rewrite.backward import backward
+from halley.rewrite.recompute import Recompute
+from halley.workloads.transformer import Experts, Latent, Transformer
+from halley.workloads.user import graph as user_graph
+
+EFFICIENCY = Efficiency(0.9, 0.8, 0.85, 0.9, 1.0, 2e-7, 1e-6)
+GPT = Transformer("gpt", 2, 256, 4, 4, 64, 1024, 512, 128, gated=False, rms=False, positions=True, tied=True, dropout=0.1)
+LLAMA = Transformer("llama", 2, 256, 4, 2, 64, 512, 512, 128)
+SHAPES = (
+    GPT,
+    LLAMA,
+    replace(LLAMA, name="mixture", experts=Experts(4, 2, 256, shared=128)),
+    Transformer("latent", 2, 256, 4, 4, 64, 512, 512, 128, latent=Latent(queries=96, keys=64, rope_dim=32, value_dim=48)),
+)
+MESHES: tuple[Mesh, ...] = ((), (MeshAxis("x", 2),), (MeshAxis("x", 2), MeshAxis("y", 2)))
+LINK = Link(25e9, 1e-6)
+
+
+def wire(kind: CollectiveKind, axes: tuple[str, ...], size: int) -> float:
+    return (2e-6 + size / 25e9) * len(axes)
+
+
+def system(chips: int = 4, chip: str = "sn10") -> System:
+    return System("drawn", load_chip(chip), (Axis("x", chips, Topology.RING, LINK),))
+
+
+def rates(efficiency: Efficiency = EFFICIENCY, **changes: float) -> Rates:
+    chip = replace(spatial_chip(system(), efficiency), **changes)
+    return Rates(machine(system().chip), chip, efficiency, 4)
+
+
+def parts(shape: Transformer, mesh: Mesh, fused: bool, choice: Recompute) -> Iterator[tuple[TrainingGraph, Sharding, list[float]]]:
+    """The parts of a model as kernels run one by one, with the times of their passes."""
+    terms = Terms(mesh, wire, machine(system().chip), EFFICIENCY, fused=fused)
+    found: ModelCosts = model_costs(shape, 2, shape.sequence, terms, choice)
+    for part, graph in zip(found.parts, training_graphs(shape, 2, shape.sequence, choice, fused), strict=True):
+        yield graph, part.sharding, [part.forward, part.recompute, part.backward]
+
+
+def pass_times(graph: TrainingGraph, sharding: Sharding, known: Rates) -> list[float]:
+    """Of the best partitions."""
+    graphs = PassGraphs(graph, known, wire).of(sharding, {item.op: item.time for item in sharding.ops})
+    return [best_plan(Problem(each, known.chip, HALLEY, most=1.0)).layer if each else 0.0 for each in graphs]
+
+
+CASES = [
+    (shape, mesh, fused, choice)
+    for shape, mesh, (fused, choice) in itertools.product(SHAPES, MESHES, ((True, Recompute.SELECTIVE), (False, Recompute.FULL)))
+]
+
+
+@pytest.mark.parametrize(("shape", "mesh", "fused", "choice"), random.Random(5).sample(CASES, 10))
+def test_laws_of_fusing(shape: Transformer, mesh: Mesh, fused: bool, choice: Recompute) -> None:
+    """Never slower than kernel by kernel; never slower with more room; without room, kernel by kernel; never below the bounds."""
+    ranks = math.prod(axis.ranks for axis in mesh)
+    for graph, sharding, one_by_one in parts(shape, mesh, fused, choice):
+        before = one_by_one
+        for sram in (1.0, 2e5, 3e8):
+            known = rates(sram=sram)
+            found = pass_times(graph, sharding, known)
+            if sram == 1.0:
+                assert found == pytest.approx(one_by_one, rel=1e-12)
+            assert all(after <= time * (1 + 1e-12) for after, time in zip(found, before, strict=True))
+            before = found
+        floors = pass_floors(graph, known, 2, ranks)
+        assert all(float(floor) <= time * (1 + 1e-9) for floor, time in zip(floors, before, strict=True))
+        end = "X" if "X" in graph.workload.inputs else "Y"
+        if mesh:
+            least = least_by_layout(part_tables(graph, known, sharding.problem, end))
+            assert float(least.min()) <= math.fsum(before) * (1 + 1e-9)
+
+
+def test_each_op_is_in_one_kernel() -> None:
+    for shape, fused, choice in itertools.product(SHAPES, (True, False), Recompute):
+        for graph in training_graphs(shape, 1, shape.sequence, choice, fused):
+            names = [name for groups in pass_groups(graph) for group in groups for name in group.ops]
+            assert sorted(names) == sorted(op.name for op in graph.workload.ops)
+
+
+LINES = (
+    ("Y[m,n2] = X[m,k] * W[k,n2]", {"m": 64, "k": 96, "n2": 48}, ["W"]),
+    ("Y[m,f] = X[m,k] * W[k,f]; Z[m,f] = gelu(Y[m,f])", {"m": 128, "k": 64, "f": 96}, ["W"]),
+)
+
+
+@pytest.mark.parametrize("case", range(6))
+def test_bound_of_all_shardings(case: int) -> None:
+    """Every sharding of a small graph with its backward, each with its best partitions: none is below the bound."""
+    draw = random.Random(case)
+    text, dims, weights = LINES[case % 2]
+    work = user_graph(text.split("; "), dims)
+    graph = training_graph(backward(work), weights)
+    slow = replace(machine(system().chip), memory=10 ** draw.uniform(9, 12))
+    known = replace(rates(PEAK, bandwidth=slow.memory, sram=10 ** draw.uniform(4, 6)), machine=slow)
+    pace = 10 ** draw.uniform(8.5, 11)
+
+    def collective(kind: CollectiveKind, axes: tuple[str, ...], size: int) -> float:
+        return 1e-8 + size / pace
+
+    problem = training_problem(graph.found, (MeshAxis("x", 2),), OpCosts(graph, slow, PEAK), collective, dict.fromkeys(weights, 1.0))
+    tables = sharding_graph(replace(problem, alike=graph.alike))
+    sizes: dict[str, int] = {}
+    for item in (*tables.time, *tables.memory):
+        sizes |= dict(zip(item.variables, item.values.shape, strict=True))
+    assert math.prod(sizes.values()) < 1e7
+    least, count = math.inf, 0
+    for values in choices(tables.time, sizes):
+        sharding = decoded(tables, Least(values, cost(tables.time, values), 0.0, 0.0, 1, 1))
+        graphs = PassGraphs(graph, known, collective).of(sharding, {item.op: item.time for item in sharding.ops})
+        times = [best_plan(Problem(each, known.chip, HALLEY, most=1.0), [16, 64, 128]).layer for each in graphs if each]
+        least, count = min(least, math.fsum(times)), count + 1
+        if count == 60:
+            break
+    bound = float(least_by_layout(part_tables(graph, known, replace(problem, alike=graph.alike), "X")).min())
+    assert count > 5
+    assert 0.2 * least < bound <= least * (1 + 1e-9)
+
+
+def choices(tables: object, sizes: dict[str, int]) -> Iterator[dict[str, int]]:
+    """All values that are allowed, in an order that is drawn."""
+    draw, names = random.Random(1), list(sizes)
+    order = {name: draw.sample(range(size), size) for name, size in sizes.items()}
+
+    def extended(known: dict[str, int], left: list[str]) -> Iterator[dict[str, int]]:
+        if any(
+            set(item.variables) <= known.keys() and not np.isfinite(item.values[tuple(known[name] for name in item.variables)])
+            for item in tables  # type: ignore[attr-defined]
+        ):
+            return
+        if not left:
+            yield known
+            return
+        for value in order[left[0]]:
+            yield from extended({**known, left[0]: value}, left[1:])
+
+    return extended({}, names)
+
+
+def problem_on(chip: str, **fixed: object) -> TrainingProblem:
+    return TrainingProblem(LLAMA, system(4, chip), 8, 128, EFFICIENCY, fixed=Fixed(**fixed))  # type: ignore[arg-type]
+
+
+def test_plans_on_spatial_chips_are_no_slower() -> None:
+    problem = problem_on("sn10", recompute=Recompute.NONE)
+    plain, fused = best_training_plan(problem, model=ShardedModel(problem)), best_training_plan(problem)
+    assert fused.cost.time < plain.cost.time
+    assert fused.certificate.bound <= fused.cost.time
+    for part in fused.cost.parts.parts:
+        times = {name: plan.layer for name, plan in part.on_chip.items()}
+        assert [times.get(name, 0.0) for name in PASSES] == pytest.approx([part.forward, part.recompute, part.backward])
+    names = [name for plan in fused.cost.parts.blocks[0][0].on_chip.values() for part in plan.partitions for name in part.names]
+    assert "queries" in names
+    assert len(names) == len(set(names))
+
+
+def test_other_chips_run_kernel_by_kernel() -> None:
+    assert isinstance(cost_model(problem_on("a100")), ShardedModel)
+    assert isinstance(cost_model(problem_on("sn40l")), SpatialModel)
+
+
+def test_streams_are_what_the_chip_says() -> None:
+    """512 KiB in each of 1,040 units; the HBM is no part of it."""
+    found: SpatialChip = spatial_chip(system(2, "sn40l"), PEAK)
+    assert found.sram == 1040 * 512 * 1024
+    assert found.bandwidth == 200e9
+    assert found.peak == pytest.approx(638e12, rel=0.01)
