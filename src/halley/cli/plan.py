@@ -31,6 +31,9 @@ from halley.report.plan import headline, plan_tables, plan_words, verdict
 from halley.report.plan_page import plan_page
 
 VIEWS = ("halley", "dfmodel")
+SPATIAL_LIMIT = 120.0
+"""Time after which a plan of spatial chips is given with its gap, if the user names no time [s]."""
+
 RECIPE = "mixed-adam-fp32-gradients"
 
 
@@ -88,6 +91,8 @@ def plan(
         shape, found, *sizes, efficiency_of(found, efficiency), load_libraries(found), recipe(optimizer or RECIPE), fixed, whole
     )
     remarks = options.remarks()
+    if found.chip.streams and limit is None:
+        limit = SPATIAL_LIMIT
     with searching(remarks, f"{shape.name} on {found.name}", "plan", limit) as bar:
         result = best_training_plan(problem, bar, limit)
     document, said = plan_document(result), verdict(result.certificate, result.outcome)

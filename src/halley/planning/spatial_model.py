@@ -44,6 +44,16 @@ PRICES = ((1.0, 1.0), (0.25, 16.0))
 """Shares of the time of collectives, and factors of the bandwidth of memory, at which shardings are looked for: as kernels run
 one by one; and where partitions hide most of both."""
 
+LEFT_OUT = (
+    "partitions over the border of two passes or layers, and of a fused attention core with its neighbours",
+    "shardings other than the best kernel by kernel and the best where memory and network are mostly hidden, beyond the bound",
+)
+"""What no plan of a spatial chip does."""
+
+MOST_DOWNSETS = 2_000
+"""Of a pass, up to which its partitions are the best of all; those of a larger one are runs of consecutive kernels, with a
+bound."""
+
 ROUNDING = 1e-9
 """Relative difference of sums of the same times in another order."""
 
@@ -74,7 +84,7 @@ def spatial_chip(system: System, efficiency: Efficiency) -> SpatialChip:
 @lru_cache(maxsize=8192)
 def best_partitions(graph: Graph, chip: SpatialChip) -> SpatialPlan:
     """The fastest partitions of a pass that works off one microbatch."""
-    return best_plan(Problem(graph, chip, HALLEY, most=1.0))
+    return best_plan(Problem(graph, chip, HALLEY, most=1.0), most_downsets=MOST_DOWNSETS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,7 +205,7 @@ class _Pass:
 
     def _tokens(self, group: Group) -> int:
         """Points along which a kernel streams: its sequences one after the other."""
-        if not group.walked:
+        if group.apart:
             return 1
         walking = [name for name in group.ops if group.walked in self.work.op(name).dims]
         batched = [BATCH if BATCH in self.work.op(name).dims else "" for name in walking]

@@ -10,6 +10,7 @@ from halley.errors import Infeasible
 from halley.planning.communication import Communication, Interconnect
 from halley.planning.plan import Outcome, PlanCertificate, TrainingProblem, TrainingResult
 from halley.planning.sharded_model import CostModel
+from halley.planning.spatial_model import LEFT_OUT as on_chip
 from halley.planning.spatial_model import cost_model
 from halley.planning.training_answer import alternative, shortage
 from halley.planning.training_cost import Case, plan_cost
@@ -104,7 +105,7 @@ def _result(found: TrainingSearch, stopped: bool, others: int, began: float) -> 
         value=costs[0].time,
         seconds=time.perf_counter() - began,
         closed=CLOSED_WORDS if closed else STOPPED_WORDS,
-        left_out=(*LEFT_OUT, *([MEASURED] if problem.libraries else [])),
+        left_out=(*LEFT_OUT, *([MEASURED] if problem.libraries else []), *(on_chip if problem.system.chip.streams else ())),
     )
     outcome = Outcome.LIMIT if not closed else Outcome.OPTIMAL if certificate.gap <= CLOSED else Outcome.CLOSE
     rest = tuple(alternative(plans[0], costs[0], plan, cost) for plan, cost in zip(plans[1:], costs[1:], strict=True))
