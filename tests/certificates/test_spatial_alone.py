@@ -1,0 +1,59 @@
+"""Partitions beside kernels that run alone on the whole chip: the search against every chain, by the oracle of `test_spatial`."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+from tests.certificates.test_spatial import CASES, MODELS, _loop, drawn, everything
+
+from halley.errors import BadInput, Infeasible
+from halley.planning.partitioning import best_plan
+from halley.planning.spatial import HALLEY, Engine, Graph, Kernel, Problem, SpatialChip
+
+loop = _loop
+
+
+def variegated(problem: Problem, seed: int) -> Problem:
+    """The same with kernels that may run alone, or must; tensors that spread on their way, and that readers wait for."""
+    draw = random.Random(seed)
+    kernels = []
+    for kernel in problem.graph.kernels:
+        alone = draw.choice((math.inf, 10.0, 60.0, 250.0))
+        cycles = draw.choice((1.0, 2.5))
+        kernels.append(replace(kernel, cycles=cycles, alone=alone, apart=alone < math.inf and draw.random() < 0.2))
+    tensors = tuple(
+        replace(tensor, spread=draw.choice((0.0, 0.0, 150.0)), whole=draw.random() < 0.2, least=draw.choice((math.inf, 0.0)))
+        for tensor in problem.graph.tensors
+    )
+    # no kernel takes less alone than what it reads and does on the whole chip
+    fair = [max(k.alone, *(t.bytes for t in tensors if p in t.readers), k.work) for p, k in enumerate(kernels)]
+    kernels = [replace(k, alone=fair[p] if k.alone < math.inf else k.alone) for p, k in enumerate(kernels)]
+    graph = replace(problem.graph, kernels=tuple(kernels), tensors=tensors)
+    return replace(problem, graph=graph, chip=replace(problem.chip, dram=math.inf), most=1.0, fewest=1.0)
+
+
+@pytest.mark.usefixtures("loop")
+@pytest.mark.parametrize("model", MODELS)
+def test_best_of_all_chains_with_kernels_alone(model: str) -> None:
+    solved = 0
+    for seed in range(CASES):
+        problem = variegated(drawn(seed, MODELS[model], 4), seed)
+        least = everything(problem, 2)
+        if least == math.inf:
+            with pytest.raises(Infeasible):
+                best_plan(problem, [2])
+            continue
+        found = best_plan(problem, [2])
+        assert found.layer == pytest.approx(least, rel=1e-12), seed
+        assert found.proven
+        solved += 1
+    assert solved > CASES / 2
+
+
+def test_kernels_alone_work_off_one_sample_at_a_time() -> None:
+    kernel = Kernel("k", Engine.VECTOR, 4, 4, alone=1.0)
+    with pytest.raises(BadInput, match="one sample at a time"):
+        Problem(Graph((kernel,), (), 4), SpatialChip(4, 2, 2, 1.0, 1e3, 1e6, 1.0), HALLEY)
