@@ -33,14 +33,18 @@ class Switch:
     _kernels: ModuleType | None = None
     _missing: bool = False
 
+    @property
+    def loaded(self) -> bool:
+        """Whether the compiled loops are there already, so that to use them costs nothing."""
+        return self._kernels is not None
+
     def kernels(self, ahead: float = 0.0) -> ModuleType | None:
         """The compiled loops if they are to be used now. ``ahead``: seconds of NumPy work that are about to come.
 
         Raises `BadInput` if the environment names no mode, or asks for an accelerator that is not installed."""
         if self.mode is None:
             self.mode = _mode(os.environ.get(VARIABLE) or "auto")
-        waits = self.mode == "auto" and self._kernels is None and self.spent + ahead < self.patience
-        if self.mode == "off" or self._missing or waits:
+        if self.mode == "off" or self._missing or (self.mode == "auto" and self.spent + ahead < self.patience):
             return None
         if self._kernels is None:
             try:

@@ -87,7 +87,7 @@ class Search:
         self._downsets, self._rest = downsets, rest(made, downsets)
         self._compiled = None
         each = WHERE_WEIGHTS_STREAM if made.problem.assumptions.streaming else SECONDS_PER_DOWNSET
-        compiled = SWITCH.kernels(len(downsets.downsets) * each)
+        compiled = SWITCH.kernels(math.inf if SWITCH.loaded else len(downsets.downsets) * each)
         if compiled is not None and len(made.problem.graph.kernels) <= compiled.MOST_KERNELS:
             self._compiled = compiled.Search(made, downsets, self._rest)
 
