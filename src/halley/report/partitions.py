@@ -12,12 +12,13 @@ from halley.planning.spatial_passes import PASSES
 from halley.report.table import Table
 from halley.units import format_bytes, format_time
 
-ALONE = "alone, on all tiles"
+ALONE = "alone"
 """For kernels that keep nothing on the chip."""
 
 
 def on_chip_tables(cost: PlanCost) -> Iterator[Table]:
-    """A table for each pass of each part of the model; none where kernels run one by one."""
+    """A table for each pass of each part of the model; none where kernels run one by one. The limit of a partition is given with
+    the bytes that it takes on the chip; the JSON document has each kernel's tiles, the traffic and what is paid once."""
     for name, part in zip(cost.shardings, cost.parts.parts, strict=True):
         for passing, plan in passes_of(part):
             yield _table(f"{name}, {passing} pass", plan)
@@ -31,27 +32,20 @@ def passes_of(part: PartCosts) -> tuple[tuple[str, SpatialPlan], ...]:
 def _table(title: str, plan: SpatialPlan) -> Table:
     tokens = f"{min(plan.tile, plan.problem.graph.sequence):,} of {plan.problem.graph.sequence:,} tokens at a time"
     rows = tuple(_row(part, plan.problem.chip.tiles) for part in plan.partitions)
-    whole = ("in all", format_time(plan.layer), "", "", "", "", "", format_bytes(plan.traffic), "")
-    head = ("kernels side by side", "time", "tiles", "compute", "memory", "network", "once", "traffic", "limit")
+    whole = ("in all", format_time(plan.layer), "", "", "", "", f"{format_bytes(plan.traffic)} of traffic")
+    head = ("kernels side by side", "time", "tiles", "compute", "memory", "network", "limit")
     caption = f"On the chip: {title}, {tokens}"
-    return Table(caption, head, (*rows, whole), frozenset({1, 3, 4, 5, 6, 7}), frozenset({len(rows)}))
+    return Table(caption, head, (*rows, whole), frozenset({1, 2, 3, 4, 5}), frozenset({len(rows)}))
 
 
 def _row(part: Partition, tiles: int) -> tuple[str, ...]:
     streamed = f"; weights of {', '.join(part.streamed)} stream" if part.streamed else ""
-    if part.apart:
-        limit = ALONE
-    else:
-        limit = f"{part.bottleneck}; {format_bytes(part.sram)} of SRAM{streamed}"
-    dealt = " + ".join(map(str, part.tiles)) if len(part.tiles) > 1 else str(part.tiles[0])
     return (
         ", ".join(part.names),
         format_time(part.steady + part.once),
-        dealt if len(part.tiles) > 1 else f"{dealt} of {tiles}",
+        str(tiles if part.apart else sum(part.tiles)),
         format_time(part.compute),
         format_time(part.memory) if part.memory else "",
         format_time(part.network) if part.network else "",
-        format_time(part.once) if part.once else "",
-        format_bytes(part.traffic),
-        limit,
+        ALONE if part.apart else f"{part.bottleneck}, {format_bytes(part.sram)}{streamed}",
     )
