@@ -34,6 +34,7 @@ class Trees:
         self.stages: dict[Hashable, StageCosts] = {}
         self.alone: dict[Hashable, Lone] = {}
         self._known: dict[object, ChainTree] = {}
+        self._of: dict[tuple[int, ...], tuple[Mapping[str, ChainTree], object]] = {}
         self._sums: dict[tuple[tuple[str, int], ...], Sums] = {}
 
     def sums(self, workload: Workload) -> Sums:
@@ -43,9 +44,15 @@ class Trees:
     def symbols(self, slots: Sequence[Slot]) -> dict[str, Number]:
         return {slot.name: self.terms.open(slot.name, slot.dim, slot.among) for slot in slots}
 
-    def of(self, shared: Sequence[Slot], own: Sequence[Slot]) -> dict[str, ChainTree]:
+    def of(self, shared: Sequence[Slot], own: Sequence[Slot]) -> Mapping[str, ChainTree]:
         """The chains of each dim: shared slots outermost."""
         slots = (*shared, *own)
+        key = len(shared), *map(id, slots)
+        if key not in self._of:
+            self._of[key] = self._chains(shared, slots), slots  # they are kept: a freed one's id could be given to another
+        return self._of[key][0]
+
+    def _chains(self, shared: Sequence[Slot], slots: Sequence[Slot]) -> dict[str, ChainTree]:
         symbols = self.symbols(slots)
         result: dict[str, ChainTree] = {}
         for dim in dict.fromkeys(slot.dim for slot in slots):

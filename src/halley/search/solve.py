@@ -60,6 +60,7 @@ class GroupSearch:
     _rounds: dict[int, Rounds | None] = field(default_factory=dict)
     _drafts: dict[int, Estimate] = field(default_factory=dict)
     _in_turn: dict[int, Values] = field(default_factory=dict)
+    _leaner: dict[int, tuple[Slot, tuple[Slot, ...]]] = field(default_factory=dict)
     vectors: dict[int, Vector] = field(default_factory=dict)
     lone: dict[int, Lone] = field(default_factory=dict)
 
@@ -154,9 +155,13 @@ class GroupSearch:
 
     def unsettled(self, slots: Sequence[Slot]) -> tuple[Slot, ...]:
         """The slots whose sizes are searched, with what is to be tried of them."""
-        settled = self.settled(slots)
-        kept = (slot for slot in slots if slot.name not in settled)
-        return tuple(replace(slot, limit=_one) if self.lean and slot.dim == BUFFERS else slot for slot in kept)
+        if not self.lean:
+            return tuple(slots)
+        for slot in slots:
+            if id(slot) not in self._leaner:
+                kept = replace(slot, limit=_one) if slot.dim == BUFFERS else slot
+                self._leaner[id(slot)] = slot, () if self.settled((slot,)) else (kept,)
+        return tuple(kept for slot in slots for kept in self._leaner[id(slot)][1])
 
     def symbols(self, frame: Frame, skeleton: Skeleton) -> dict[str, Number]:
         """The sizes of a stage in its frame: open ones, and those that need no search."""
@@ -288,19 +293,19 @@ class GroupSearch:
         """What a stage costs at least, whatever numbers of buffers it has."""
         if len(frame.stages) > 1:
             return self._shared_costs(frame, index, skeleton).least
-        found = self._estimate(frame, index, skeleton, self.symbols(frame, skeleton), self.chooses(skeleton))
-        return self._costs(found, trees, f"{skeleton.name}, {frame.name}")
+        tree, _ = self.alone(frame, index, skeleton)
+        return self._costs(self.share(tree, tree, Steps(()), self.chooses(skeleton)), trees, f"{skeleton.name}, {frame.name}")
 
     def _exact(self, frame: Frame, index: int, skeleton: Skeleton, trees: Mapping[str, ChainTree]) -> Compiled:
         """What a stage costs."""
         if not self.chooses(skeleton):
             return self._least(frame, index, skeleton, trees)
         where = f"{skeleton.name}, {frame.name}"
+        tree, node = self.alone(frame, index, skeleton)
         if len(frame.stages) == 1:
-            return self._costs(self._estimate(frame, index, skeleton, self.symbols(frame, skeleton)), trees, where)
+            return self._costs(self.share(tree, tree, Steps(())), trees, where)
         known = self._shared_costs(frame, index, skeleton)
         if known.exact is None:
-            tree, node = self.alone(frame, index, skeleton)
             known.exact = self._costs(self.share(tree, node, Steps(())), trees, where)
         return known.exact
 
@@ -340,14 +345,13 @@ class GroupSearch:
         counter = counter_of(self.workload, self.chip, sums=self.trees.sums(self.workload))
         return footprint(counter, self._held(frame, index, skeleton, self.symbols(frame, skeleton)), Body(counter))
 
-    def _estimate(
-        self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number], least: bool = False
-    ) -> Estimate:
+
+    def _estimate(self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number]) -> Estimate:
         """Cost of one stage in its frame; the footprint is that of the whole."""
         tree, node = self.alone_on(frame, index, skeleton, tiles)
         if len(frame.stages) == 1:  # it is the whole, loops around it included; of several, each is a phase of its own
-            return self.share(tree, tree, tree, least)
-        return self.share(tree, node, self._held(frame, index, skeleton, tiles), least)
+            return self.share(tree, tree, tree)
+        return self.share(tree, node, self._held(frame, index, skeleton, tiles))
 
     def share(self, tree: Node, node: Node, held: Node, least: bool = False) -> Estimate:
         """Cost of a node of a tree, in the objectives that are asked for, with the footprint of another."""

@@ -13,9 +13,10 @@ def essence(tree: Node, workload: Workload) -> Hashable:
     """All that a tree's cost depends on: stages in different groups, or variants, have equal costs where these are equal. That is
     the tree without the tensors that nothing in it touches and without empty sequences, as neither moves or computes anything;
     the ops in it, their tensors, and the dims."""
-    ops = tuple(workload.op(node.op) for _, node in walk(tree) if isinstance(node, Compute))
+    nodes = [node for _, node in walk(tree)]
+    ops = tuple(workload.op(node.op) for node in nodes if type(node) is Compute)
     touched = {name for op in ops for name in (*op.inputs, *op.outputs)}
-    touched.update(name for _, node in walk(tree) if isinstance(node, Collective) for name in node.tensors)
+    touched.update(name for node in nodes if type(node) is Collective for name in node.tensors)
     tensors = tuple(workload.tensors[name] for name in sorted(touched))
     shape = tuple(workload.dims.items()), tuple(workload.windows.items())
     return _trimmed(tree, touched) or Sequence(()), ops, tensors, shape
