@@ -33,6 +33,7 @@ class Trees:
         self.cautious = Normal(self.terms, differences=False)
         self.stages: dict[Hashable, StageCosts] = {}
         self.alone: dict[Hashable, Lone] = {}
+        self.programs: dict[Hashable, Compiled] = {}
         self._known: dict[object, ChainTree] = {}
         self._of: dict[tuple[int, ...], tuple[Mapping[str, ChainTree], object]] = {}
         self._sums: dict[tuple[tuple[str, int], ...], Sums] = {}

@@ -21,6 +21,7 @@ from halley.cost.program import Indices, Program
 from halley.cost.window import counter_of
 from halley.errors import Fault, InternalError
 from halley.formulas.numbers import Number
+from halley.formulas.terms import Term
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Compute, Node, walk
 from halley.ir.mapping import Sequence as Steps
@@ -278,6 +279,12 @@ class GroupSearch:
 
     def program(self, outputs: Sequence[Number], trees: Mapping[str, ChainTree], where: str) -> Compiled:
         """Lower bounds of terms over sets of chains, with the tables of their factors."""
+        key = *(output.index if isinstance(output, Term) else float(output) for output in outputs), *map(id, trees.values())
+        if key not in self.trees.programs:
+            self.trees.programs[key] = self._program(outputs, trees, where)
+        return self.trees.programs[key]
+
+    def _program(self, outputs: Sequence[Number], trees: Mapping[str, ChainTree], where: str) -> Compiled:
         for normal in (self.trees.normal, self.trees.cautious):
             program = Program(normal, outputs)
             for dim, tree in trees.items():
