@@ -108,7 +108,8 @@ class Body:
         own, dims = self._counter.upto(depth), self._counter.workload.selectors(tensor)
         loops: list[Loop] = []
         blocked: set[str] = set()
-        for index, loop in enumerate(touches[0].loops):
+        narrows = any(loop.axis in own for loop in touches[0].loops)
+        for index, loop in enumerate(touches[0].loops if narrows else ()):
             if loop.axis in own and loop.dim not in blocked and all(_shared_split(touches[0], index, t) for t in touches[1:]):
                 loops.append(loop)
             elif loop.dim in dims:

@@ -313,6 +313,7 @@ class Program:
                 self._prepared = tables, kernels.Rows(self.code, self.factors, tables)
             return cast(Array, self._prepared[1](choices, rows))
         began = time.perf_counter()
+        loads = [(tables[at].take, factor.kind) for at, factor in enumerate(self.factors)]
         result = np.empty((len(self.outputs), rows))
         held = np.empty((self.code.registers, min(rows, BLOCK)))
         for start in range(0, rows, BLOCK):
@@ -321,7 +322,8 @@ class Program:
             nodes = {kind: own[start:stop] for kind, own in choices.items()}
             for function, a, b, target in self._calls:
                 if function is None:
-                    tables[a].take(nodes[self.factors[a].kind], out=registers[target], mode="clip")
+                    take, kind = loads[a]
+                    take(nodes[kind], None, registers[target], "clip")
                 else:
                     function(registers[a], registers[b], out=registers[target])
             for row, place in enumerate(self.code.outputs):

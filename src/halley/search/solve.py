@@ -61,7 +61,7 @@ class GroupSearch:
     _rounds: dict[int, Rounds | None] = field(default_factory=dict)
     _drafts: dict[int, Estimate] = field(default_factory=dict)
     _in_turn: dict[int, Values] = field(default_factory=dict)
-    _leaner: dict[int, tuple[Slot, tuple[Slot, ...]]] = field(default_factory=dict)
+    _leaner: dict[tuple[int, ...], tuple[Sequence[Slot], tuple[Slot, ...]]] = field(default_factory=dict)
     vectors: dict[int, Vector] = field(default_factory=dict)
     lone: dict[int, Lone] = field(default_factory=dict)
 
@@ -158,11 +158,12 @@ class GroupSearch:
         """The slots whose sizes are searched, with what is to be tried of them."""
         if not self.lean:
             return tuple(slots)
-        for slot in slots:
-            if id(slot) not in self._leaner:
-                kept = replace(slot, limit=_one) if slot.dim == BUFFERS else slot
-                self._leaner[id(slot)] = slot, () if self.settled((slot,)) else (kept,)
-        return tuple(kept for slot in slots for kept in self._leaner[id(slot)][1])
+        key = tuple(map(id, slots))
+        if key not in self._leaner:
+            settled = self.settled(slots)
+            left = (slot for slot in slots if slot.name not in settled)
+            self._leaner[key] = slots, tuple(replace(slot, limit=_one) if slot.dim == BUFFERS else slot for slot in left)
+        return self._leaner[key][1]
 
     def symbols(self, frame: Frame, skeleton: Skeleton) -> dict[str, Number]:
         """The sizes of a stage in its frame: open ones, and those that need no search."""

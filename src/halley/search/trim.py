@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Set
-from dataclasses import replace
-
 from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel, Pipeline, Sequence, Spatial, Temporal, walk
 from halley.ir.workload import Workload
 
@@ -29,10 +27,13 @@ def _trimmed(node: Node, touched: Set[str]) -> Node | None:
             kept = tuple(own for group in node.tensors if (own := tuple(name for name in group if name in touched)))
             if body is None or not kept:
                 return body
-            return replace(node, tensors=kept, body=body)
-        case Temporal() | Spatial():
+            return Hold(node.memory, kept, body, node.buffers)
+        case Temporal():
             body = _trimmed(node.body, touched)
-            return None if body is None else replace(node, body=body)
+            return None if body is None else Temporal(node.dim, node.tile, body)
+        case Spatial():
+            body = _trimmed(node.body, touched)
+            return None if body is None else Spatial(node.dim, node.tile, node.level, node.axis, body)
         case Sequence():
             children = tuple(made for child in node.children if (made := _trimmed(child, touched)) is not None)
             return Sequence(children) if children else None
