@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Set
+
 from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel, Pipeline, Sequence, Spatial, Temporal, walk
 from halley.ir.workload import Workload
 
