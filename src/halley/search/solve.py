@@ -17,11 +17,10 @@ from halley.cost.estimate import Estimate
 from halley.cost.evaluate import evaluate
 from halley.cost.footprint import footprint
 from halley.cost.movement import Body
-from halley.cost.program import Indices, Program
+from halley.cost.program import Indices
 from halley.cost.window import counter_of
 from halley.errors import Fault, InternalError
 from halley.formulas.numbers import Number
-from halley.formulas.terms import Term
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Compute, Node, walk
 from halley.ir.mapping import Sequence as Steps
@@ -266,7 +265,7 @@ class GroupSearch:
         memories = [name for name in used if np.isfinite(self.chip.memory(name).capacity)]
         capacities = np.array([self.chip.memory(name).capacity for name in memories])
         trees = self.trees.of(self.unsettled(frame.shared), self.unsettled(skeleton.slots))
-        room = self.program([used[name] for name in memories], trees, f"{skeleton.name}, {frame.name}")
+        room = self.trees.program([used[name] for name in memories], trees, f"{skeleton.name}, {frame.name}")
         least = self._least(frame, index, skeleton, trees) if self.chooses(skeleton) else None
 
         def exact() -> Compiled:
@@ -277,25 +276,6 @@ class GroupSearch:
     def chooses(self, skeleton: Skeleton) -> bool:
         """Whether a stage has a choice of one buffer or two."""
         return not self.lean and any(slot.dim == BUFFERS for slot in skeleton.slots)
-
-    def program(self, outputs: Sequence[Number], trees: Mapping[str, ChainTree], where: str) -> Compiled:
-        """Lower bounds of terms over sets of chains, with the tables of their factors."""
-        key = *(output.index if isinstance(output, Term) else float(output) for output in outputs), *map(id, trees.values())
-        if key not in self.trees.programs:
-            self.trees.programs[key] = self._program(outputs, trees, where)
-        return self.trees.programs[key]
-
-    def _program(self, outputs: Sequence[Number], trees: Mapping[str, ChainTree], where: str) -> Compiled:
-        for normal in (self.trees.normal, self.trees.cautious):
-            program = Program(normal, outputs)
-            for dim, tree in trees.items():
-                tree.tabulate([factor for factor in program.factors if factor.kind == dim])
-            tables = [trees[factor.kind].table(factor) for factor in program.factors]
-            if Program.sound(tables):
-                return Compiled(program, tables)
-        raise InternalError(
-            Fault("search", "sizes and counts of at least 0", f"a negative factor in {where}", "please report")
-        )
 
     def _least(self, frame: Frame, index: int, skeleton: Skeleton, trees: Mapping[str, ChainTree]) -> Compiled:
         """What a stage costs at least, whatever numbers of buffers it has."""
@@ -320,7 +300,7 @@ class GroupSearch:
     def _costs(self, found: Estimate, trees: Mapping[str, ChainTree], where: str) -> Compiled:
         """The objectives of an estimate on open tile sizes."""
         costs = {"time": found.time, "energy": found.energy}
-        return self.program([costs[name] for name in self.objectives], trees, where)
+        return self.trees.program([costs[name] for name in self.objectives], trees, where)
 
     def _shared_costs(self, frame: Frame, index: int, skeleton: Skeleton) -> StageCosts:
         """Costs of one of several stages; found once for all groups in which it stands in the same loops and Holds."""
