@@ -15,7 +15,7 @@ from halley.cost.evaluate import evaluate
 from halley.errors import Fault, Infeasible, InternalError
 from halley.ir.mapping import Hold, Node
 from halley.ir.mapping import Sequence as Steps
-from halley.ir.workload import Workload
+from halley.ir.workload import OpKind, Workload
 from halley.rewrite.legality import faults as legality_faults
 from halley.rewrite.tidy import tidy
 from halley.search.baselines import BEST, Restriction, Shapes, wanted
@@ -46,6 +46,9 @@ Progress = Callable[[str, float], None]
 
 ROUNDING = 1e-9
 """Relative difference below which two values are the same."""
+
+FEW = 2
+"""Contractions in a group that is searched early."""
 
 SPACE = (
     "every partition of the kernels (of their ops, where a workload lets its kernels be cut) into fused groups that can run "
@@ -217,23 +220,30 @@ class _Optimiser:
     # --- the best ---------------------------------------------------------------------------------------------------
 
     def _search(self) -> None:
-        """Every group of every partition, as far as it can matter to the best; single kernels first: they give every partition a
-        first value."""
+        """Every group of every partition, as far as it can matter to the best."""
         places: dict[Group, list[tuple[Plans, Kernels]]] = {}
         for plans in self._of(BEST):
             for kernels in plans.partitions.groups:
                 places.setdefault(plans.group(kernels), []).append((plans, kernels))
-        ordered = sorted(places, key=lambda group: places[group][0][1].bit_count())
-        self.planned = len(ordered) + len(self.baselines)
+        self.planned = len(places) + len(self.baselines)
         self._first_values()
-        found = self._found()
-        for group in ordered:
-            beside = self._beside(places[group])
-            if not found.hopeless(beside + group.lower.min(axis=0, initial=np.inf)).all():
-                group.run(self._rivals(places[group], found, beside))
+        found, left = self._found(), dict(places)
+        while left:
+            beside = self._beside(left)
+            least = {group: rest + group.lower.min(axis=0, initial=np.inf) for group, rest in beside.items()}
+            group = min(left, key=lambda group: self._turn(*places[group][0], least[group]))
+            del left[group]
+            if not found.hopeless(least[group]).all():
+                group.run(self._rivals(places[group], found, beside[group]))
                 found = self._found()
             self.finished += 1
         self.settled.add(BEST.name)
+
+    def _turn(self, plans: Plans, kernels: Kernels, least: Values) -> tuple[int, float]:
+        """Whose turn it is, the lowest first: the group of the most promising plan, for its value may spare many others. But what
+        a group with many contractions is tried against should be good already: its shapes are by far the most."""
+        contractions = sum(op.kind is OpKind.CONTRACT for op in group_ops(plans.workload, kernels))
+        return max(contractions, FEW), float(self._value(least).min())
 
     def _first_values(self) -> None:
         """A plan early on: a first mapping of the largest groups that have any, and of the single kernels."""
@@ -254,9 +264,10 @@ class _Optimiser:
                 found.add(point, None)
         return found
 
-    def _beside(self, places: Sequence[tuple[Plans, Kernels]]) -> Values:
-        """For each place of a group, the least of each objective that the rest of a plan with it takes."""
-        return np.array([plans.least_beside()[kernels] for plans, kernels in places])
+    def _beside(self, places: Mapping[Group, Sequence[tuple[Plans, Kernels]]]) -> dict[Group, Values]:
+        """For each place of each group, the least of each objective that the rest of a plan with it takes."""
+        least = {id(plans): plans.least_beside() for plans in self._of(BEST)}
+        return {group: np.array([least[id(plans)][kernels] for plans, kernels in own]) for group, own in places.items()}
 
     def _rivals(self, places: Sequence[tuple[Plans, Kernels]], found: Frontier, beside: Values) -> Values:
         """What a group must beat to matter: what its kernels reach in smaller groups; and where it is all of the workload, or
