@@ -361,6 +361,8 @@ class _Maker:
         staged = tuple(name for name in op.inputs if name not in handed)
         skeletons: list[Skeleton] = []
         for split in self._splits((*role.rows, *role.columns, *role.reduced), (op,)):
+            if sum(dim in role.reduced for dim in split) > 1:
+                continue  # one axis joins sums; to look at those that take two as well takes several times as long
             skeletons += gemm_skeletons(
                 self.workload, self.template, op, prefix, ranges, self._sizes, (*role.reduced, *role.columns), staged,
                 False, joins(self.template, self.workload, op, split, stays=False), split, op.outputs[0] not in handed,

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import permutations
-
 from halley.ir.mapping import Collective, CollectiveKind
 from halley.ir.workload import Op, Workload, roles
 from halley.search.stages import Join, Split, collective_names
@@ -12,28 +9,27 @@ from halley.search.template import Template
 
 
 def joins(template: Template, workload: Workload, op: Op, split: Split, stays: bool) -> tuple[Join, ...]:
-    """Every way to join the sums of an op under a split.
+    """Every way to join the sums of an op under a split: by algorithm.
 
     A result that ``stays`` in the clusters is wanted by all of them: an all-reduce. One that leaves does so from where it is made
-    whole: a reduce-scatter, each axis over a dim of its own, in every way; dims of one point only where others do not suffice.
-    No way where the axes are more than the dims.
+    whole: a reduce-scatter, each axis over a dim of its own. No way where the axes are more than the dims.
     """
     reduced = roles(workload, op).reduced
     axes = [axis.name for dim in reduced for axis, name in zip(template.axes, split, strict=True) if name == dim]
     if not axes:
         return ((),)
     kind = CollectiveKind.ALL_REDUCE if stays else CollectiveKind.REDUCE_SCATTER
-    shards = [("",) * len(axes)] if stays else _shards(workload, op, len(axes))
+    shards = ("",) * len(axes) if stays else _shards(workload, op)
+    if len(shards) < len(axes):
+        return ()
     return tuple(
-        tuple(Collective(kind, op.outputs, template.level, axis, name, dim) for axis, dim in zip(axes, dims, strict=True))
+        tuple(Collective(kind, op.outputs, template.level, axis, name, dim) for axis, dim in zip(axes, shards, strict=False))
         for name in collective_names(template, kind)
-        for dims in shards
     )
 
 
-def _shards(workload: Workload, op: Op, axes: int) -> Sequence[tuple[str, ...]]:
-    """The dims that the axes may share the result out over."""
+def _shards(workload: Workload, op: Op) -> tuple[str, ...]:
+    """The dims that a result is shared out over, in the order in which they are taken: longest first; before rows the columns,
+    as a group walks its rows a few at a time."""
     role = roles(workload, op)
-    dims = (*role.rows, *role.columns)
-    long = tuple(dim for dim in dims if workload.dims[dim] > 1)
-    return tuple(permutations(long if len(long) >= axes else dims, axes))
+    return tuple(dim for dims in (role.columns, role.rows) for dim in sorted(dims, key=workload.dims.__getitem__, reverse=True))

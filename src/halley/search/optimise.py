@@ -53,11 +53,13 @@ SPACE = (
     "variant; intermediates in the clusters, in the shared buffer or in outer memory; stages of a group in turn, or overlapped "
     "on successive rounds in every cut into runs (but with running softmax), on all clusters or, where they hand over through "
     "the shared buffer, each run on its share of them: consecutive members of one axis, in every way to share out all of these "
-    "(of axes that are alike, the first); clusters, or those of a share, split over any dims; loop orders that "
+    "(of axes that are alike, the first); clusters, or those of a share, split over any dims, of a contraction through "
+    "the shared buffer also over one that it sums over, with a reduce-scatter when its inner loops are done; loop orders that "
     "differ in reuse, two levels of them; what a contraction reads or writes staged in the shared buffer or past it, each for "
     "itself; one buffer or two for each Hold of a stage (what a vector stage brings in at once alike); results held for one "
     "tile or for all inner loops; tile sizes: the range cut into every number of equal parts, rounded up, and from there up to "
-    "a multiple of the array's width; every fitting collective algorithm (equal ones once)"
+    "a multiple of the array's width; every fitting collective algorithm but those that "
+    "another one outdoes for any payload"
 )
 LEFT_OUT = (
     "groups side by side on clusters of their own; stages on shares of both cluster axes at once, or that hand over from cluster "
@@ -69,7 +71,9 @@ LEFT_OUT = (
     "operations within a fused group in another order than the workload's",
     "clusters left idle on purpose, or repeating each other's work",
     "different collective algorithms on the two cluster axes; re-sharding an intermediate between stages of the resident frame",
-    "splitting the contraction dim of a fused GEMM over clusters",
+    "splitting the contraction dim of a fused GEMM over clusters on both axes, with a join on every inner tile, or where its "
+    "result stays in the clusters and the dim is no other stage's; sums joined by a reduce to one member, or shared out over "
+    "other dims than the longest column dims (then rows)",
     "cuts between the ops of a kernel, but where the workload lets them be cut",
     "vector kernels before a GEMM with intermediates in the clusters; running softmax in parts of attention",
 )
@@ -223,9 +227,9 @@ class _Optimiser:
         for plans in self._of(BEST):
             for kernels in plans.partitions.groups:
                 places.setdefault(plans.group(kernels), []).append((plans, kernels))
-        ordered = sorted(places, key=lambda group: places[group][0][1].bit_count())
+        covering = self._first_values()
+        ordered = sorted(places, key=lambda group: _turn(group, places[group][0][1], covering))
         self.planned = len(ordered) + len(self.baselines)
-        self._first_values()
         found = self._found()
         for group in ordered:
             beside = self._beside(places[group])
@@ -235,8 +239,10 @@ class _Optimiser:
             self.finished += 1
         self.settled.add(BEST.name)
 
-    def _first_values(self) -> None:
-        """A plan early on: a first mapping of the largest groups that have any, and of the single kernels."""
+    def _first_values(self) -> set[Group]:
+        """A plan early on: a first mapping of the largest groups that have any, and of the single kernels. The groups that were
+        tried."""
+        tried: set[Group] = set()
         for plans in self._of(BEST):
             covered: list[Kernels] = []
             for kernels in reversed(plans.partitions.groups):
@@ -244,7 +250,9 @@ class _Optimiser:
                 group = plans.group(kernels)
                 if group.search.frames and not group.choices and (not inside or kernels.bit_count() == 1):
                     covered.append(kernels)
+                    tried.add(group)
                     group.dive()
+        return tried
 
     def _found(self) -> Frontier:
         """What whole plans reach by now, in any variant."""
@@ -429,6 +437,15 @@ class _Optimiser:
         if self.stopped:
             return Infeasible(Fault(where, "a first mapping before the limit", self.stopped, "allow more time"))
         return Infeasible(tightest(self.problem, self.variants, where))
+
+
+def _turn(group: Group, kernels: Kernels, covering: set[Group]) -> tuple[int, int]:
+    """When a group is searched: single kernels first, which give every partition a value; then the largest groups, which give
+    good ones, largest first; the smaller ones then mostly are hopeless."""
+    number = kernels.bit_count()
+    if number == 1:
+        return 0, 0
+    return (1, -number) if group in covering else (2, number)
 
 
 def _left_for(plans: Values, rest: Values) -> Values:

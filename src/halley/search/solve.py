@@ -7,7 +7,8 @@ better than a value already reached.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import product
 
@@ -36,6 +37,10 @@ from halley.search.shares import Lone, promising
 from halley.search.stages import BUFFERS, Skeleton, Slot, Stage
 from halley.search.tally import Interrupted, Tally
 from halley.search.trim import essence
+
+
+NEARER, CLOSE = 0.4, 0.02
+"""Targets go up by this share of what is left to the best value, until they are this close to it."""
 
 
 @dataclass(slots=True)
@@ -93,6 +98,16 @@ class GroupSearch:
                 if frame not in dived and not self.found.hopeless(bounds[position][None, :])[0]:
                     dived.add(frame)
                     self._solve(frame, combination, quick=True)
+            joint = [bool(self.frames[frame].cut) for frame, _ in places]
+            for target in targets(bounds[joint], self.found):
+                with self._below(target) as found:
+                    for position in order:
+                        if not self.found.hopeless(bounds[position][None, :])[0]:
+                            self.tally.tick()
+                            self._solve(*places[position])
+                if found.payloads != [None]:
+                    return
+                bounds = np.maximum(bounds, target)
             for index, position in enumerate(order):
                 if self.found.hopeless(bounds[position][None, :])[0]:
                     continue
@@ -103,6 +118,20 @@ class GroupSearch:
             left = np.vstack([left, later])
             self.open_bounds = list(left[~self.found.hopeless(left)])
             raise
+
+    @contextmanager
+    def _below(self, target: float) -> Iterator[Frontier]:
+        """Look only for what beats a target: found in there, and added to what is found on the way out."""
+        known = self.found
+        self.found = Frontier(known.width, known.gap)
+        self.found.add(np.array([target]), None)
+        try:
+            yield self.found
+        finally:
+            better, self.found = self.found, known
+            for point, choice in zip(better.points, better.payloads, strict=True):
+                if choice is not None:
+                    known.add(point, choice)
 
     def _bounds_of(self, numbers: Sequence[int]) -> Values:
         """Lower bounds of frames that need no search, a row each."""
@@ -493,6 +522,17 @@ class GroupSearch:
         values = np.array([costs[name] for name in self.objectives], dtype=np.float64)
         self.found.add(values, choice)
         return values
+
+
+def targets(bounds: Values, found: Frontier) -> Iterator[float]:
+    """Values to beat between the least of some bounds and the best that is found, less and less ambitious ones; none with several
+    objectives. Mostly one of them is beaten, and then all is proved against a value close to the best; to look for whatever
+    beats a poor value takes many times longer."""
+    if found.points.shape != (1, 1) or not len(bounds):
+        return
+    target, best = float(bounds.min()), float(found.points[0, 0])
+    while (target := target + (best - target) * NEARER) < best * (1 - CLOSE):
+        yield target
 
 
 def _one(tiles: object) -> int:

@@ -234,6 +234,8 @@ def gemm_skeletons(
         for tensor in shared:
             flags[template.shared, tensor] = buffers(f"{prefix}{tensor} in {template.shared}", optional=True)
         for after in joined:
+            if after and inner_split is not None and not early:
+                continue  # one collective for each tile of this stage, not one for each inner tile
             if after and not resident and not early and not reduces_last:
                 continue  # a partial result would leave the cluster on every visit
 
