@@ -34,6 +34,7 @@ from halley.search.partitions import (
     partitions,
     spans,
 )
+from halley.search.partitions import kernels as all_kernels
 from halley.search.plans import Picks, Plans, best_sums
 from halley.search.problem import Objective, Problem
 from halley.search.result import Certificate, Point, Result, Solution, Status
@@ -227,9 +228,9 @@ class _Optimiser:
         for plans in self._of(BEST):
             for kernels in plans.partitions.groups:
                 places.setdefault(plans.group(kernels), []).append((plans, kernels))
-        covering = self._first_values()
-        ordered = sorted(places, key=lambda group: _turn(group, places[group][0][1], covering))
+        ordered = sorted(places, key=lambda group: _turn(*places[group][0]))
         self.planned = len(ordered) + len(self.baselines)
+        self._first_values()
         found = self._found()
         for group in ordered:
             beside = self._beside(places[group])
@@ -239,10 +240,8 @@ class _Optimiser:
             self.finished += 1
         self.settled.add(BEST.name)
 
-    def _first_values(self) -> set[Group]:
-        """A plan early on: a first mapping of the largest groups that have any, and of the single kernels. The groups that were
-        tried."""
-        tried: set[Group] = set()
+    def _first_values(self) -> None:
+        """A plan early on: a first mapping of the largest groups that have any, and of the single kernels."""
         for plans in self._of(BEST):
             covered: list[Kernels] = []
             for kernels in reversed(plans.partitions.groups):
@@ -250,9 +249,7 @@ class _Optimiser:
                 group = plans.group(kernels)
                 if group.search.frames and not group.choices and (not inside or kernels.bit_count() == 1):
                     covered.append(kernels)
-                    tried.add(group)
                     group.dive()
-        return tried
 
     def _found(self) -> Frontier:
         """What whole plans reach by now, in any variant."""
@@ -439,13 +436,14 @@ class _Optimiser:
         return Infeasible(tightest(self.problem, self.variants, where))
 
 
-def _turn(group: Group, kernels: Kernels, covering: set[Group]) -> tuple[int, int]:
-    """When a group is searched: single kernels first, which give every partition a value; then the largest groups, which give
-    good ones, largest first; the smaller ones then mostly are hopeless."""
-    number = kernels.bit_count()
+def _turn(plans: Plans, group: Kernels) -> tuple[int, int]:
+    """When a group is searched: single kernels first, which give every partition a value; then all kernels together, a plan that
+    mostly is good and shows parts of it to be hopeless (of a variant with many kernels first); then the others, small ones
+    first."""
+    number = group.bit_count()
     if number == 1:
         return 0, 0
-    return (1, -number) if group in covering else (2, number)
+    return (1, -number) if number == len(all_kernels(plans.workload)) else (2, number)
 
 
 def _left_for(plans: Values, rest: Values) -> Values:

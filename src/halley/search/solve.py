@@ -7,8 +7,7 @@ better than a value already reached.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
@@ -34,13 +33,10 @@ from halley.search.overlap import Rounds, Vector, fits, in_children
 from halley.search.sets import BEAM, CHUNK, DIVES, UNSETTLED, opened, put_back, split_in, starts, taken
 from halley.search.shapes import Compiled, Shape, StageCosts, Trees
 from halley.search.shares import Lone, promising
-from halley.search.stages import BUFFERS, Skeleton, Slot, Stage
+from halley.search.stages import BUFFERS, Skeleton, Slot, Stage, one
 from halley.search.tally import Interrupted, Tally
+from halley.search.targets import improved
 from halley.search.trim import essence
-
-
-NEARER, CLOSE = 0.4, 0.02
-"""Targets go up by this share of what is left to the best value, until they are this close to it."""
 
 
 @dataclass(slots=True)
@@ -97,41 +93,21 @@ class GroupSearch:
                 frame, combination = places[position]
                 if frame not in dived and not self.found.hopeless(bounds[position][None, :])[0]:
                     dived.add(frame)
-                    self._solve(frame, combination, quick=True)
-            joint = [bool(self.frames[frame].cut) for frame, _ in places]
-            for target in targets(bounds[joint], self.found):
-                with self._below(target) as found:
-                    for position in order:
-                        if not self.found.hopeless(bounds[position][None, :])[0]:
-                            self.tally.tick()
-                            self._solve(*places[position])
-                if found.payloads != [None]:
-                    return
-                bounds = np.maximum(bounds, target)
+                    self.solve(frame, combination, quick=True)
+            order = order[~self.found.hopeless(bounds[order])]
+            if (closer := improved(self, bounds[order], [places[position] for position in order])) is None:
+                return
+            bounds[order] = closer
             for index, position in enumerate(order):
                 if self.found.hopeless(bounds[position][None, :])[0]:
                     continue
                 left = bounds[order[index:]]
                 self.tally.tick()
-                self._solve(*places[position])
+                self.solve(*places[position])
         except (Interrupted, KeyboardInterrupt):
             left = np.vstack([left, later])
             self.open_bounds = list(left[~self.found.hopeless(left)])
             raise
-
-    @contextmanager
-    def _below(self, target: float) -> Iterator[Frontier]:
-        """Look only for what beats a target: found in there, and added to what is found on the way out."""
-        known = self.found
-        self.found = Frontier(known.width, known.gap)
-        self.found.add(np.array([target]), None)
-        try:
-            yield self.found
-        finally:
-            better, self.found = self.found, known
-            for point, choice in zip(better.points, better.payloads, strict=True):
-                if choice is not None:
-                    known.add(point, choice)
 
     def _bounds_of(self, numbers: Sequence[int]) -> Values:
         """Lower bounds of frames that need no search, a row each."""
@@ -148,7 +124,7 @@ class GroupSearch:
             total = self._total(frame)
             for position in np.lexsort(total.T[::-1])[:2]:
                 if np.isfinite(total[position]).all():
-                    self._solve(frame, int(position), quick=True)
+                    self.solve(frame, int(position), quick=True)
                 if self.found.payloads:
                     return
 
@@ -185,7 +161,7 @@ class GroupSearch:
         """The slots whose sizes are searched, with what is to be tried of them."""
         settled = self.settled(slots)
         kept = (slot for slot in slots if slot.name not in settled)
-        return tuple(replace(slot, limit=_one) if self.lean and slot.dim == BUFFERS else slot for slot in kept)
+        return tuple(replace(slot, limit=one) if self.lean and slot.dim == BUFFERS else slot for slot in kept)
 
     def symbols(self, frame: Frame, skeleton: Skeleton) -> dict[str, Number]:
         """The sizes of a stage in its frame: open ones, and those that need no search."""
@@ -405,7 +381,7 @@ class GroupSearch:
 
     # --- shared tile sizes fixed --------------------------------------------------------------------------------------
 
-    def _solve(self, frame: int, combination: int, quick: bool = False) -> None:
+    def solve(self, frame: int, combination: int, quick: bool = False) -> None:
         """Best of every stage, then their combinations. ``quick`` takes the first mapping of each stage."""
         if self.frames[frame].cut:
             if rounds := self._overlapped(frame):
@@ -522,18 +498,3 @@ class GroupSearch:
         values = np.array([costs[name] for name in self.objectives], dtype=np.float64)
         self.found.add(values, choice)
         return values
-
-
-def targets(bounds: Values, found: Frontier) -> Iterator[float]:
-    """Values to beat between the least of some bounds and the best that is found, less and less ambitious ones; none with several
-    objectives. Mostly one of them is beaten, and then all is proved against a value close to the best; to look for whatever
-    beats a poor value takes many times longer."""
-    if found.points.shape != (1, 1) or not len(bounds):
-        return
-    target, best = float(bounds.min()), float(found.points[0, 0])
-    while (target := target + (best - target) * NEARER) < best * (1 - CLOSE):
-        yield target
-
-
-def _one(tiles: object) -> int:
-    return 1

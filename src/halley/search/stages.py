@@ -93,6 +93,11 @@ def always(ranges: Ranges) -> Callable[[Tiles], Ranges]:
     return lambda tiles: ranges
 
 
+def one(tiles: Tiles) -> int:
+    """A range that no tile size changes: one."""
+    return 1
+
+
 @dataclass(frozen=True, slots=True)
 class Placed:
     """A tensor to hold inside a nest: where, with how many buffers, what runs after its inner loops; ``early``: around all loops
