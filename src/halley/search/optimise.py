@@ -50,17 +50,22 @@ ROUNDING = 1e-9
 FEW = 2
 """Contractions in a group that is searched early."""
 
+NEAR = 1.1
+"""Plans promise about the same up to this ratio of their least values. Only the order of the search depends on it."""
+
 SPACE = (
     "every partition of the kernels (of their ops, where a workload lets its kernels be cut) into fused groups that can run "
     "one after the other: a group is any set of kernels that no path of the graph leaves and enters again; every algorithmic "
     "variant; intermediates in the clusters, in the shared buffer or in outer memory; stages of a group in turn, or overlapped "
     "on successive rounds in every cut into runs (but with running softmax), on all clusters or, where they hand over through "
     "the shared buffer, each run on its share of them: consecutive members of one axis, in every way to share out all of these "
-    "(of axes that are alike, the first); clusters, or those of a share, split over any dims; loop orders that "
+    "(of axes that are alike, the first); clusters, or those of a share, split over any dims, of a contraction through "
+    "the shared buffer also over one that it sums over, with a reduce-scatter when its inner loops are done; loop orders that "
     "differ in reuse, two levels of them; what a contraction reads or writes staged in the shared buffer or past it, each for "
     "itself; one buffer or two for each Hold of a stage (what a vector stage brings in at once alike); results held for one "
     "tile or for all inner loops; tile sizes: the range cut into every number of equal parts, rounded up, and from there up to "
-    "a multiple of the array's width; every fitting collective algorithm (equal ones once)"
+    "a multiple of the array's width; every fitting collective algorithm but those that "
+    "another one outdoes for any payload"
 )
 LEFT_OUT = (
     "groups side by side on clusters of their own; stages on shares of both cluster axes at once, or that hand over from cluster "
@@ -72,7 +77,9 @@ LEFT_OUT = (
     "operations within a fused group in another order than the workload's",
     "clusters left idle on purpose, or repeating each other's work",
     "different collective algorithms on the two cluster axes; re-sharding an intermediate between stages of the resident frame",
-    "splitting the contraction dim of a fused GEMM over clusters",
+    "splitting the contraction dim of a fused GEMM over clusters on both axes, with a join on every inner tile, or where its "
+    "result stays in the clusters and the dim is no other stage's; sums joined by a reduce to one member, or shared out over "
+    "other dims than the longest column dims (then rows)",
     "cuts between the ops of a kernel, but where the workload lets them be cut",
     "vector kernels before a GEMM with intermediates in the clusters; running softmax in parts of attention",
 )
@@ -231,7 +238,7 @@ class _Optimiser:
         while left:
             beside = self._beside(left)
             least = {group: rest + group.lower.min(axis=0, initial=np.inf) for group, rest in beside.items()}
-            group = min(left, key=lambda group: self._turn(*places[group][0], least[group]))
+            group = self._next({group: (*places[group][0], rest) for group, rest in least.items()})
             del left[group]
             if not found.hopeless(least[group]).all():
                 group.run(self._rivals(places[group], found, beside[group]))
@@ -239,11 +246,17 @@ class _Optimiser:
             self.finished += 1
         self.settled.add(BEST.name)
 
-    def _turn(self, plans: Plans, kernels: Kernels, least: Values) -> tuple[int, float]:
-        """Whose turn it is, the lowest first: the group of the most promising plan, for its value may spare many others. But what
-        a group with many contractions is tried against should be good already: its shapes are by far the most."""
-        contractions = sum(op.kind is OpKind.CONTRACT for op in group_ops(plans.workload, kernels))
-        return max(contractions, FEW), float(self._value(least).min())
+    def _next(self, left: Mapping[Group, tuple[Plans, Kernels, Values]]) -> Group:
+        """The group that is searched next, given the least that plans with it take: that of the most promising plan, for its
+        value may spare many others; before it a kernel by itself of a plan that promises nearly as much, for that is quick. But
+        what a group with many contractions is tried against should be good already: its shapes are by far the most."""
+        turns: dict[Group, tuple[int, float]] = {}
+        for group, (plans, kernels, least) in left.items():
+            contractions = sum(op.kind is OpKind.CONTRACT for op in group_ops(plans.workload, kernels))
+            turns[group] = max(contractions, FEW), float(self._value(least).min())
+        few, promise = min(turns.values())
+        near = {group: turn for group, turn in turns.items() if turn[0] == few and turn[1] <= promise * NEAR}
+        return min(near, key=lambda group: (left[group][1].bit_count() > 1, near[group]))
 
     def _first_values(self) -> None:
         """A plan early on: a first mapping of the largest groups that have any, and of the single kernels."""

@@ -237,7 +237,8 @@ class Rounds:
 
     def join(self, first: Values, second: Values) -> Values:
         """The states of both together; one column broadcasts."""
-        result: Values = first + second
+        result: Values = np.empty((self.width, max(first.shape[1], second.shape[1])))
+        np.add(first[: self.adding], second[: self.adding], out=result[: self.adding])
         np.maximum(first[self.adding :], second[self.adding :], out=result[self.adding :])
         return result
 

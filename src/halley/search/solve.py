@@ -33,8 +33,9 @@ from halley.search.overlap import Rounds, Vector, fits, in_children
 from halley.search.sets import BEAM, CHUNK, DIVES, UNSETTLED, opened, put_back, split_in, starts, taken
 from halley.search.shapes import Compiled, Shape, StageCosts, Trees
 from halley.search.shares import Lone, promising
-from halley.search.stages import BUFFERS, Skeleton, Slot, Stage
+from halley.search.stages import BUFFERS, Skeleton, Slot, Stage, one
 from halley.search.tally import Interrupted, Tally
+from halley.search.targets import improved
 from halley.search.trim import essence
 
 
@@ -93,13 +94,17 @@ class GroupSearch:
                 frame, combination = places[position]
                 if frame not in dived and not self.found.hopeless(bounds[position][None, :])[0]:
                     dived.add(frame)
-                    self._solve(frame, combination, quick=True)
+                    self.solve(frame, combination, quick=True)
+            order = order[~self.found.hopeless(bounds[order])]
+            if (closer := improved(self, bounds[order], [places[position] for position in order])) is None:
+                return
+            bounds[order] = closer
             for index, position in enumerate(order):
                 if self.found.hopeless(bounds[position][None, :])[0]:
                     continue
                 left = bounds[order[index:]]
                 self.tally.tick()
-                self._solve(*places[position])
+                self.solve(*places[position])
         except (Interrupted, KeyboardInterrupt):
             left = np.vstack([left, later])
             self.open_bounds = list(left[~self.found.hopeless(left)])
@@ -120,7 +125,7 @@ class GroupSearch:
             total = self._total(frame)
             for position in np.lexsort(total.T[::-1])[:2]:
                 if np.isfinite(total[position]).all():
-                    self._solve(frame, int(position), quick=True)
+                    self.solve(frame, int(position), quick=True)
                 if self.found.payloads:
                     return
 
@@ -161,7 +166,7 @@ class GroupSearch:
         if key not in self._leaner:
             settled = self.settled(slots)
             left = (slot for slot in slots if slot.name not in settled)
-            self._leaner[key] = slots, tuple(replace(slot, limit=_one) if slot.dim == BUFFERS else slot for slot in left)
+            self._leaner[key] = slots, tuple(replace(slot, limit=one) if slot.dim == BUFFERS else slot for slot in left)
         return self._leaner[key][1]
 
     def symbols(self, frame: Frame, skeleton: Skeleton) -> dict[str, Number]:
@@ -368,7 +373,7 @@ class GroupSearch:
 
     # --- shared tile sizes fixed --------------------------------------------------------------------------------------
 
-    def _solve(self, frame: int, combination: int, quick: bool = False) -> None:
+    def solve(self, frame: int, combination: int, quick: bool = False) -> None:
         """Best of every stage, then their combinations. ``quick`` takes the first mapping of each stage."""
         if self.frames[frame].cut:
             if rounds := self._overlapped(frame):
@@ -485,7 +490,3 @@ class GroupSearch:
         values = np.array([costs[name] for name in self.objectives], dtype=np.float64)
         self.found.add(values, choice)
         return values
-
-
-def _one(tiles: object) -> int:
-    return 1
