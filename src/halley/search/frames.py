@@ -43,6 +43,7 @@ from halley.search.stages import (
     member_ranges,
     named,
     splits,
+    splits_of_sums,
     spread,
 )
 from halley.search.template import Template
@@ -170,8 +171,12 @@ class _Maker:
 
     def _splits(self, dims: Iterable[str], ops: Sequence[Op] = ()) -> tuple[Split, ...]:
         """Splits of dims that lie around some ops; around all of them, if none are given."""
+        return splits(self.template, self.workload, self._splittable(dims, ops))
+
+    def _splittable(self, dims: Iterable[str], ops: Sequence[Op] = ()) -> list[str]:
+        """The dims that clusters may split around some ops; around all of them, if none are given."""
         barred = frozenset().union(*(own for op in ops or self.ops for own in self.workload.unsplit(op)))
-        return splits(self.template, self.workload, [dim for dim in dims if dim not in barred | self.whole])
+        return [dim for dim in dims if dim not in barred | self.whole]
 
     def _sizes(self, dim: str) -> Sizes:
         """Tile sizes to try; a dim that an op runs along (a scan, a transform) stays whole."""
@@ -360,9 +365,8 @@ class _Maker:
         role = roles(self.workload, op)
         staged = tuple(name for name in op.inputs if name not in handed)
         skeletons: list[Skeleton] = []
-        for split in self._splits((*role.rows, *role.columns, *role.reduced), (op,)):
-            if sum(dim in role.reduced for dim in split) > 1:
-                continue  # one axis joins sums; to look at those that take two as well takes several times as long
+        dims, reduced = (self._splittable(dims, (op,)) for dims in ((*role.rows, *role.columns), role.reduced))
+        for split in splits_of_sums(self.template, self.workload, dims, reduced):
             skeletons += gemm_skeletons(
                 self.workload, self.template, op, prefix, ranges, self._sizes, (*role.reduced, *role.columns), staged,
                 False, joins(self.template, self.workload, op, split, stays=False), split, op.outputs[0] not in handed,

@@ -173,10 +173,27 @@ def splits(template: Template, workload: Workload, dims: Iterable[str]) -> tuple
     found: list[Split] = [()]
     for axis in template.axes:
         found = [(*split, dim) for split in found for dim in (useful if axis.size > 1 else ("",))]
+    return _distinct(template, found)
+
+
+def splits_of_sums(template: Template, workload: Workload, dims: Iterable[str], reduced: Iterable[str]) -> tuple[Split, ...]:
+    """Every way to give the cluster axes the dims, and every one in which one axis has a summed dim instead: to look at sums that
+    two axes split as well takes several times as long."""
+    plain = splits(template, workload, dims)
+    summed = [dim for dim in reduced if workload.dims[dim] > 1]
+    places = [at for at, axis in enumerate(template.axes) if axis.size > 1]
+    changed = [(*split[:at], dim, *split[at + 1 :]) for split in plain for at in reversed(places) for dim in summed]
+    return _distinct(template, [*plain, *changed])
+
+
+def _distinct(template: Template, found: Iterable[Split]) -> tuple[Split, ...]:
+    """Splits without those that only give alike axes the same dims in another order."""
     first = template.axes[0]
-    if all((a.size, a.topology, a.link) == (first.size, first.topology, first.link) for a in template.axes):
-        found = list(dict.fromkeys(tuple(sorted(split, key=["", *useful].index)) for split in found))
-    return tuple(found)
+    alike = all((a.size, a.topology, a.link) == (first.size, first.topology, first.link) for a in template.axes)
+    kept: dict[Split, Split] = {}
+    for split in found:
+        kept.setdefault(tuple(sorted(split)) if alike else split, split)
+    return tuple(kept.values())
 
 
 def told(join: Join) -> str:
