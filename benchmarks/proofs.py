@@ -46,7 +46,7 @@ CASES: dict[str, Case] = {
     "attention": Case(
         "self-attention of a Llama-3-8B head group, 2048 tokens",
         lambda: attention(1, 4, 1, 2048, 2048, 128, causal=True),
-        15.0,
+        6.0,
     ),
     "peer-gemm": _peer("GEMM 4096^3 in int8", lambda: gemm(4096, 4096, 4096, dtype="int8"), 2.79),
     "peer-attention": _peer("QK, softmax, AV of 96 heads, 2048 tokens", lambda: attention_einsum(96, 2048, 2048, 128), 16.7 / 30),

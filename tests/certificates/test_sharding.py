@@ -246,14 +246,16 @@ def test_two_axes(seed: int) -> None:
     compare(problem(random, 2, random.randint(1, 2)))
 
 
-@pytest.fixture(params=["plain", "compiled"])
+@pytest.fixture(params=["plain", "compiled", "looking"])
 def bounds_alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is small enough to eliminate at once: bounds by value, and branches, decide."""
+    """Nothing is small enough to eliminate at once: bounds by value, and branches, decide; or, with few values, what is left."""
     if request.param == "compiled":
         pytest.importorskip("numba")
     monkeypatch.setattr(value_bounds.SWITCH, "mode", "on" if request.param == "compiled" else "off")
-    for name in ("DIRECT", "FEW"):
+    for name in ("DIRECT",) if request.param == "looking" else ("DIRECT", "FEW"):
         monkeypatch.setattr(sums, name, 0)
+    if request.param == "looking":
+        monkeypatch.setattr(sums, "PROMISING", 2)
 
 
 @pytest.mark.usefixtures("bounds_alone")
@@ -331,6 +333,28 @@ def test_the_least_cost_within_a_capacity(seed: int) -> None:
         assert found.cost == pytest.approx(min(time for time, used in points if used <= capacity))
         assert found.gap <= 1e-8
         assert found.use <= capacity
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_search_cut_short_has_a_bound_that_holds(seed: int) -> None:
+    """And the same one every time: effort is counted in entries of tables."""
+    random = Random(60000 + seed)
+    costs, uses = drawn_pairs(random), drawn_pairs(random)
+    sizes = {n: s for item in costs for n, s in zip(item.variables, item.values.shape, strict=True)}
+    uses = [Table(item.variables, np.where(np.isinf(item.values), 20.0, item.values)) for item in uses]
+    uses = [item for item in uses if all(sizes.get(n) == s for n, s in zip(item.variables, item.values.shape, strict=True))]
+    points = [(cost(costs, each), cost(uses, each)) for each in assignments(costs)]
+    points = [point for point in points if math.isfinite(point[0])]
+    if not points:
+        pytest.skip("nothing is allowed")
+    capacity = sorted({used for _, used in points})[len(points) // 3 % len({used for _, used in points})]
+    wanted = min(time for time, used in points if used <= capacity)
+    for effort in (0, 100, 1000):
+        found, again = least(costs, uses, capacity, effort=effort), least(costs, uses, capacity, effort=effort)
+        assert found.bound <= wanted * (1 + 1e-9) + 1e-9
+        assert found.cost >= wanted - 1e-9
+        assert found.use <= capacity
+        assert (found.cost, found.bound, found.nodes, found.entries) == (again.cost, again.bound, again.nodes, again.entries)
 
 
 def drawn_pairs(random: Random) -> list[Table]:

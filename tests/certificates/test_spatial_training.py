@@ -29,7 +29,7 @@ from halley.planning.sharding import sharding_graph
 from halley.planning.spatial import HALLEY, Problem, SpatialChip
 from halley.planning.spatial_bounds import least_by_layout, part_tables, pass_floors
 from halley.planning.spatial_model import SpatialModel, cost_model, spatial_chip
-from halley.planning.spatial_passes import PASSES, PassGraphs, Rates, pass_groups
+from halley.planning.spatial_passes import PASSES, ChipRates, PassGraphs, pass_groups
 from halley.planning.training_kernels import TrainingGraph, training_graph
 from halley.planning.training_search import best_training_plan
 from halley.planning.training_sharding import training_problem
@@ -59,9 +59,9 @@ def system(chips: int = 4, chip: str = "sn10") -> System:
     return System("drawn", load_chip(chip), (Axis("x", chips, Topology.RING, LINK),))
 
 
-def rates(efficiency: Efficiency = EFFICIENCY, **changes: float) -> Rates:
+def rates(efficiency: Efficiency = EFFICIENCY, **changes: float) -> ChipRates:
     chip = replace(spatial_chip(system(), efficiency), **changes)
-    return Rates(machine(system().chip), chip, efficiency, 4)
+    return ChipRates(machine(system().chip), chip, efficiency, 4)
 
 
 def parts(
@@ -74,7 +74,7 @@ def parts(
         yield graph, part.sharding, [part.forward, part.recompute, part.backward]
 
 
-def pass_times(graph: TrainingGraph, sharding: Sharding, known: Rates) -> list[float]:
+def pass_times(graph: TrainingGraph, sharding: Sharding, known: ChipRates) -> list[float]:
     """Of the best partitions."""
     graphs = PassGraphs(graph, known, wire).of(sharding, {item.op: item.time for item in sharding.ops})
     tiles = (16, 64, 256)

@@ -85,6 +85,10 @@ class Drawn:
     def tighter(self, communication: Communication, microbatch: int, way: Way) -> list[Any]:
         return []
 
+    def layers(self, communication: Communication, microbatch: int, way: Way) -> Any:
+        rows = [[part.time for part, _ in each.blocks] for each in self.shardings(communication, microbatch, way)]
+        return np.min(rows, axis=0)
+
     def costs(
         self, communication: Communication, microbatch: int, way: Way, room: Room | None = None, resident: float | None = None
     ) -> ModelCosts:
@@ -226,7 +230,7 @@ def test_bounds_of_parts_are_below_all_shardings_of_all_meshes(recompute: Recomp
 
 
 def check_bounds(recompute: Recompute, fused: bool, meshes: set[tuple[int, ...]] | None) -> None:
-    """Bounds by the rates, by products, and by one axis; for this microbatch and from larger ones."""
+    """Bounds by the rates, by products, by one axis, and by layers alone; for this microbatch and from larger ones."""
     problem, way = TrainingProblem(REAL, SYSTEM, 64, 1024, EFFICIENCY), Way(recompute, fused)
     model, interconnect = ShardedModel(problem), Interconnect(SYSTEM)
     seen = set()
@@ -242,8 +246,13 @@ def check_bounds(recompute: Recompute, fused: bool, meshes: set[tuple[int, ...]]
             bound = model.bound(ranks, microbatch, way)
             parts = bound.parts
             assert (np.array([float(part.time) for part in parts]) <= found * (1 + 1e-9)).all()
+            excess = np.array([float(part.excess) for part in parts[1:-1]])
+            assert (excess > 0).all()
             for layers in model.tighter(communication, microbatch, way):
-                assert (layers <= found[1:-1] * (1 + 1e-9)).all()
+                assert (layers + excess <= found[1:-1] * (1 + 1e-9)).all()
+            alone = ShardedModel(problem).layers(communication, microbatch, way)
+            assert (alone <= found[1:-1] * (1 + 1e-9)).all()
+            assert (alone >= found[1:-1] * (1 - 1e-6)).all()
 
 
 def test_a_real_model_on_a_small_system() -> None:

@@ -78,6 +78,10 @@ def test_numbers_add_up(planned: dict[str, Any]) -> None:
     assert all(load["demand"] / load["capacity"] <= cost["time"] for load in cost["loads"])
     assert 0 < certificate["bound"] <= certificate["value"] == cost["time"]
     assert all(other["time"] >= cost["time"] for other in planned["alternatives"])
+    sent = sum(item["count"] * sum(item["sent"].values()) for item in cost["traffic"])
+    levels = [load["demand"] for load in cost["loads"] if load["resource"].startswith("network")]
+    assert math.isclose(sum(levels), sent, rel_tol=1e-12)
+    assert sent > 0
     for other in planned["alternatives"]:
         assert math.isclose(sum(other["slower"].values()), other["time"] - cost["time"], rel_tol=1e-9, abs_tol=1e-12)
 
@@ -148,7 +152,9 @@ def test_decisions_in_words() -> None:
         (["tiny.yaml", *FEW, "--view", "dfmodl"], "--view: expected halley or dfmodel; got 'dfmodl'; did you mean 'dfmodel'?", 1),
         (["tiny.yaml", *FEW, "--view", "dfmodel", "--page", "p.html"], "--page: expected the default view", 1),
         (["tiny.yaml", *FEW, "--view", "dfmodel", "--fix", "zero=1"], "--fix: expected dp, pp and tp with --view dfmodel", 1),
+        (["tiny.yaml", *FEW, "--fix", "microbatch=3"], "a data-parallel rank (2 or 4 or 8); got 3; take 2", 1),
         (["gpt3-1t", *FEW], "GiB on a chip", 2),
+        (["gpt3-6.7b", *FEW, "--fix", "dp=4,zero=0,offload=no"], "take zero=1, with which it fits", 2),
     ],
 )
 def test_one_clear_line(words: list[str], said: str, code: int, folder: Path) -> None:
@@ -158,6 +164,11 @@ def test_one_clear_line(words: list[str], said: str, code: int, folder: Path) ->
     faults = [line for line in outcome.err.splitlines() if not line.startswith("no kernels of")]
     assert all(line.startswith("halley: ") for line in faults)
     assert len(faults) == 1
+
+
+def test_a_batch_without_data_parallelism_is_remarked(folder: Path) -> None:
+    outcome = halley("plan", "tiny.yaml", *FEW[:3], "7", "--fix", "pp=1,tp=4,recompute=none")
+    assert (outcome.code, "7 sequences share no factor with 4 chips" in outcome.err) == (0, True)
 
 
 def test_all_faults_of_a_model_file_at_once(folder: Path) -> None:

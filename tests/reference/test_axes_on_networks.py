@@ -39,7 +39,7 @@ from halley.planning.axes import Role, SubAxis, assignments, degree
 from halley.planning.communication import Communication, Interconnect
 from halley.planning.kernels import kernel_time
 from halley.planning.machine import machine
-from halley.planning.passes import under_load
+from halley.planning.sustained import under_load
 
 K, T = CollectiveKind, Topology
 KINDS = (K.ALL_REDUCE, K.ALL_GATHER, K.REDUCE_SCATTER, K.ALL_TO_ALL)

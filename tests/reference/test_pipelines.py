@@ -20,8 +20,10 @@ from halley.formulas.pipeline import (
     pipeline_bound,
     round_trip_bound,
 )
-from halley.planning.recurrence import ENDING_GROUPS, SETTLING_GROUPS, WINDOW_GROUPS, pipeline_times
-from halley.planning.schedule import Pipeline, Schedule
+from halley.planning.memory import in_flight
+from halley.planning.recurrence import pipeline_times
+from halley.planning.schedule import SWITCH, Pipeline, Schedule, order
+from halley.planning.timetable import timetable
 from halley.simulate.schedule import Direction, Order, Pass, Table, gpipe, interleaved, one_forward_one_backward
 
 ALTERNATE = Schedule.ONE_FORWARD_ONE_BACKWARD
@@ -115,7 +117,7 @@ def test_smaller_last_groups_are_refused_where_stages_deadlock() -> None:
 def test_long_pipelines_equal_simulation(stages: int, chunks: int, count: int) -> None:
     """Microbatches that are left out and added at a steady pace, and plans whose stages are too alike to settle soon."""
     draw, plans, pipeline = np.random.default_rng(stages * count), 6, Pipeline(stages, count, chunks)
-    assert count // stages > SETTLING_GROUPS + WINDOW_GROUPS + ENDING_GROUPS
+    assert timetable(pipeline).repeats > 5
     for unevenness, scale, holding in ((1e-3, 0.0, False), (1.0, 0.5, False), (5.0, 4.0, False), (1.0, 1.0, True)):
         length = pipeline.last + 1
         passes = draw.uniform(3, 3 + unevenness, (2 * length, plans))
@@ -128,6 +130,75 @@ def test_long_pipelines_equal_simulation(stages: int, chunks: int, count: int) -
             clock = simulate_passes(case)
             assert times.time[plan] == pytest.approx(clock.time, rel=1e-12)
             assert times.last_backward[:, plan] == pytest.approx(np.array(clock.last_backward), rel=1e-12)
+
+
+LATE = (2, 1, 120), (2, 4, 96), (3, 2, 90), (4, 3, 80), (6, 1, 150)
+"""Stages, chunks and microbatches of pipelines that have many repeats to settle in."""
+
+
+@pytest.mark.parametrize("numbers", LATE)
+def test_plans_that_settle_late_equal_simulation(numbers: tuple[int, int, int]) -> None:
+    """First and last stages a little slower or faster than the others: one falls behind by the same time in each group, until
+    others wait for it. Few of the groups in which it does are walked through."""
+    stages, chunks, count = numbers
+    draw, pipeline, plans = np.random.default_rng(stages * count), Pipeline(stages, count, chunks), 12
+    length, table = pipeline.last + 1, table_of(stages, count, chunks, ALTERNATE)
+    passes = np.repeat(draw.uniform(3, 9, (2, 1, plans)), length, axis=1)
+    passes[:, [0, -1]] *= 1 + draw.uniform(-0.1, 0.1, (2, 2, plans)) * 10.0 ** -draw.integers(0, 4, (2, 2, plans))
+    transfers = np.repeat(draw.uniform(0, 1, (1, plans)) ** 3, length - 1, axis=0)
+    times = pipeline_times(pipeline, *map(list, passes), list(transfers), list(transfers))
+    for plan in range(plans):
+        sent = transfers[:, plan].tolist()
+        case = Drawn(pipeline, table, *passes[:, :, plan].tolist(), sent, sent, holding=False)
+        clock = simulate_passes(case)
+        assert times.time[plan] == pytest.approx(clock.time, rel=1e-12)
+        assert times.last_backward[:, plan] == pytest.approx(np.array(clock.last_backward), rel=1e-12)
+
+
+def test_a_timetable_has_every_pass_and_does_not_grow() -> None:
+    """The body is found for all shapes, so that a pipeline a thousand times as long has the same sections."""
+    for stages, chunks in itertools.product((1, 2, 3, 4, 7, 8, 16), (1, 2, 3, 5, 8)):
+        if stages == 1 and chunks > 1:
+            continue
+        for rest in {0, stages - 1} if chunks > 1 else range(stages):
+            found, more = (timetable(Pipeline(stages, groups * stages + rest, chunks)) for groups in (5, 1000))
+            sections = found.prologue, found.body, found.epilogue
+            each = [len(section.passes) for section in sections]
+            assert each == [len(section.passes) for section in (more.prologue, more.body, more.epilogue)]
+            for timed, groups in ((found, 5), (more, 1000)):
+                assert each[0] + timed.repeats * each[1] + each[2] == 2 * stages * chunks * (groups * stages + rest)
+
+
+def test_compiled_pipelines_are_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    draw = np.random.default_rng(7)
+    for pipeline in (Pipeline(5, 12), Pipeline(4, 64, 3), Pipeline(2, 500, 2), Pipeline(1, 40), Pipeline(3, 8, 2)):
+        chunks = pipeline.last + 1
+        parts = np.split(draw.uniform(1, 1.5, (4 * chunks - 2, 150)), [chunks, 2 * chunks, 3 * chunks - 1])
+        for holding in (False, True):
+            found = []
+            for mode in ("off", "on"):
+                monkeypatch.setattr(SWITCH, "mode", mode)
+                found.append(pipeline_times(pipeline, *map(list, parts), holding))
+            assert (found[0].last_backward == found[1].last_backward).all()
+            assert (found[0].stage_ends == found[1].stage_ends).all()
+
+
+def test_groups_between_the_first_and_the_last_keep_nothing_new() -> None:
+    """Activations in flight, counted over all microbatches."""
+    for stages, chunks, groups in itertools.product((1, 2, 3, 5), (1, 2, 4), (5, 7)):
+        if stages == 1 and chunks > 1:
+            continue
+        pipeline = Pipeline(stages, groups * stages, chunks)
+        forward, passes = np.eye(chunks, dtype=int)[order(pipeline).chunk], groups * stages * chunks
+        for stage in range(stages):
+            ahead, behind, moments = np.zeros(chunks, int), np.zeros(chunks, int), set()
+            for number in range(passes):
+                ahead = ahead + forward[number]
+                if number >= pipeline.warmup(stage):
+                    moments.add(tuple(ahead - behind))
+                    behind = behind + forward[number - pipeline.warmup(stage), ::-1]
+            assert {tuple(row) for row in in_flight(pipeline, stage).tolist()} == moments
 
 
 def test_many_plans_at_once_are_the_same_bits() -> None:

@@ -19,7 +19,7 @@ from halley.formulas.activations import (
 )
 from halley.formulas.training import exposed_reduction_time
 from halley.ir.mapping import CollectiveKind
-from halley.planning.data_parallel import RECIPES, Block, DataParallel, Sharded, buckets, dealt_out, recipe
+from halley.planning.data_parallel import RECIPES, Block, DataParallel, Sharded, dealt_out, recipe
 from halley.planning.iteration import Optimizer, Training, iteration_bound, iteration_time
 from halley.planning.memory import check_memory, in_flight, memory
 from halley.planning.schedule import Pipeline, Schedule
@@ -213,17 +213,12 @@ def test_what_does_not_fit_says_why_and_what_would() -> None:
 
 def test_a_stack_of_layers_is_dealt_out() -> None:
     layers = [Block(1.0, 2.0, parameters=number) for number in range(1, 11)]
-    chunks = dealt_out(layers, Pipeline(2, 4, 2), [Block(0.5, 0.5, parameters=100)], [Block(0.5, 0.5, parameters=200)], bucket=2)
-    assert [[block.parameters for block in chunk] for chunk in chunks] == [[100, 3], [3, 9], [6, 15], [9, 210]]
+    chunks = dealt_out(layers, Pipeline(2, 4, 2), [Block(0.5, 0.5, parameters=100)], [Block(0.5, 0.5, parameters=200)])
+    assert [[block.parameters for block in chunk] for chunk in chunks] == [[100, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 200]]
 
 
-def test_buckets_count_from_the_end() -> None:
-    layers = [Block(float(n), 2.0 * n, parameters=n, activation=n, working=n) for n in range(1, 6)]
-    assert [block.parameters for block in buckets(layers, 2)] == [1, 5, 9]
-    assert [block.working for block in buckets(layers, 2)] == [1, 3, 5]
-    assert buckets(layers, 5) == buckets(layers, 9)
-    with pytest.raises(BadInput, match="at least 1 in a bucket; got 5 layers, 0"):
-        buckets(layers, 0)
+def test_chunks_are_as_many_as_the_pipeline_has() -> None:
+    layers = [Block(1.0, 2.0)]
     with pytest.raises(BadInput, match=r"2 chunks of at least one block \(2 stages x 1\); got 2 chunks, 1 of them empty"):
         Training(Pipeline(2, 1), [layers, []], alone(), Optimizer(1.0))
     with pytest.raises(BadInput, match="training, back: expected 1 transfers between chunks, or none; got 2"):

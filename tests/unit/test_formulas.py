@@ -184,6 +184,7 @@ CASES: dict[Formula, Case] = {
     pipeline.even_pipeline_time: Case((ONE, ONE, ONE, SECOND, SECOND), SECOND),
     pipeline.bubble_share: Case((ONE,) * 3, ONE),
     pipeline.even_transfer_time: Case((ONE, ONE, SECOND), SECOND),
+    pipeline.flow_shop_time: Case((SECOND, SECOND, ONE), SECOND),
     pipeline.gpipe_time: Case(UNEVEN, SECOND, lambda f, g, b, p, q, m: pipeline.gpipe_time([f, g], [b, f], [p], [q], m)),
     pipeline.pipeline_bound: Case(
         UNEVEN, SECOND, lambda f, g, b, p, q, m: pipeline.pipeline_bound([f, g], [b, f], [p], [q], 2, m)
@@ -191,8 +192,7 @@ CASES: dict[Formula, Case] = {
     pipeline.round_trip_bound: Case(
         UNEVEN, SECOND, lambda f, g, b, p, q, m: pipeline.round_trip_bound([f, g], [b, f], [p], [q], m)
     ),
-    training.drained_time: Case((SECOND,) * 4, SECOND, lambda r, s, c, d: training.drained_time([r, s], [c, d])),
-    training.beside_time: Case((SECOND, SECOND, ONE), SECOND),
+    training.drained_time: Case((SECOND,) * 4 + (ONE,), SECOND),
     training.exposed_reduction_time: Case((ONE, SECOND, SECOND), SECOND),
     training.prefetched_time: Case((SECOND,) * 4, SECOND, lambda g, h, w, x: training.prefetched_time([g, h], [w, x])),
     training.sharded_backward_time: Case(

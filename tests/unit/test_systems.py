@@ -258,7 +258,7 @@ WRONG = [
     ("1024 x dgx-h100-po", "did you mean 'dgx-h100-pod'?"),
     ("1024 x dgx-h100-pod, ib", "expected a chip before axes; got 'dgx-h100-pod'"),
     ("1024 x h100, nvlnk 8, ib", "a port of h100 (nvlink, ib, pcie) or a link technology; got 'nvlnk'; did you mean 'nvlink'?"),
-    ("1000 x h100, nvlink 16, ib", "sizes whose product divides 1000 chips; got 16 = 16; try 992 chips"),
+    ("1000 x h100, nvlink 16, ib", "sizes whose product divides 1000 chips; got 16; try 992 or 1008 chips"),
     ("1024 x h100, nvlink 8, ib 100", "sizes whose product is 1024 chips; got 8 x 100 = 800; leave out the size of one axis"),
     ("1024 x h100, nvlink, ib", "one axis at most without a size; got 'nvlink' and 'ib'"),
     ("1024 x h100", "axes that join the 1024 chips; got none; add for example ', nvlink'"),

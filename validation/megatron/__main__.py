@@ -9,28 +9,28 @@ from pathlib import Path
 from validation.megatron.compare import POINTS, compare, constant, iteration, points, roofline
 from validation.table import markdown, told
 
-from halley.planning.passes import Kind
-
 
 def errors(path: Path) -> str:
-    """Predicted, measured, error; errors of a constant utilisation and of the roofline."""
+    """Predicted, measured, error; errors of a constant utilisation and of the roofline; with the fastest splits of ops."""
     rows = []
     for point in points(path):
-        found, chips = iteration(point.model, point.setting), point.setting.tensor * point.setting.stages
-        simple = (roofline(point.model, point.setting), constant(found, chips, 1.0), constant(found, chips, 0.5))
+        found = iteration(point)
+        simple = (roofline(point), constant(found, 1.0), constant(found, 0.5))
         shares = [f"{100 * (time / point.seconds - 1):+.1f} %" for time in (found.time, *simple)]
-        rows.append((point.name, f"{point.seconds:.2f} s", f"{found.time:.2f} s", *shares))
-    return markdown(("point", "measured", "Halley", "error", "roofline", "100 % of peak", "50 % of peak"), rows)
+        free = iteration(point, as_it_ran=False).time
+        rows.append((point.name, f"{point.seconds:.2f} s", f"{found.time:.2f} s", *shares, f"{free:.2f} s"))
+    head = ("point", "measured", "Halley", "error", "roofline", "100 % of peak", "50 % of peak", "splits free")
+    return markdown(head, rows)
 
 
 def accounts(path: Path) -> str:
-    """Where the time goes: of the stage that is done last; work of the first stage by kind."""
+    """Where the time goes, of the stage that is done last, and what it waits for."""
     sections = []
     for point in points(path):
-        found = iteration(point.model, point.setting)
-        parts = [(part, f"{float(time[0]):.3f} s") for part, time in found.account.breakdown().items() if time[0] > 1e-6]
-        kinds = [(f"work: {kind}", f"{found.kinds[kind]:.3f} s") for kind in Kind]
-        sections.append(f"{point.name}:\n\n{markdown(('part', 'time'), [*parts, *kinds])}")
+        found = iteration(point)
+        parts = [(part, f"{time:.3f} s") for part, time in found.account.items() if time > 1e-6]
+        waits = [(f"waits: {item.kind} ({item.role})", f"{item.time:.3f} s") for item in found.exposed if item.time > 1e-6]
+        sections.append(f"{point.name}:\n\n{markdown(('part', 'time'), [*parts, *waits])}")
     return "\n\n".join(sections)
 
 

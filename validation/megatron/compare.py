@@ -1,7 +1,8 @@
-"""Iterations of Megatron-LM on A100: what Halley says of published ones, without a number fitted to them.
+"""Iterations of Megatron-LM on A100: what ``halley plan --fix`` says of published ones, without a number fitted to them.
 
-What goes in was measured elsewhere: operators (the fit ``a100``), one large GEMM under load, collectives (the overlay of NCCL),
-and how many cores NCCL holds. Any table with the same columns can be judged: `points` reads it.
+All that Megatron-LM decided is fixed, the splits of its ops among it; kernels, collectives, schedule and optimizer are those of
+every plan. What goes in was measured elsewhere: operators (the fit ``a100``), one large GEMM under load, collectives (the overlay
+of NCCL). Any table with the same columns can be judged: `points` reads it.
 """
 
 from __future__ import annotations
@@ -13,25 +14,45 @@ from pathlib import Path
 from validation.outcome import Case, Line, Outcome, positive, read_figures, whole
 
 from halley.errors import BadInput, Fault, did_you_mean
-from halley.formulas.numbers import Number
-from halley.formulas.timing import busy_time
 from halley.io.chip_fits import load_chip_fit
 from halley.io.fits import load_libraries
 from halley.io.system import load_system
 from halley.io.transformers import load_model
-from halley.ir.mapping import CollectiveKind
+from halley.ir.placement import Replicate, Shard
 from halley.ir.system import System, resized
-from halley.network.collective import bound_of, team_of
-from halley.planning.kernels import Gemm, demand
+from halley.ir.workload import OpKind
+from halley.planning.axes import Role
+from halley.planning.data_parallel import Sharded
 from halley.planning.machine import PEAK, machine
-from halley.planning.megatron_iteration import MegatronTime, Setting, megatron_iteration, worker_of
-from halley.planning.passes import Step, Worker, under_load
+from halley.planning.part_costs import training_graphs
+from halley.planning.plan import Fixed, PlanCost, TrainingProblem
+from halley.planning.schedule import Schedule
+from halley.planning.sustained import under_load
+from halley.planning.training_search import best_training_plan
 from halley.rewrite.recompute import Recompute
+from halley.workloads.transformer import Transformer
 
 POINTS = Path(__file__).parent / "points.csv"
 COLUMNS = ("model", "tensor", "stages", "chunks", "microbatch", "batch", "recompute", "scattered", "seconds")
 MEAN, WORST = 0.04, 0.08
 """Allowed."""
+
+LOSS = ("log", "total", "loss", "loss_d_picked", "log_d_z")
+"""Ops of the loss that go over all tokens on every rank, whatever lies between the weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How a model was trained: ``tensor`` ranks, ``stages`` of ``chunks``, sequences of a ``microbatch`` and of the ``batch``.
+    ``scattered``: between split weights each rank had its share of the tokens (sequence parallelism), else all of them."""
+
+    tensor: int
+    stages: int
+    microbatch: int
+    batch: int
+    chunks: int
+    recompute: Recompute
+    scattered: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +69,6 @@ class Point:
         chosen = self.setting
         tokens = ", tokens scattered" if chosen.scattered else ""
         return f"{self.model}, {chosen.tensor} x {chosen.stages}, recompute {chosen.recompute}{tokens}"
-
-
-class Roofline(Worker):
-    """Kernels at the data sheet's rate or bandwidth, whichever takes longer; nothing else."""
-
-    def step_time(self, step: Step) -> Number:
-        products, traffic = demand(step.kernel)
-        kind = step.kernel.dtype if isinstance(step.kernel, Gemm) else "bf16"
-        rate, bandwidth = self.chip.mac_rate(kind), self.chip.memory
-        return max(float(busy_time(products, rate)), float(busy_time(traffic, bandwidth)))
 
 
 def points(path: Path = POINTS) -> tuple[Point, ...]:
@@ -80,35 +91,63 @@ def system_of(setting: Setting) -> System:
     return resized(load_system("dgx-a100-pod"), setting.tensor * setting.stages)
 
 
-@cache
-def iteration(model: str, setting: Setting) -> MegatronTime:
-    """What Halley says."""
-    system = system_of(setting)
+def tensor_parallel(shape: Transformer, sequence: int, scattered: bool) -> dict[str, str]:
+    """Megatron-LM's splits by op: heads, hidden dim, vocabulary; between them tokens, or nothing (Shoeybi et al., arXiv
+    1909.08053; Korthikanti et al., arXiv 2205.05198)."""
+    between = []
+    for graph in training_graphs(shape, 1, sequence, Recompute.FULL, False):
+        ops = [
+            op
+            for op in graph.workload.ops
+            if op.kind in (OpKind.MAP, OpKind.REDUCE) and {"b", "m"} <= {*op.dims} <= {"b", "m", "k"}
+        ]
+        # sums of what the ranks have yet to sum are left to the search
+        between += [op.name for op in ops if op.name not in LOSS and not graph.shares[op.name].part]
+    weights = {"queries": "h", "output": "h", "up": "f", "down": "f", "logits": "v", "look_up": "v"}
+    return dict.fromkeys(between, "m" if scattered else "") | weights
+
+
+def problem(point: Point, as_it_ran: bool = True) -> TrainingProblem:
+    """The point with all that Megatron-LM decided; ``as_it_ran``: the splits of ops too, else they are free."""
+    setting, shape, system = point.setting, load_model(point.model), system_of(point.setting)
+    fixed = Fixed(
+        data=1,
+        stages=setting.stages,
+        model=setting.tensor,
+        microbatch=setting.microbatch,
+        schedule=Schedule.ONE_FORWARD_ONE_BACKWARD,
+        chunks=setting.chunks,
+        recompute=setting.recompute,
+        sharded=Sharded.NOTHING,
+        offload=False,
+        fused=False,
+        axes={"gpu": {Role.MODEL: setting.tensor}},
+    )
+    if as_it_ran:
+        splits = tensor_parallel(shape, shape.sequence, setting.scattered)
+        boundary = (Shard("m") if setting.scattered else Replicate(),)
+        fixed = replace(fixed, splits={op: {"gpu": dim} for op, dim in splits.items()}, boundary=boundary)
     efficiency = under_load(load_chip_fit("a100"), machine(system.chip))
-    library = load_libraries(system)["gpu"]
-    worker = worker_of(system, efficiency, library, setting.tensor, library.channels.count)
-    return megatron_iteration(load_model(model), setting, system, worker)
+    return TrainingProblem(shape, system, setting.batch, shape.sequence, efficiency, load_libraries(system), fixed=fixed)
 
 
-def roofline(model: str, setting: Setting) -> float:
-    """The same kernels, schedule and transfers [s], at the data sheet's rates, collectives at the bound of their links."""
-    system = system_of(setting)
-    team = team_of((replace(system.axes[-1], size=setting.tensor),))
-
-    def collective(kind: CollectiveKind, size: Number) -> Number:
-        return bound_of(kind, team, int(size)).value
-
-    worker = Roofline(machine(system.chip), PEAK, collective)
-    return megatron_iteration(load_model(model), setting, system, worker).time
+@cache
+def iteration(point: Point, as_it_ran: bool = True) -> PlanCost:
+    """What Halley says; BadInput and Infeasible as `best_training_plan`."""
+    return best_training_plan(problem(point, as_it_ran), others=0).cost
 
 
-def constant(found: MegatronTime, chips: int, share: float) -> float:
-    """All products at a share of the peak [s]."""
-    rate = machine(load_system("dgx-a100-pod").chip).mac_rate("bf16")
-    return found.macs / (chips * rate * share)
+def roofline(point: Point) -> float:
+    """The same plan [s], its kernels at the data sheet's rates, its collectives by the best schedule of the bare links."""
+    return best_training_plan(replace(problem(point), efficiency=PEAK, libraries={}), others=0).cost.time
+
+
+def constant(found: PlanCost, share: float) -> float:
+    """All products of a plan at a share of the peak [s]."""
+    return found.hardware_work / (found.peak * share)
 
 
 def compare(path: Path = POINTS) -> Outcome:
     """All points, with what is allowed."""
-    cases = tuple(Case(point.name, iteration(point.model, point.setting).time, point.seconds) for point in points(path))
+    cases = tuple(Case(point.name, iteration(point).time, point.seconds) for point in points(path))
     return Outcome("megatron", (Line("seconds per iteration", cases, MEAN, WORST),))

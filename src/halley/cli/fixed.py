@@ -11,10 +11,11 @@ from halley.planning.axes import Role
 from halley.planning.data_parallel import Sharded
 from halley.planning.plan import Fixed
 from halley.planning.schedule import Schedule
+from halley.planning.training_help import WORDS
 from halley.rewrite.recompute import Recompute
 
 WHERE = "--fix"
-NAMES = {"dp": "data", "pp": "stages", "tp": "model", "zero": "sharded", "attention": "fused"}
+NAMES = {word: name for name, word in WORDS.items()}
 """Words of the user for decisions of other names. ``tp`` counts all chips that share the ops of a stage; what they split is
 for the search to say."""
 ROLES = {"dp": Role.DATA, "pp": Role.PIPELINE, "tp": Role.MODEL}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated
 
@@ -27,8 +28,9 @@ from halley.planning.dfmodel import DFModelProblem, best_training
 from halley.planning.plan import Fixed, Outcome, TrainingProblem
 from halley.planning.training_search import best_training_plan
 from halley.report.dfmodel import dfmodel_document, dfmodel_headline, dfmodel_tables, dfmodel_verdict
-from halley.report.plan import headline, plan_tables, plan_words, verdict
+from halley.report.plan import headline, plan_tables, verdict
 from halley.report.plan_page import plan_page
+from halley.report.plan_words import plan_words
 
 VIEWS = ("halley", "dfmodel")
 SPATIAL_LIMIT = 120.0
@@ -93,13 +95,15 @@ def plan(
     remarks = options.remarks()
     if found.chip.streams and limit is None:
         limit = SPATIAL_LIMIT
+    if math.gcd(problem.batch, found.chips) == 1 < found.chips:
+        remarks.print(Text(f"{problem.batch} sequences share no factor with {found.chips} chips: none can be data-parallel"))
     with searching(remarks, f"{shape.name} on {found.name}", "plan", limit) as bar:
         result = best_training_plan(problem, bar, limit)
     document, said = plan_document(result), verdict(result.certificate, result.outcome)
     files = {out: dumps(document)} if out else {}
     if page:
         files[page] = plan_page(result)
-    give((headline(result), plan_words(result.plan), said), plan_tables(result, ops), document, json, files, force)
+    give((headline(result), plan_words(result.plan, result.cost), said), plan_tables(result, ops), document, json, files, force)
     if result.outcome is Outcome.LIMIT:
         remarks.print(Text(f"halley: {said}"))
         raise typer.Exit(LIMIT)

@@ -15,7 +15,7 @@ from halley.io.system import load_system
 from halley.ir.system import System
 from halley.library import CHIP_FITS
 from halley.planning.machine import Efficiency, machine
-from halley.planning.passes import under_load
+from halley.planning.sustained import under_load
 
 DEFAULT_FIT = "a100"
 """The chip whose measured efficiency others take that were not measured."""

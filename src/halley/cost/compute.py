@@ -169,7 +169,7 @@ def fresh(
     tensor = counter.workload.tensors[name]
     below = scope.loops[len(hold.loops) :]
     loops = hold.loops + tuple(
-        counter_first(loop) if loop.axis is None and loop.dim in reduced else loop for loop in below
+        loop.first if loop.axis is None and loop.dim in reduced else loop for loop in below
     )
     first = frozenset() if critical is None else counter.upto(critical)
     each = counter.upto(hold.depth)
@@ -181,11 +181,6 @@ def fresh(
     parts = (*hold.loops, *(loop for loop in below if loop.dim in tensor.dims))
     again = counter.boxes(tensor.dims, scope, parts, each - splitting, first, skip=reduced)
     return (entered - again * refills(counter, hold.loops, reduced)) * tensor.word
-
-
-def counter_first(loop: Loop) -> Loop:
-    """The loop with its first tile alone."""
-    return Loop(loop.dim, loop.tile, loop.axis, True, loop.path)
 
 
 def _passages(
@@ -246,7 +241,7 @@ def rescales(counter: Counter, scope: Scope, common: tuple[Loop, ...], reduced: 
         for dim in reduced:
             chain = tuple(loop for loop in scope.loops if loop.dim == dim and (loop.axis is not None or loop in common))
             visited = visited * counter.visits(dim, chain, axes)
-            first = first * counter.visits(dim, tuple(counter_first(x) if x.axis is None else x for x in chain), axes)
+            first = first * counter.visits(dim, tuple(x.first if x.axis is None else x for x in chain), axes)
         result.append(visited - first)
     return result[0], result[1]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from halley.formulas.numbers import Number
 from halley.formulas.tiling import Split, covered, first_tile, folds, reach, sizes, visits
@@ -33,6 +34,11 @@ class Loop:
     axis: AxisName | None = None
     first_only: bool = False
     path: tuple[int, ...] = ()
+
+    @property
+    def first(self) -> Loop:
+        """The loop with its first tile alone."""
+        return Loop(self.dim, self.tile, self.axis, True, self.path)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +73,7 @@ class Scope:
         return Scope(self.path, (*self.loops, loop), self.holds, self.shares, self.firsts)
 
 
-Sums = dict[object, tuple[Number, object]]
+Sums = dict[object, tuple[Number, Any]]
 """Sums over a dim's tiles by what they are taken of, with what their keys name by id."""
 
 
@@ -107,7 +113,7 @@ class Counter:
         self._every = frozenset(self._axis_size)
         # kept values hold what their keys name by id: a freed object's id could be given to another
         self._sums: Sums = {} if sums is None else sums
-        self._shortcuts: dict[object, tuple[Number, object]] = {}
+        self._same: dict[int, tuple[tuple[Loop, ...], tuple[Loop, ...]]] = {}
         self._own: dict[tuple[int, str], tuple[tuple[Loop, ...], tuple[Loop, ...]]] = {}
         self._minus: dict[tuple[Axes, Axes], Axes] = {}
 
@@ -149,11 +155,16 @@ class Counter:
     def kept(self, dim: str, loops: tuple[Loop, ...], within: Axes, index: Mapping[AxisName, int]) -> Number:
         """Points of the dim that one instance keeps: the first tile, of every member along axes deeper than ``within``.
         ``index``: the instance's index along axes where it is not the first."""
-        splits = [
-            Split(loop.tile, loop.axis is not None and loop.axis not in within, index.get(loop.axis, 0) if loop.axis else 0)
-            for loop in self._of(dim, loops)
-        ]
-        return self._keep(dim, "kept", splits, covered)
+        loops = self._known(loops)
+        key = ("kept", dim, id(loops), within, tuple(index.items()))
+        found = self._sums.get(key)
+        if found is None:
+            splits = [
+                Split(loop.tile, loop.axis is not None and loop.axis not in within, index.get(loop.axis, 0) if loop.axis else 0)
+                for loop in self._of(dim, loops)
+            ]
+            found = self._sums[key] = self._keep(dim, "kept", splits, covered), loops
+        return found[0]
 
     def reach(self, dim: str, loops: tuple[Loop, ...], depth: int) -> Number:
         """Largest box that an instance at the depth touches in the dim over all iterations."""
@@ -179,9 +190,10 @@ class Counter:
         that want the same box count once. Along an axis in ``critical`` only member 0 counts. ``leaf`` replaces the factor of
         a dim, ``skip`` leaves it out.
         """
+        loops = self._known(loops)
         key = ("boxes", dims, id(loops), each, critical, skip, tuple(scope.shares.items())) if leaf is None else None
-        if key is not None and key in self._shortcuts:
-            return self._shortcuts[key][0]
+        if key is not None and key in self._sums:
+            return self._sums[key][0]
         every, apart = self._less(self._every, critical), self._less(each, critical)
         result: Number = 1
         for dim in dims:
@@ -198,7 +210,7 @@ class Counter:
             if name not in split:
                 result = result * self.axis_size(name, scope)
         if key is not None:
-            self._shortcuts[key] = (result, loops)
+            self._sums[key] = (result, loops)
         return result
 
     def _less(self, axes: Axes, without: Axes) -> Axes:
@@ -217,6 +229,16 @@ class Counter:
             Split(loop.tile, not loop.first_only and (loop.axis is None or loop.axis in summed)) for loop in self._of(dim, loops)
         ]
 
+    def _known(self, loops: tuple[Loop, ...]) -> tuple[Loop, ...]:
+        """Of loops that are alike, wherever they are in whatever tree, always the same tuple: what is known of it is found by its
+        id."""
+        same = self._same.get(id(loops))
+        if same is None:
+            key = "loops", *[(x.dim, x.tile if type(x.tile) is int else id(x.tile), x.axis, x.first_only) for x in loops]
+            (_, first) = self._sums.setdefault(key, (0, loops))
+            same = self._same[id(loops)] = first, loops
+        return same[0]
+
     def _of(self, dim: str, loops: tuple[Loop, ...]) -> tuple[Loop, ...]:
         """The loops over one dim."""
         key = (id(loops), dim)
@@ -225,12 +247,12 @@ class Counter:
         return self._own[key][0]
 
     def _sum(self, dim: str, loops: tuple[Loop, ...], summed: Axes, formula: Formula, name: str) -> Number:
-        """A sum over the dim's tiles, found by the loops' identity, or else by the tiles' (other paths share them)."""
+        """A sum over the dim's tiles, found by the loops, or else by the tiles (other loops share them)."""
+        loops = self._known(loops)
         key = (name, dim, id(loops), summed)
-        found = self._shortcuts.get(key)
+        found = self._sums.get(key)
         if found is None:
-            found = (self._keep(dim, name, self._splits(dim, loops, summed), formula), loops)
-            self._shortcuts[key] = found
+            found = self._sums[key] = self._keep(dim, name, self._splits(dim, loops, summed), formula), loops
         return found[0]
 
     def _keep(self, dim: str, name: str, splits: list[Split], formula: Formula) -> Number:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from halley.cost.compute import compute, counter_first
+from halley.cost.compute import compute
 from halley.cost.counting import AxisName, Counter, Loop, OpenHold, Scope, Sums
 from halley.cost.estimate import Estimate, NodeCost, Resource
 from halley.cost.events import Access, Crossing, Event, Passage, Path, Work
@@ -344,7 +344,7 @@ class _Fold:
 
     def _dealt(self, dim: str, axis: AxisName, scope: Scope) -> Split:
         """What a collective shares out evenly at a place."""
-        whole = self.counter.reach(dim, tuple(map(counter_first, scope.loops)), self.counter.axis_depth[axis])
+        whole = self.counter.reach(dim, tuple(loop.first for loop in scope.loops), self.counter.axis_depth[axis])
         share = Loop(dim, ceil_div(whole, self.counter.axis_size(axis, scope)), axis)
         return Split(dim, (*scope.loops, share), even=True)
 
@@ -355,7 +355,7 @@ class _Fold:
             return found
         if found.even and all(loop in scope.loops for loop in found.loops[:-1] if loop.dim == found.dim):
             return (found.dim, None)
-        loops = tuple(counter_first(loop) if loop in scope.loops else loop for loop in found.loops)
+        loops = tuple(loop.first if loop in scope.loops else loop for loop in found.loops)
         return (found.dim, self.counter.reach(found.dim, loops, self.counter.axis_depth[axis]))
 
     def _collective(self, node: Collective, scope: Scope) -> _Cost:

@@ -47,6 +47,7 @@ class Body:
 
     def __init__(self, counter: Counter) -> None:
         self._counter = counter
+        self._by_name = {op.name: op for op in counter.workload.ops}
         self._kept: dict[int, tuple[Node, tuple[Touch, ...]]] = {}
         self._parts: dict[tuple[int, int, str], tuple[Hold, Part | None]] = {}
 
@@ -74,12 +75,12 @@ class Body:
                 for child in children(node):
                     yield from self.touches(child)
 
-    def ops(self, node: Node) -> tuple[tuple[Op, Touch], ...]:
-        workload = self._counter.workload
-        return tuple((workload.op(t.node.op), t) for t in self.touches(node) if isinstance(t.node, Compute))
-
     def writer(self, node: Node, tensor: str) -> tuple[Op, Touch] | None:
-        return next((found for found in self.ops(node) if tensor in found[0].outputs), None)
+        """The first op that makes a tensor there."""
+        for touch in self.touches(node):
+            if isinstance(touch.node, Compute) and tensor in self._by_name[touch.node.op].outputs:
+                return self._by_name[touch.node.op], touch
+        return None
 
     def touching(self, node: Node, tensor: str) -> tuple[Touch, ...]:
         """The touches of one tensor."""
@@ -87,8 +88,8 @@ class Body:
         def touched(touch: Touch) -> bool:
             if isinstance(touch.node, Collective):
                 return tensor in touch.node.tensors
-            op = self._counter.workload.op(touch.node.op)
-            return tensor in (*op.inputs, *op.outputs, op.scaled_by)
+            op = self._by_name[touch.node.op]
+            return tensor in op.inputs or tensor in op.outputs or tensor == op.scaled_by
 
         return tuple(touch for touch in self.touches(node) if touched(touch))
 
@@ -107,7 +108,8 @@ class Body:
         own, dims = self._counter.upto(depth), self._counter.workload.selectors(tensor)
         loops: list[Loop] = []
         blocked: set[str] = set()
-        for index, loop in enumerate(touches[0].loops):
+        narrows = any(loop.axis in own for loop in touches[0].loops)
+        for index, loop in enumerate(touches[0].loops if narrows else ()):
             if loop.axis in own and loop.dim not in blocked and all(_shared_split(touches[0], index, t) for t in touches[1:]):
                 loops.append(loop)
             elif loop.dim in dims:
@@ -269,7 +271,7 @@ def _at_exit(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, body: 
         if isinstance(touch.node, Compute):
             if tensor in counter.workload.op(touch.node.op).outputs:
                 others = (loop for loop in touch.loops if loop.dim not in dims)
-                present = tuple(loop if loop.axis else replace(loop, first_only=True) for loop in others)
+                present = tuple(loop if loop.axis else loop.first for loop in others)
                 narrowed = [loop for loop in touch.loops if loop.dim in dims]
                 shares = {share[0]: share[1] for share in touch.shares}
                 moved = set()
@@ -289,7 +291,7 @@ def _at_exit(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, body: 
             narrowed.append(Loop(dims[0], counter.first_tile(dims[0], scope.loops), axis))
 
     def outside(loop: Loop) -> Loop:
-        return replace(loop, axis=None, first_only=True) if loop.axis in moved and loop.dim not in dims else loop
+        return Loop(loop.dim, loop.tile, None, True, loop.path) if loop.axis in moved and loop.dim not in dims else loop
 
     return Part((*(outside(loop) for loop in scope.loops), *narrowed, *(outside(loop) for loop in present)), shares)
 

@@ -66,6 +66,7 @@ class Normal:
         self.terms = terms
         self.differences = differences
         self.basis: list[Term | Opaque] = []
+        self._kind: list[str] = []  # of each place of the basis, the dim of a factor; none of what is no factor
         self._place: dict[object, int] = {}
         self._sums: dict[int, Sum] = {}
         self._products: dict[tuple[Product, Product], tuple[Product, float]] = {}
@@ -127,6 +128,7 @@ class Normal:
         place = self._place.setdefault(key, len(self.basis))
         if place == len(self.basis):
             self.basis.append(item)
+            self._kind.append(next(iter(item.kinds), "") if isinstance(item, Term) else "")
         return place
 
     def _opaque(self, part: Opaque) -> Sum:
@@ -202,15 +204,17 @@ class Normal:
         return self._merged[key]
 
     def _joined(self, key: Key) -> Key:
-        kinds = sorted({k for product, _ in key for place in product for k in self._kinds(place)})
+        of = self._kind
+        kinds = sorted({of[place] for product, _ in key for place in product} - {""})
         products = dict(key)
         for kind in kinds:
             groups: dict[tuple[Product, bool], list[tuple[int, float]]] = {}
             for product, coefficient in products.items():
-                own = [place for place in product if self._kinds(place) == (kind,)]
-                rest = tuple(place for place in product if place not in own)
-                together = coefficient > 0 or self.differences
-                groups.setdefault((rest, together), []).append((own[0] if own else -1, coefficient))
+                own, rest = -1, product
+                for at, place in enumerate(product):
+                    if of[place] == kind:
+                        own, rest = place, product[:at] + product[at + 1 :]
+                groups.setdefault((rest, coefficient > 0 or self.differences), []).append((own, coefficient))
             products = {}
             for (rest, _), members in groups.items():
                 joined: Sum
@@ -237,7 +241,7 @@ class Normal:
         others can be joined that are subtracted."""
         result: Sum = {}
         for product, coefficient in products.items():
-            own = next((place for place in product if self._kinds(place) == (kind,)), -1)
+            own = next((place for place in product if self._kind[place] == kind), -1)
             least = self._at_least(own) if own >= 0 and coefficient > 0.0 else 0.0
             parts = {product: coefficient}
             if least > 0.0:
@@ -261,10 +265,6 @@ class Normal:
             columns = {part.a: axis.ravel() for part, axis in zip(opened, grid, strict=False)}
             self._least[place] = float(tabulate([term], columns)[0].min()) if few else 0.0
         return self._least[place]
-
-    def _kinds(self, place: int) -> tuple[str, ...]:
-        item = self.basis[place]
-        return tuple(item.kinds) if isinstance(item, Term) else ()
 
 
 def _added(a: Sum, b: Sum, sign: float) -> Sum:
@@ -313,6 +313,7 @@ class Program:
                 self._prepared = tables, kernels.Rows(self.code, self.factors, tables)
             return cast(Array, self._prepared[1](choices, rows))
         began = time.perf_counter()
+        loads = [(tables[at].take, factor.kind) for at, factor in enumerate(self.factors)]
         result = np.empty((len(self.outputs), rows))
         held = np.empty((self.code.registers, min(rows, BLOCK)))
         for start in range(0, rows, BLOCK):
@@ -321,7 +322,8 @@ class Program:
             nodes = {kind: own[start:stop] for kind, own in choices.items()}
             for function, a, b, target in self._calls:
                 if function is None:
-                    tables[a].take(nodes[self.factors[a].kind], out=registers[target], mode="clip")
+                    take, kind = loads[a]
+                    take(nodes[kind], None, registers[target], "clip")
                 else:
                     function(registers[a], registers[b], out=registers[target])
             for row, place in enumerate(self.code.outputs):

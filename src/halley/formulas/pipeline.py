@@ -86,6 +86,20 @@ def even_transfer_time(stages: Number, microbatches: Number, transfer: Number) -
     return 2 * transfer * (microbatches + stages - 2 - ceil_div(microbatches - 1, stages))
 
 
+def flow_shop_time(work: Number, slowest: Number, jobs: Number) -> Number:
+    """Equal jobs that go through machines one after the other, all in the same order.
+
+    .. math:: T = W + (n - 1) w
+
+    Symbols: W [s] one job on all machines, w [s] on the slowest of them; n [1] jobs. Source: permutation flow shop of identical
+    jobs; Conway, Maxwell and Miller, Theory of Scheduling, 1967.
+
+    >>> flow_shop_time(10, 7, 5)
+    38
+    """
+    return work + (jobs - 1) * slowest
+
+
 def gpipe_time(
     forward: Sequence[Number], backward: Sequence[Number], onward: Sequence[Number], back: Sequence[Number], microbatches: Number
 ) -> Number:
@@ -100,7 +114,7 @@ def gpipe_time(
     100
     """
     shops = ((*forward, *onward), (*backward, *back))
-    return total([total(machines) + (microbatches - 1) * longest(machines) for machines in shops])
+    return total([flow_shop_time(total(machines), longest(machines), microbatches) for machines in shops])
 
 
 def pipeline_bound(

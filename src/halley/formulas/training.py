@@ -12,36 +12,21 @@ from halley.formulas.numbers import Number, ceil_div, maximum
 from halley.formulas.timing import longest
 
 
-def drained_time(ready: Sequence[Number], durations: Sequence[Number]) -> Number:
-    """When a server is through that works on requests one by one, in the order in which they become ready.
+def drained_time(end: Number, first: Number, apart: Number, service: Number, requests: Number) -> Number:
+    """When a server is through that works on requests one by one, in the order in which they become ready: after a run of equal
+    ones at equal distances, or after a single one.
 
-    .. math:: T = \\max_l (r_l + \\sum_{k \\ge l} c_k)
+    .. math:: T = \\max(e + n c, \\; r + n c, \\; r + (n - 1) w + c)
 
-    Symbols: r_l [s] when request l is ready, c_l [s] its service. Holds for: r_l in ascending order. Source: Lindley's
-    recursion, Proc. Cambridge Philos. Soc. 48, 1952; gradients in buckets: Li et al., VLDB 2020 (arXiv 2006.15704).
+    Symbols: e [s] when the server is through with what came before, r [s] when the first request is ready, w [s] from one to the
+    next, c [s] service of each; n [1] requests. Holds for: requests that become ready later than all before. Source: Lindley's
+    recursion, Proc. Cambridge Philos. Soc. 48, 1952, whose maximum is at either end of a run; gradients in buckets: Li et al.,
+    VLDB 2020 (arXiv 2006.15704).
 
-    >>> drained_time([2, 9, 11], [6, 4, 1])
-    14
+    >>> drained_time(1, 4, 3, 5, 6), drained_time(1, 4, 7, 5, 6)
+    (34, 44)
     """
-    end: Number = 0
-    for start, duration in zip(ready, durations, strict=True):
-        end = maximum(end, start) + duration
-    return end
-
-
-def beside_time(work: Number, collective: Number, held: Number) -> Number:
-    """Work with a collective beside it that holds a share of the cores; both start together.
-
-    .. math:: T = \\max(c, w + s c)
-
-    Symbols: w [s] work alone, c [s] collective, s [1] share of the cores that the collective holds while it runs. Holds for: work
-    that spreads over all cores that are free. Does not model: memory that both want. Source: while both run, work goes on at the
-    rate 1 - s.
-
-    >>> beside_time(12, 4, 0.25), beside_time(2, 5, 0.5)
-    (13.0, 5)
-    """
-    return maximum(collective, work + held * collective)
+    return maximum(maximum(end, first) + requests * service, first + (requests - 1) * apart + service)
 
 
 def exposed_reduction_time(buckets: Number, work: Number, collective: Number) -> Number:
@@ -50,7 +35,7 @@ def exposed_reduction_time(buckets: Number, work: Number, collective: Number) ->
     .. math:: t = \\max(c, n c - (n - 1) w)
 
     Symbols: n [1] buckets, w [s] backward work of a bucket, c [s] collective of a bucket. Holds for: the last microbatch, whose
-    gradients are final; equal buckets (`drained_time` for others). Source: the maximum of `drained_time` is at either end.
+    gradients are final; equal buckets (`drained_time` for others). Source: `drained_time`.
 
     >>> exposed_reduction_time(4, 3, 5)
     11

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
+from math import isfinite
 from typing import Any
 
 from halley.io.system_save import system_document
@@ -39,7 +40,7 @@ def plan_document(result: TrainingResult) -> dict[str, Any]:
             for name, part in zip(result.cost.shardings, result.cost.parts.parts, strict=True)
             if part.on_chip
         },
-        "shardings": {name: _sharding(sharding) for name, sharding in result.cost.shardings.items()},
+        "shardings": {name: _sharding(each, result.cost.splitting) for name, each in result.cost.shardings.items()},
         "alternatives": [
             {
                 "plan": _plan(item.plan),
@@ -50,9 +51,15 @@ def plan_document(result: TrainingResult) -> dict[str, Any]:
             }
             for item in result.alternatives
         ],
+        "untimed": _finite(result.untimed),
+        "unfit": _finite(result.unfit),
         "certificate": asdict(certificate) | {"space": dict(certificate.space), "gap": certificate.gap},
         "provenance": {"halley": halley_version(), "created": datetime.now(UTC).isoformat(timespec="seconds")},
     }
+
+
+def _finite(time: float) -> float | None:
+    return time if isfinite(time) else None
 
 
 def _plan(plan: Plan) -> dict[str, Any]:
@@ -90,6 +97,7 @@ def _cost(cost: PlanCost) -> dict[str, Any]:
         "offloaded": list(cost.offloaded),
         "capacity": cost.capacity,
         "exposed": [{"role": str(item.role), "kind": item.kind, "time": item.time} for item in cost.exposed],
+        "traffic": [asdict(item) | {"role": str(item.role), "axes": list(item.axes)} for item in cost.traffic],
         "loads": [asdict(load) for load in cost.loads],
         "parallelisms": {axis: list(names) for axis, names in cost.parallelisms.items()},
     }
@@ -122,9 +130,9 @@ def _partitions(plan: SpatialPlan) -> dict[str, Any]:
     }
 
 
-def _sharding(sharding: Sharding) -> dict[str, Any]:
+def _sharding(sharding: Sharding, splitting: Collection[str]) -> dict[str, Any]:
     """Ops with the dim that each axis splits, and the collectives between them."""
-    names: Mapping[str, tuple[str, ...]] = op_names(sharding)
+    names: Mapping[str, tuple[str, ...]] = op_names(sharding, splitting)
     return {
         "axes": {axis.name: axis.ranks for axis in sharding.problem.mesh},
         "time": sharding.time,

@@ -143,8 +143,10 @@ def _sized(words: Sequence[_Words], count: int, row: ChipParts, faults: list[Fau
         got = " and ".join(repr(item.text) for item in open_ones)
         faults.append(Fault("system", "one axis at most without a size", got, "give the sizes of the others"))
     elif open_ones and count % known:
-        remedy = f"try {max(count // known, 1) * known} chips"
-        faults.append(Fault("system", f"sizes whose product divides {count} chips", f"{told} = {known}", remedy))
+        below = max(count // known, 1) * known
+        remedy = f"try {below} or {below + known} chips"
+        got = told if told == str(known) else f"{told} = {known}"
+        faults.append(Fault("system", f"sizes whose product divides {count} chips", got, remedy))
     elif not open_ones and known != count:
         remedy = "leave out the size of one axis, which then takes the rest" if words else ""
         faults.append(Fault("system", f"sizes whose product is {count} chips", f"{told} = {known}", remedy))

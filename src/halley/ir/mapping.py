@@ -161,6 +161,12 @@ def children(node: Node) -> tuple[Node, ...]:
 
 def walk(node: Node, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Node]]:
     """Every (path, node), parents first. A path lists child indices from the root."""
-    yield path, node
-    for index, child in enumerate(children(node)):
-        yield from walk(child, (*path, index))
+    left = [(path, node)]
+    while left:
+        path, node = left.pop()
+        yield path, node
+        inner = children(node)
+        if len(inner) == 1:
+            left.append(((*path, 0), inner[0]))
+        elif inner:
+            left += [((*path, index), inner[index]) for index in range(len(inner) - 1, -1, -1)]

@@ -225,12 +225,13 @@ def _turned(count: int) -> dict[Order, float]:
 def _balanced(dimensions: tuple[Dimension, ...]) -> dict[Order, float]:
     """Shares of the payload that take orders of their own, so that all dimensions work about equally long."""
     shape = [item.size for item in dimensions]
-    orders = balanced_orders(shape, [_sending(_axis(item.lane), item.size) for item in dimensions], SHARES)
+    orders = balanced_orders(shape, [sending_bandwidth(_axis(item.lane), item.size) for item in dimensions], SHARES)
     return {order: orders.count(order) / SHARES for order in dict.fromkeys(orders)}
 
 
-def _sending(axis: Axis, ranks: int) -> float:
-    """Bandwidth with which a rank sends into a dimension [B/s]."""
+def sending_bandwidth(axis: Axis, ranks: int) -> float:
+    """Bandwidth with which a rank of so many on an axis sends into it [B/s]: all its links in lines, rings and full ones, else
+    one."""
     links = {_T.FULL: ranks - 1, _T.RING: 1 if ranks == 2 or axis.one_way else 2, _T.LINE: 1, _T.SWITCH: 1}
     return axis.link.bandwidth * links.get(axis.topology, 1)
 

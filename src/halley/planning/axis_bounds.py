@@ -1,7 +1,7 @@
 """Least times of a layer from the collectives over one axis of the mesh alone: bounds that see the network, at the price of a
 mesh with one axis.
 
-    T(m1 x m2) >= T(m1 alone, kernels at the rates of the chip) / m2
+    T(m1 x m2) >= T(m1 alone, kernels at the rates of the chip) / m2 + excess of the kernels over these rates
 
 Ranks along the other axes have at least 1/m2 of the work, and send at least 1/m2 of what a rank sends where these axes split
 nothing: a collective's time is no more than proportional to its size. The same holds for microbatches: b sequences take at
@@ -18,15 +18,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from halley.formulas.timing import total
-from halley.ir.workload import Op
 from halley.planning.axes import Role, degree
 from halley.planning.communication import Communication
 from halley.planning.elimination import eliminate
 from halley.planning.layouts import MeshAxis
-from halley.planning.machine import Efficiency, Machine
-from halley.planning.op_costs import op_tasks
-from halley.planning.part_bounds import least_time
+from halley.planning.machine import Machine
+from halley.planning.part_bounds import Rates
 from halley.planning.part_costs import training_graphs
 from halley.planning.plan import TrainingProblem
 from halley.planning.sharding import ShardingProblem, sharding_graph
@@ -35,6 +32,10 @@ from halley.planning.training_sharding import training_problem
 from halley.rewrite.recompute import Recompute
 
 Floats = NDArray[np.float64]
+
+
+NEAR = 4
+"""How many times as large a microbatch may be whose bound is good enough: only latencies of collectives make another."""
 
 
 class Way(NamedTuple):
@@ -60,7 +61,7 @@ class AxisBounds:
                 for axis, (_, lanes) in zip(communication.mesh, communication.model_key, strict=True)]  # fmt: skip
         yield from (bound for _, others, known in axes for bound in _larger(known, microbatch, others))
         for axis, others, known in axes:
-            if microbatch not in known:
+            if not any(microbatch <= each <= NEAR * microbatch for each in known):
                 known[microbatch] = self._layers(communication, axis, microbatch, way)
                 yield known[microbatch] / others
 
@@ -78,8 +79,7 @@ class AxisBounds:
 
     def _problem(self, graph: TrainingGraph, communication: Communication, axis: MeshAxis) -> ShardingProblem:
         """A layer over one axis, its kernels at the rates of the chip."""
-        efficiency = replace(self.problem.efficiency, launch=0.0, latency=0.0)
-        work = _Rates(graph, self.chip, efficiency, self.problem.recipe.gradient)
+        work = Rates(graph, self.chip, self.problem.efficiency, self.problem.recipe.gradient)
         weights = dict.fromkeys(graph.weights, 1.0)
         problem = training_problem(graph.found, (axis,), work, communication.model, weights, {"Y": "X"})
         return replace(problem, alike=graph.alike)
@@ -90,23 +90,3 @@ def _larger(known: Mapping[int, Floats], microbatch: int, others: float) -> Iter
     bounds = [times * (microbatch / larger) for larger, times in known.items() if larger >= microbatch]
     if bounds:
         yield np.max(bounds, axis=0) / others
-
-
-@dataclass(slots=True, eq=False)
-class _Rates:
-    """Ops at the rates of the chip, without waves, padding and launches: a `KernelTime`."""
-
-    graph: TrainingGraph
-    chip: Machine
-    efficiency: Efficiency
-    gradient: int
-    _known: dict[tuple[str, tuple[int, ...]], float] = field(default_factory=dict)
-
-    def __call__(self, op: Op, local: Mapping[str, int]) -> float:
-        key = op.name, tuple(local.values())
-        if key not in self._known:
-            tasks = op_tasks(self.graph, op, local, self.gradient)
-            times = [float(task.times * least_time(task, 1, self.chip, self.efficiency)) for task in tasks]
-            self._known[key] = float(total(times)) if times else 0.0
-        return self._known[key]
-

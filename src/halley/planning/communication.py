@@ -6,17 +6,18 @@ slow each other down. Times depend on the lanes alone, so that assignments whose
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
 from itertools import pairwise
 from math import prod
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from halley.errors import BadInput, Fault, did_you_mean
-from halley.formulas.numbers import Number, maximum, positive
+from halley.formulas.numbers import Number, maximum, minimum, positive
 from halley.formulas.timing import busy_time, longest, transfer_time
 from halley.ir.hardware import Axis, Topology
 from halley.ir.mapping import CollectiveKind
@@ -32,7 +33,9 @@ from halley.planning.layouts import Mesh, MeshAxis
 _T = Topology
 
 BLOCK = 4096
-"""Payloads that are timed at once: what stays in a core's cache takes half as long."""
+"""Payloads that are timed at once."""
+FEW = 64
+"""Payloads of an array whose times are remembered: plans that are timed together ask for those of each block again and again."""
 
 Dimensions: TypeAlias = tuple[Dimension, ...]
 
@@ -145,9 +148,12 @@ class Communication:
     def data(self, kind: CollectiveKind, payload: Number) -> Number:
         """Time [s] of a collective over the ranks that share the batch (`halley.planning.data_parallel.CollectiveTime`), numbers
         and arrays; payloads of 0 take none."""
+        if not isinstance(payload, np.ndarray):
+            return float(_few(kind, self.data_key, np.float64(payload).tobytes())[0])
+        if payload.size <= FEW:
+            return _few(kind, self.data_key, payload.astype(np.float64).tobytes()).reshape(payload.shape)
         time = collective_time(kind, self.data_key)
-        if not isinstance(payload, np.ndarray) or payload.size <= BLOCK:
-            return positive(payload) * time(maximum(payload, 1.0))
+        # what stays in a core's cache takes half as long
         blocks = np.array_split(payload.ravel(), -(-payload.size // BLOCK))
         return np.concatenate([positive(block) * time(maximum(block, 1.0)) for block in blocks]).reshape(payload.shape)
 
@@ -160,9 +166,21 @@ class Communication:
         route = routes[boundary % len(routes)]
         return transfer_time(route.latency, busy_time(size, route.bandwidth))
 
+    def fastest_transfer(self, size: Number) -> Number:
+        """The shortest time [s] of a `transfer` from any stage to the next; 0 where there is one stage."""
+        times = [transfer_time(route.latency, busy_time(size, route.bandwidth)) for route in dict.fromkeys(self.pipeline_key)]
+        return reduce(minimum, times) if times else 0.0 * size
+
     def ranks(self, role: Role) -> int:
         """How many ranks a role has."""
         return degree(self.assignment, role)
+
+
+def transfer_times(communications: Sequence[Communication], boundary: int, size: Number) -> Number:
+    """[communications] `Communication.transfer` of each, of as many bytes as it has in ``size``; all with several stages."""
+    routes = [each.pipeline_key[boundary % len(each.pipeline_key)] for each in communications]
+    latency, bandwidth = np.array(routes).T
+    return transfer_time(latency, busy_time(size, bandwidth))
 
 
 def _place(dimension: Dimension) -> tuple[int, str, float, float]:
@@ -179,6 +197,15 @@ def _nameless(lane: Lane) -> Lane:
 @lru_cache(maxsize=1 << 20)
 def _remembered(kind: CollectiveKind, dimensions: Dimensions, size: int) -> float:
     return float(collective_time(kind, dimensions)(size)) if size > 0 else 0.0
+
+
+@lru_cache(maxsize=1 << 12)
+def _few(kind: CollectiveKind, dimensions: Dimensions, payloads: bytes) -> NDArray[np.float64]:
+    """Times [s] of an array of payloads, which is not to be written into."""
+    sizes = np.frombuffer(payloads)
+    found = np.asarray(positive(sizes) * collective_time(kind, dimensions)(np.maximum(sizes, 1.0)))
+    found.setflags(write=False)
+    return found
 
 
 def _routes(dimensions: Dimensions) -> tuple[Route, ...]:

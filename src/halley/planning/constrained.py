@@ -4,6 +4,9 @@ A price per unit of the resource turns use into cost; whatever the price, the le
 bound of all choices that fit. The best price is where a choice that fits and one that does not cost the same (Lagrangian
 relaxation; Handler and Zang, Networks 10, 1980). What gap is left is closed by branching on the variables of the resource, the
 lowest bound first.
+
+What is done before the search gives up is counted in entries of tables, not in seconds, so that bounds depend neither on the
+machine nor on what else it does.
 """
 
 from __future__ import annotations
@@ -25,6 +28,9 @@ from halley.planning.least_sum import least_sum
 
 TOLERANCE = 1e-9
 """Relative difference of costs that counts as none; of equals, the choice with the least use is taken."""
+
+EFFORT = 1 << 35
+"""Entries of tables that are joined or passed over before the best so far is taken: about a minute."""
 
 
 Describe: TypeAlias = Callable[[float, Mapping[str, int] | None], str]
@@ -89,10 +95,12 @@ def least(
     capacity: float = math.inf,
     where: str = "choice",
     describe: Describe = lambda use, values: f"{use:.6g}",
-    seconds: float = 60.0,
+    seconds: float = math.inf,
+    effort: float = EFFORT,
 ) -> Least:
     """The choice of least cost among those whose use is at most ``capacity``. ``where`` and ``describe`` word the error. After
-    ``seconds`` [s] the best so far is given, with a bound that tells how far it may be from the optimum.
+    ``effort``, in entries of tables, the best so far is given, with a bound that tells how far it may be from the optimum: the
+    same for the same tables. After ``seconds`` [s] too, where somebody waits.
 
     >>> costs = [Table(("x",), np.array([1.0, 4.0])), Table(("y",), np.array([2.0, 3.0]))]
     >>> uses = [Table(("x",), np.array([8.0, 1.0])), Table(("y",), np.array([4.0, 2.0]))]
@@ -103,16 +111,18 @@ def least(
     """
     end = time.monotonic() + seconds
     search = _Search(costs, uses, capacity, slight(costs, uses))
-    root = search.relaxed({}, search.slight, math.inf)
+    # whether anything fits takes little to find out, and what costs least does not
+    frugal = search.frugal({}) if capacity < math.inf else None
+    root = search.relaxed({}, search.slight, math.inf) if frugal is None or frugal.use <= capacity else None
+    if root is None and frugal is None:
+        raise BadInput(Fault(where, "a choice that is allowed", "none", "free a layout or a split"))
     if root is None:
-        frugal = search.frugal({})
-        if frugal is None:
-            raise BadInput(Fault(where, "a choice that is allowed", "none", "free a layout or a split"))
+        assert frugal is not None  # as above
         expected, got = f"a choice of at most {describe(capacity, None)}", f"at least {describe(frugal.use, frugal.values)}"
         raise TooMuch(Fault(where, expected, got, "take more ranks, or keep less"), frugal.use)
     best, nodes, order = root.best, 1, itertools.count()
     heap: list[tuple[float, int, _Relaxed, _Allowed]] = [(root.bound, next(order), root, {})]
-    while heap and heap[0][0] < best.cost * (1 - TOLERANCE) and time.monotonic() < end:
+    while heap and heap[0][0] < best.cost * (1 - TOLERANCE) and search.entries < effort and time.monotonic() < end:
         bound, _, node, allowed = heapq.heappop(heap)
         for branch in search.branches(node, allowed):
             nodes += 1
@@ -192,11 +202,27 @@ class _Search:
         """The least use; of equals, one that costs little. That of all choices is looked for once."""
         if not allowed and self.thrift is not None:
             return self.thrift
-        scale = TOLERANCE / 4 * (_most(self.uses) or 1.0) / (_most(self.costs) or 1.0)
-        found = self._solve(weighted(self.uses, self.costs, scale), allowed, any_of_equals=True)
+        found = self._floor(allowed) or self._frugal(allowed)
         if not allowed:
             self.thrift = found
         return found
+
+    def _floor(self, allowed: _Allowed) -> _Point | None:
+        """The least use whatever the costs forbid, and what costs least with it; None if they forbid that."""
+        uses = list(self.uses)
+        if any(len(item.variables) > 2 for item in uses):
+            return None
+        floor = least_sum((_restricted(item, allowed) for item in uses), any_of_equals=True)
+        if floor is None:
+            return None
+        self.entries += floor.entries
+        fixed = {name: allowed[name][at : at + 1] if name in allowed else np.array([at]) for name, at in floor.values.items()}
+        return self._solve(weighted(self.costs, self.uses, self.slight or 1.0), {**allowed, **fixed}, True)
+
+    def _frugal(self, allowed: _Allowed) -> _Point | None:
+        """The least use of what is allowed: uses and costs in one sum."""
+        scale = TOLERANCE / 4 * (_most(self.uses) or 1.0) / (_most(self.costs) or 1.0)
+        return self._solve(weighted(self.uses, self.costs, scale), allowed, any_of_equals=True)
 
     def branches(self, node: _Relaxed, allowed: _Allowed) -> Iterator[_Allowed]:
         """A variable of the resource by which the best choice differs from one that takes too much: with that value, and

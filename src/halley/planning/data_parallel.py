@@ -1,8 +1,7 @@
 """Data parallelism: what is sharded over the ranks, and when its collectives hold up the work.
 
 The ranks of a stage share one network, apart from those of tensor parallelism and of the pipeline, whose collectives are part
-of the blocks' times. A block is a run of layers whose parameters are gathered, and whose gradients are reduced, at once (a
-bucket).
+of the blocks' times. A block is a run of layers whose parameters are gathered, and whose gradients are reduced, at once.
 
     sharded      each backward pass           after the last microbatch          after the optimizer step
     nothing                                   all-reduce of gradients
@@ -18,14 +17,15 @@ beside it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
-from itertools import accumulate, pairwise
+from itertools import accumulate, groupby
 
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.formulas.numbers import Number
-from halley.formulas.timing import longest, total
+from halley.formulas.timing import total
 from halley.formulas.training import drained_time, prefetched_time, sharded_backward_time
 from halley.ir.mapping import CollectiveKind
 from halley.planning.schedule import Pipeline, deal
@@ -95,29 +95,13 @@ class Block:
 
 Blocks = Sequence[Block]
 
-
-def buckets(layers: Blocks, size: int) -> tuple[Block, ...]:
-    """Layers merged into blocks of ``size``, counted from the end as gradients come: the first block may be smaller.
-
-    >>> [block.forward for block in buckets([Block(1, 2), Block(3, 4), Block(5, 6)], 2)]
-    [1, 8]
-
-    Raises BadInput: no layers, or a size below 1.
-    """
-    if size < 1 or not layers:
-        got = f"{len(layers)} layers, {size} in a bucket"
-        raise BadInput(Fault("buckets of layers", "layers, and at least 1 in a bucket", got, "take at least 1 of each"))
-    first = len(layers) % size or size
-    starts = [0, *range(first, len(layers), size), len(layers)]
-    groups = [layers[start:stop] for start, stop in pairwise(starts)]
-    return tuple(_merged(group) for group in groups)
+Known = tuple[Block, Number]
+"""A block and the time of its collective; an object that is kept shares its address with no other."""
 
 
-def dealt_out(
-    layers: Blocks, pipeline: Pipeline, first: Blocks = (), last: Blocks = (), bucket: int = 1
-) -> tuple[tuple[Block, ...], ...]:
-    """A stack of layers over the chunks of a pipeline, contiguous and as evenly as can be (`halley.planning.schedule.deal`), then
-    merged into buckets; ``first`` (embedding) and ``last`` (head, loss) go to the ends.
+def dealt_out(layers: Blocks, pipeline: Pipeline, first: Blocks = (), last: Blocks = ()) -> tuple[Blocks, ...]:
+    """A stack of layers over the chunks of a pipeline, contiguous and as evenly as can be (`halley.planning.schedule.deal`);
+    ``first`` (embedding) and ``last`` (head, loss) go to the ends. Chunks of the same blocks are one object.
 
     >>> [len(chunk) for chunk in dealt_out([Block(1, 2)] * 10, Pipeline(4, 8), first=[Block(0.1, 0.2)])]
     [3, 3, 3, 2]
@@ -125,23 +109,13 @@ def dealt_out(
     Raises BadInput: fewer layers than chunks.
     """
     counts = deal(len(layers), pipeline.last + 1)
-    ends = list(accumulate(counts))
-    stack = [list(layers[end - count : end]) for count, end in zip(counts, ends, strict=True)]
-    stack[0] = [*first, *stack[0]]
-    stack[-1] = [*stack[-1], *last]
-    return tuple(buckets(chunk, bucket) for chunk in stack)
-
-
-def _merged(layers: Blocks) -> Block:
-    """Layers one after the other: all adds up but the memory that each needs only while it is at work."""
-    return Block(
-        forward=total([layer.forward for layer in layers]),
-        backward=total([layer.backward for layer in layers]),
-        recompute=total([layer.recompute for layer in layers]),
-        parameters=total([layer.parameters for layer in layers]),
-        activation=total([layer.activation for layer in layers]),
-        working=longest([layer.working for layer in layers]),
-    )
+    known: dict[tuple[int, ...], Blocks] = {}
+    found = []
+    for chunk, (end, count) in enumerate(zip(accumulate(counts), counts, strict=True)):
+        ends = first if chunk == 0 else (), last if chunk == pipeline.last else ()
+        blocks = (*ends[0], *layers[end - count : end], *ends[1])
+        found.append(known.setdefault(tuple(map(id, blocks)), blocks))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,41 +126,77 @@ class DataParallel:
     sharded: Sharded
     time: CollectiveTime
     recipe: Recipe
+    _known: dict[tuple[CollectiveKind, int], Known] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def gather(self, block: Block) -> Number:
         """All-gather of a block's parameters [s]."""
-        return self.time(CollectiveKind.ALL_GATHER, self.recipe.weight * block.parameters)
+        return self._time(CollectiveKind.ALL_GATHER, self.recipe.weight, block)
 
     def reduction(self, block: Block) -> Number:
         """All-reduce of a block's gradients, or reduce-scatter where each rank updates its share [s]."""
         kind = CollectiveKind.ALL_REDUCE if self.sharded is Sharded.NOTHING else CollectiveKind.REDUCE_SCATTER
-        return self.time(kind, self.recipe.gradient * block.parameters)
+        return self._time(kind, self.recipe.gradient, block)
+
+    def _time(self, kind: CollectiveKind, word: int, block: Block) -> Number:
+        """A collective of ``word`` bytes per parameter [s], worked out once for a block."""
+        key = kind, id(block)
+        if key not in self._known:
+            self._known[key] = block, self.time(kind, word * block.parameters)
+        return self._known[key][1]
 
     def passes(self, blocks: Blocks) -> tuple[Number, Number]:
         """Forward and backward pass of one microbatch [s], with what their collectives add."""
-        ahead, behind = [block.forward for block in blocks], [block.behind for block in reversed(blocks)]
         if self.sharded is Sharded.PARAMETERS:
-            gathers = [self.gather(block) for block in blocks]
-            scatters = [self.reduction(block) for block in reversed(blocks)]
-            return prefetched_time(gathers, ahead), sharded_backward_time(gathers[::-1], behind, scatters)
-        if self.sharded is Sharded.GRADIENTS:
-            return total(ahead), drained_time(list(accumulate(behind)), [self.reduction(block) for block in reversed(blocks)])
-        return total(ahead), total(behind)
+            return self._fetched(blocks)
+        counted = tally((blocks,))
+        ahead, behind = (total([times * getattr(block, name) for block, times in counted]) for name in ("forward", "behind"))
+        return ahead, self._summed(blocks)[0] if self.sharded is Sharded.GRADIENTS else behind
 
-    def reduced(self, chunks: Sequence[Blocks], last_backward: Sequence[Number]) -> Number:
-        """When a stage's gradients are summed over the ranks, for its chunks and the ends of their last backward passes [s]."""
-        if self.sharded >= Sharded.GRADIENTS:
-            return last_backward[0]
-        ready: list[Number] = []
-        reductions: list[Number] = []
-        for blocks, end in zip(reversed(chunks), reversed(last_backward), strict=True):
-            following = [0.0, *accumulate(block.behind for block in blocks[:-1])]
-            ready += [end - work for work in reversed(following)]
-            reductions += [self.reduction(block) for block in reversed(blocks)]
-        return drained_time(ready, reductions)
+    def _fetched(self, blocks: Blocks) -> tuple[Number, Number]:
+        """Forward and backward pass of one microbatch whose parameters are gathered [s]."""
+        known = {id(block): (self.gather(block), self.reduction(block)) for block, _ in tally((blocks,))}
+        gathers, scatters = zip(*(known[id(block)] for block in blocks), strict=True)
+        backward = sharded_backward_time(gathers[::-1], [block.behind for block in reversed(blocks)], scatters[::-1])
+        return prefetched_time(gathers, [block.forward for block in blocks]), backward
+
+    def _summed(self, blocks: Blocks) -> tuple[Number, Number, Number]:
+        """From the start of a backward pass on: when its gradients are summed over the ranks, and its work done; and how long its
+        reductions take [s]."""
+        end: Number = 0
+        work: Number = 0
+        busy: Number = 0
+        for _, alike in groupby(reversed(blocks), key=id):
+            block, *others = alike
+            count, reduction = 1 + len(others), self.reduction(block)
+            end = drained_time(end, work + block.behind, block.behind, reduction, count)
+            work, busy = work + count * block.behind, busy + count * reduction
+        return end, work, busy
+
+    def drain(self, blocks: Blocks) -> tuple[Number, Number]:
+        """How long after a chunk's last backward pass its gradients are summed over the ranks, where the network has nothing else
+        to do; and how long their reductions take [s]."""
+        end, work, busy = self._summed(blocks)
+        return end - work, busy
 
     def gathered_after(self, chunks: Sequence[Blocks]) -> Number:
         """All-gathers of a stage's updated parameters after the optimizer step [s]."""
         if self.sharded in (Sharded.NOTHING, Sharded.PARAMETERS):
             return 0.0
-        return total([self.gather(block) for blocks in chunks for block in blocks])
+        return total([times * self.gather(block) for block, times in tally(chunks)])
+
+
+def tally(chunks: Sequence[Blocks]) -> list[tuple[Block, int]]:
+    """The blocks of chunks, each object once, and how often it is there.
+
+    >>> layer = Block(1, 2)
+    >>> [count for _, count in tally([[Block(3, 4), layer], [layer]])]
+    [1, 2]
+    """
+    known: dict[int, Block] = {}
+    counts: Counter[int] = Counter()
+    each = {id(blocks): blocks for blocks in chunks}
+    for place, times in Counter(map(id, chunks)).items():
+        known |= {id(block): block for block in each[place]}
+        for key, count in Counter(map(id, each[place])).items():
+            counts[key] += times * count
+    return [(known[key], count) for key, count in counts.items()]

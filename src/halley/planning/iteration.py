@@ -13,15 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halley.errors import BadInput, Fault
-from halley.formulas.numbers import Number, ceil_div, maximum
+from halley.formulas.numbers import Number, ceil_div
 from halley.formulas.pipeline import pipeline_bound
-from halley.formulas.timing import busy_time, longest, total
+from halley.formulas.timing import busy_time, total
 from halley.formulas.training import offloaded_step_time, optimizer_traffic, sharded_bytes
-from halley.planning.data_parallel import Blocks, DataParallel, Sharded
-from halley.planning.recurrence import pipeline_times
+from halley.planning.data_parallel import Blocks, DataParallel, Sharded, tally
+from halley.planning.recurrence import Times, pipeline_times
 from halley.planning.schedule import Integers, Pipeline
 
 Floats = NDArray[np.float64]
+
+AROUND = 16
+"""Bytes per parameter that kernels around an optimizer's step move, as Megatron-LM runs them: fp32 gradients cleared, then read
+and written again as they are clipped; the fp32 master weight read again to be rounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,15 @@ class Training:
 
     def parameters(self, stage: int) -> Number:
         """Parameters on a chip of a stage, before sharding over data-parallel ranks."""
-        return total([block.parameters for blocks in self.of_stage(stage) for block in blocks])
+        return total([times * block.parameters for block, times in tally(self.of_stage(stage))])
+
+    @property
+    def kinds(self) -> tuple[list[int], Integers]:
+        """The first stage of each kind, and [stages] which kind each one is: those with the same chunks are alike."""
+        found: dict[tuple[int, ...], int] = {}
+        chunks = [tuple(id(blocks) for blocks in self.of_stage(stage)) for stage in range(self.pipeline.stages)]
+        kind = np.array([found.setdefault(each, len(found)) for each in chunks])
+        return np.unique(kind, return_index=True)[1].tolist(), kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,28 +150,25 @@ def iteration_time(training: Training, apart: bool = True) -> Iteration:
     >>> found.time.tolist(), found.forward.tolist(), found.bubble.tolist()
     ([95.0], [10.0], [70.0])
     """
-    pipeline, stages = training.pipeline, range(training.pipeline.stages)
+    pipeline, (firsts, kind) = training.pipeline, training.kinds
     forward, backward = _passes(training)
     times = pipeline_times(pipeline, forward, backward, training.onward, training.back, training.holding)
-    ends = [list(times.last_backward[stage :: pipeline.stages]) for stage in stages]
-    done = times.stage_ends
-    reduced = [maximum(done[stage], training.data.reduced(training.of_stage(stage), ends[stage])) for stage in stages]
-    if np.any(np.asarray(training.tied) > 0):
-        reduced[0] = reduced[-1] = longest((reduced[0], reduced[-1])) + training.tied
+    done, reduced = times.stage_ends, _reduced(training, times)
     transfers = apart and (len(training.onward) or len(training.back))
     bare = pipeline_times(pipeline, forward, backward).stage_ends if transfers else done
-    after = _after(training, reduced)
-    accounts = []
-    for stage in stages:
-        busy = pipeline.microbatches * total([*forward[stage :: pipeline.stages], *backward[stage :: pipeline.stages]])
-        waits = (bare[stage] - busy, done[stage] - bare[stage], reduced[stage] - done[stage])
-        parts = (*_work(training, stage, busy), *waits, *after[stage])
-        accounts.append(np.stack(np.broadcast_arrays(done[stage], *parts)[1:]))
-    # [stages, parts, plans]
-    table = np.stack(accounts)
-    latest = table.sum(axis=1).argmax(axis=0)
-    parts = np.take_along_axis(table, latest[None, None, :], axis=0)[0]
-    return Iteration(*(*parts, latest))
+    work = _table([_work(training, stage, forward, backward) for stage in firsts])
+    after = _table([_after(training, stage) for stage in firsts])
+    clipping = training.optimizer.clipping
+    known = reduced + after[kind, 0]
+    # all stages wait for the norm
+    waiting = known.max(axis=0) - known if clipping else np.zeros_like(known)
+    latest = (known + waiting + after[kind, 1] + after[kind, 2]).argmax(axis=0)
+    by_stage = np.stack(np.broadcast_arrays(bare, done - bare, reduced - done, waiting, np.empty(len(latest)))[:-1])
+    passed, *waits = by_stage[:, latest, np.arange(len(latest))]
+    own = [np.broadcast_to(part, (*part.shape[:2], len(latest))) for part in (work, after)]
+    of_work, of_after = (part[kind[latest], :, np.arange(len(latest))].T for part in own)
+    norm = of_after[0] + (training.optimizer.norm_reduction if clipping else 0.0)
+    return Iteration(*(*of_work, passed - of_work.sum(axis=0), *waits, norm, *of_after[1:], latest))
 
 
 def _passes(training: Training) -> tuple[list[Number], list[Number]]:
@@ -169,24 +178,55 @@ def _passes(training: Training) -> tuple[list[Number], list[Number]]:
     return [ahead for ahead, _ in passes], [behind for _, behind in passes]
 
 
-def _work(training: Training, stage: int, busy: Number) -> list[Number]:
-    """Parts of the time that a stage's passes take, ``busy``: forward, recompute, backward, sharding."""
-    count, blocks = training.pipeline.microbatches, [block for blocks in training.of_stage(stage) for block in blocks]
-    work = [count * total([getattr(block, name) for block in blocks]) for name in ("forward", "recompute", "backward")]
-    return [*work, busy - total(work)]
+def _table(rows: Sequence[Sequence[Number]]) -> Floats:
+    """[rows, parts, plans] of numbers and arrays over plans."""
+    flat = np.broadcast_arrays(*(np.atleast_1d(np.asarray(part, np.float64)) for row in rows for part in row))
+    return np.stack(flat).reshape(len(rows), len(rows[0]), -1)
 
 
-def _after(training: Training, reduced: Sequence[Number]) -> list[list[Number]]:
-    """By stage, parts of its time once its gradients are summed, at ``reduced``: waiting, norm, step, gather."""
-    data, optimizer, stages = training.data, training.optimizer, range(training.pipeline.stages)
-    parameters = [training.parameters(stage) for stage in stages]
-    parts: list[list[Number]] = [[0.0, 0.0] for _ in stages]
-    if optimizer.clipping:
-        norms = [optimizer.norm_time(data, count) for count in parameters]
-        known = [end + own for end, own in zip(reduced, norms, strict=True)]
-        parts = [[longest(known) - known[stage], norms[stage] + optimizer.norm_reduction] for stage in stages]
-    ends = ([optimizer.step_time(data, parameters[s]), data.gathered_after(training.of_stage(s))] for s in stages)
-    return [[*part, *end] for part, end in zip(parts, ends, strict=True)]
+def _work(training: Training, stage: int, forward: Sequence[Number], backward: Sequence[Number]) -> list[Number]:
+    """Parts of the time that a stage's passes take: forward, recompute, backward, sharding."""
+    count, stages = training.pipeline.microbatches, training.pipeline.stages
+    blocks = tally(training.of_stage(stage))
+    names = ("forward", "recompute", "backward")
+    work = [count * total([times * getattr(block, name) for block, times in blocks]) for name in names]
+    return [*work, count * total([*forward[stage::stages], *backward[stage::stages]]) - total(work)]
+
+
+def _after(training: Training, stage: int) -> list[Number]:
+    """Parts of a stage's time once its gradients are summed: its own part of the norm, step, gather."""
+    data, optimizer, parameters = training.data, training.optimizer, training.parameters(stage)
+    norm = optimizer.norm_time(data, parameters) if optimizer.clipping else 0.0
+    return [norm, optimizer.step_time(data, parameters), data.gathered_after(training.of_stage(stage))]
+
+
+def _reduced(training: Training, times: Times) -> Floats:
+    """[stages, plans] when stages are done and their gradients are summed."""
+    reduced = times.stage_ends
+    if training.data.sharded < Sharded.GRADIENTS:
+        reduced = np.maximum(reduced, _drained(training, times.last_backward))
+    if np.any(np.asarray(training.tied) > 0):
+        both = np.maximum(reduced[0], reduced[-1]) + training.tied
+        reduced = np.broadcast_to(reduced, (len(reduced), both.shape[-1])).copy()
+        reduced[0] = reduced[-1] = both
+    return reduced
+
+
+def _drained(training: Training, last_backward: Floats) -> Floats:
+    """[stages, plans] when a stage's gradients are summed that its network begins to sum after the last microbatch."""
+    pipeline, (firsts, kind) = training.pipeline, training.kinds
+    ends = last_backward.reshape(pipeline.chunks, pipeline.stages, -1)
+    known = {id(blocks): training.data.drain(blocks) for blocks in {id(blocks): blocks for blocks in training.chunks}.values()}
+    found = []
+    for stages, first in ((np.flatnonzero(kind == kind[first]), first) for first in firsts):
+        after, busy = _table([known[id(blocks)] for blocks in training.of_stage(first)]).transpose(1, 0, 2)
+        # those of earlier chunks are still to follow
+        behind = after + np.cumsum(busy, axis=0) - busy
+        found.append((stages, (ends[:, stages] + behind[:, None]).max(axis=0)))
+    drained = np.empty((pipeline.stages, found[0][1].shape[-1]))
+    for stages, each in found:
+        drained[stages] = each
+    return drained
 
 
 def iteration_bound(training: Training) -> Number:

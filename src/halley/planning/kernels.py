@@ -30,6 +30,7 @@ from halley.formulas.efficiency import (
 from halley.formulas.numbers import Number
 from halley.formulas.timing import busy_time, longest, total, transfer_time
 from halley.ir.workload import DTYPE_BYTES, FUNCTIONS, MONOIDS
+from halley.planning.distinct import distinct_columns
 from halley.planning.machine import Efficiency, Machine
 
 Array: TypeAlias = NDArray[np.float64]
@@ -365,8 +366,8 @@ def _in_blocks(function: Callable[[Array], Array], extents: Sequence[Number]) ->
     flat = np.stack([extent.ravel() for extent in spread])
     which: NDArray[np.intp] | slice = slice(None)
     if flat.shape[1] > BLOCK:
-        flat, places = np.unique(flat, axis=1, return_inverse=True)
-        which = places.reshape(-1)
+        first, which = distinct_columns(flat)
+        flat = flat[:, first]
     blocks = [function(flat[:, start : start + BLOCK]) for start in range(0, flat.shape[1], BLOCK)]
     return np.concatenate(blocks or [np.zeros(0)])[which].reshape(spread[0].shape)
 

@@ -1,9 +1,10 @@
 """The least sum of many tables, exactly, where joined tables would be too large: values that cannot be part of it are given up
 first, and variables are eliminated only over those that are left.
 
-Bounds by value (`halley.planning.value_bounds`) rise while passes over the tables go on, and sums that are met on the way fall. A
-value whose bound is above a sum that was met is in no better one. When what is left is small, elimination ends the matter; when
-bounds stop rising before that, a variable is branched on.
+Bounds by value (`halley.planning.value_bounds`) rise while passes over the tables go on, and sums that are met on the way fall:
+the least over the few values of each variable that look best is found by elimination. A value whose bound is above a sum that was
+met is in no better one. When what is left is small, elimination ends the matter; when bounds stop rising before that, a variable
+is branched on.
 """
 
 from __future__ import annotations
@@ -18,16 +19,29 @@ from numpy.typing import NDArray
 from halley.planning.elimination import Eliminated, Table, cost, eliminate, eliminate_within
 from halley.planning.value_bounds import SLACK, ValueBounds, value_bounds
 
-ROUNDS = 4
+ROUNDS = 2
 """Passes there and back between looks at what is left."""
+
+PROMISING = 10
+"""Values of each variable, those of least bound, over which a sum is looked for between passes."""
+
+LOOKING = 1 << 24
+"""Entries that are passed over between two such looks, which take about as long."""
+
+NEAR, NEARER = 0.01, 0.0003
+"""Relative gaps at which bounds of all values are left as they are, and then those of values that may be in a sum close to the
+least."""
+
+CLOSE = 0.003
+"""How far above the least sum, relative, sums of the values of one variable are told apart by their bounds."""
 
 SHRUNK = 0.85
 """Share of the values that is left when tables are made anew without the others."""
 
-EACH = 3
+EACH = 10
 """Values that are left of a variable, on average, when elimination is tried; then at each half of what is above one."""
 
-STALLED = 0.99
+STALLED = 0.995
 """Share of the gap that is left after some rounds when bounds are taken to rise no more."""
 
 DIRECT = 1 << 26
@@ -87,21 +101,21 @@ class LeastBy:
     bounds: NDArray[np.float64] = field(init=False)
     _solved: dict[int, Solved | None] = field(init=False, default_factory=dict)
     _done: Eliminated | None = field(init=False, default=None)
-    _start: ValueBounds | None = field(init=False, default=None)
+    _narrow: ValueBounds | None = field(init=False, default=None)
+    _most: float = field(init=False, default=math.inf)
 
     def __post_init__(self) -> None:
         self._done = _plainly(self.tables, (self.variable,))
         if self._done is not None:
             self.bounds = self._done.rest.values
             return
-        self._start = value_bounds(self.tables)
-        count = int(self._start.pairs.sizes[self._start.names.index(self.variable)])
-        while True:
-            gap, lowest = self._start.gap, self._start.lowest
-            self._start.sweep(ROUNDS)
-            if self._start.closed or self._start.impossible or _stalled(self._start, gap, lowest):
-                break
-        self.bounds = self._start.bounds(self.variable, count) - SLACK * abs(self._start.lowest)
+        start = _risen(self.tables, value_bounds(self.tables), math.inf, NEAR)
+        count = int(start.pairs.sizes[start.names.index(self.variable)])
+        self.bounds = start.bounds(self.variable, count)
+        self._most = start.best + CLOSE * abs(start.best)
+        self._narrow = _risen(self.tables, start, self._most, NEARER)
+        self.bounds = np.maximum(self.bounds, np.minimum(self._narrow.bounds(self.variable, count, self._most), self._most))
+        self.bounds -= SLACK * abs(start.lowest)
 
     def solved(self, value: int, limit: float = math.inf) -> Solved | None:
         """The least sum with this value; None if there is none, or none below ``limit``."""
@@ -115,11 +129,40 @@ class LeastBy:
         return found if found is not None and found.total < limit else None
 
     def _found(self, value: int, limit: float) -> Solved | None:
-        if self._start is not None:
-            return _searched(self.tables, self._start.with_value(self.variable, value), limit=limit)
-        assert self._done is not None  # one of both is there
+        if self._done is None:
+            return self._searched(value, limit)
         total = float(self.bounds[value])
         return Solved(self._done.complete({self.variable: value}), total, self._done.entries) if math.isfinite(total) else None
+
+    def _searched(self, value: int, limit: float) -> Solved | None:
+        """By bounds: among the values that may be in a sum close to the least, and, if that is in vain, among all."""
+        narrow = self._narrow
+        if narrow is not None and value in narrow.left[narrow.names.index(self.variable)]:
+            found = _searched(self.tables, narrow.with_value(self.variable, value), limit=min(limit, self._most))
+            if found is not None:
+                return found
+        if limit <= self._most:
+            return None
+        return _searched(self.tables, value_bounds(self.tables).with_value(self.variable, value), limit=limit)
+
+
+def _risen(items: Sequence[Table], node: ValueBounds, most: float, near: float) -> ValueBounds:
+    """Bounds that have risen until the gap is ``near``, relative, or they rise no more. Values that no sum up to ``most`` has
+    are left out."""
+    entries = look = 0
+    while not node.impossible:
+        keep = node.needed(most)
+        if np.count_nonzero(keep) < SHRUNK * len(keep) and np.logical_or.reduceat(keep, node.pairs.places[:-1]).all():
+            node = node.restricted(keep)
+        gap, lowest = node.gap, node.lowest
+        node.sweep(ROUNDS)
+        entries += 2 * ROUNDS * len(node.double)
+        if entries >= look:
+            entries += _look(items, node)
+            look = entries + LOOKING
+        if node.closed or node.gap <= near * abs(node.best) < math.inf or _stalled(node, gap, lowest):
+            break
+    return node
 
 
 def _searched(items: Sequence[Table], start: ValueBounds, any_of_equals: bool = False, limit: float = math.inf) -> Solved | None:
@@ -152,11 +195,14 @@ def _tightened(
 ) -> tuple[int, ValueBounds | None, Eliminated | None]:
     """Bounds that have risen until few values are left, with the elimination of these; or until they rise no more, with none.
     No bounds if no value is left. First the entries that were passed over."""
-    entries, tried = 0, EACH * len(node.names)
+    entries, tried, look = 0, EACH * len(node.names), 0
     while True:
         gap, lowest = node.gap, node.lowest
         node.sweep(ROUNDS)
         entries += 2 * ROUNDS * len(node.double)
+        if entries >= look and not node.closed:
+            entries += _look(items, node)
+            look = entries + LOOKING
         keep = node.needed()
         if node.impossible or not np.logical_or.reduceat(keep, node.pairs.places[:-1]).all():
             return entries, None, None
@@ -169,7 +215,8 @@ def _tightened(
         node = node.restricted(keep)
         if stalled or left <= tried:
             tried = (left + len(node.names)) // 2
-            done = eliminate_within(_left(items, node), MANY if node.closed else FEW)
+            left_of = dict(zip(node.names, node.left, strict=True))
+            done = eliminate_within(_left(items, left_of), MANY if node.closed else FEW)
             if done is not None or (stalled and not shrunk):
                 return entries, node, done
 
@@ -181,9 +228,18 @@ def _stalled(node: ValueBounds, gap: float, lowest: float) -> bool:
     return math.isinf(node.gap) and node.lowest - lowest <= (1 - STALLED) * abs(node.lowest)
 
 
-def _left(items: Sequence[Table], node: ValueBounds) -> list[Table]:
+def _look(items: Sequence[Table], node: ValueBounds) -> int:
+    """Looks for a sum that is less than the best over the most promising values; gives the entries that were joined."""
+    left = node.promising(PROMISING)
+    done = eliminate_within(_left(items, left), FEW)
+    found = _solved(done, left) if done is not None else None
+    if found is not None and found.total < node.best:
+        node.best, node.chosen = found.total, found.values
+    return 0 if done is None else done.entries
+
+
+def _left(items: Sequence[Table], left: Mapping[str, NDArray[np.int64]]) -> list[Table]:
     """The tables over the values that are left, by their place among these; without variables that have only one."""
-    left = dict(zip(node.names, node.left, strict=True))
     found = []
     for item in items:
         values = item.values

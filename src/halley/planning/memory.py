@@ -24,9 +24,10 @@ from halley.errors import Fault, Infeasible
 from halley.formulas.numbers import Number
 from halley.formulas.timing import longest, total
 from halley.formulas.training import sharded_bytes
-from halley.planning.data_parallel import Sharded
+from halley.planning.data_parallel import Sharded, tally
 from halley.planning.iteration import Training
-from halley.planning.schedule import Integers, Pipeline, order
+from halley.planning.schedule import Integers, Pipeline, Schedule, order
+from halley.planning.timetable import SHORT_GROUPS
 from halley.units import format_bytes
 
 Floats = NDArray[np.float64]
@@ -77,30 +78,35 @@ def memory(training: Training) -> Memory:
     >>> found.total.tolist(), found.activations.tolist()
     ([[16800.0], [16400.0]], [[800.0], [400.0]])
     """
-    rows = [_of_stage(training, stage) for stage in range(training.pipeline.stages)]
-    columns = (np.broadcast_arrays(*(np.atleast_1d(np.asarray(part, np.float64)) for row in rows for part in row)))
-    table = np.stack(columns).reshape(len(rows), len(fields(Memory)), -1)
-    return Memory(*table.transpose(1, 0, 2))
+    pipeline, (firsts, kind) = training.pipeline, training.kinds
+    alike = [_of_kind(training, stage) for stage in firsts]
+    activations = np.stack([(in_flight(pipeline, stage) @ alike[k][1]).max(axis=0) for stage, k in enumerate(kind.tolist())])
+    every = np.broadcast_arrays(activations[0], *(np.asarray(part, np.float64) for held, _ in alike for part in held))
+    weights, gradients, states, working, offloaded = np.stack(every[1:]).reshape(len(firsts), 5, -1)[kind].transpose(1, 0, 2)
+    return Memory(weights, gradients, states, np.broadcast_to(activations, weights.shape), working, offloaded)
 
 
-def _of_stage(training: Training, stage: int) -> tuple[Number, ...]:
+def _of_kind(training: Training, stage: int) -> tuple[tuple[Number, ...], Floats]:
+    """What stages keep that have the chunks of this one: all parts of `Memory` but activations; and those of a microbatch, by
+    chunk."""
     data, chunks = training.data, training.of_stage(stage)
-    blocks, parameters = [block for chunk in chunks for block in chunk], training.parameters(stage)
+    blocks, parameters = tally(chunks), training.parameters(stage)
     recipe, sharded = data.recipe, data.sharded
     kinds = ((recipe.weight, Sharded.PARAMETERS), (recipe.gradient, Sharded.GRADIENTS), (recipe.state, Sharded.OPTIMIZER))
     weights, gradients, states = (
         sharded_bytes(parameters, word, data.ranks if sharded >= least else 1) for word, least in kinds
     )
-    kept = [np.atleast_1d(np.asarray(total([block.activation for block in chunk]))) for chunk in chunks]
-    activations = (in_flight(training.pipeline, stage) @ np.stack(np.broadcast_arrays(*kept))).max(axis=0)
+    distinct = {id(chunk): chunk for chunk in chunks}
+    kept = {key: total([times * block.activation for block, times in tally((chunk,))]) for key, chunk in distinct.items()}
     whole = total(word for word, least in kinds[:2] if sharded >= least)
-    most = longest([block.parameters for block in blocks]) * min(len(blocks), 2)
-    working = longest([block.working for block in blocks]) + whole * most
+    most = longest([block.parameters for block, _ in blocks]) * min(sum(times for _, times in blocks), 2)
+    working = longest([block.working for block, _ in blocks]) + whole * most
     here, away = (states, 0.0) if training.optimizer.offload is None else (0.0, states)
-    return weights, gradients, here, activations, working, away
+    activations = np.stack(np.broadcast_arrays(*(np.atleast_1d(np.asarray(kept[id(chunk)], np.float64)) for chunk in chunks)))
+    return (weights, gradients, here, working, away), activations
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1 << 14)
 def in_flight(pipeline: Pipeline, stage: int) -> Integers:
     """[moments, chunks] microbatches whose activations a stage keeps of each of its chunks, at every distinct moment that
     could be the fullest.
@@ -110,6 +116,16 @@ def in_flight(pipeline: Pipeline, stage: int) -> Integers:
     >>> in_flight(Pipeline(4, 8), 1).tolist()
     [[3]]
     """
+    spare = pipeline.microbatches // pipeline.stages - SHORT_GROUPS
+    if spare > 0 and pipeline.schedule is Schedule.ONE_FORWARD_ONE_BACKWARD:
+        # between the first and the last groups of microbatches, moments are those of a group before
+        pipeline = replace(pipeline, microbatches=pipeline.microbatches - spare * pipeline.stages)
+    return _in_flight(pipeline, stage)
+
+
+@lru_cache(maxsize=4096)
+def _in_flight(pipeline: Pipeline, stage: int) -> Integers:
+    """The same, all microbatches walked through."""
     passes, warmup = pipeline.microbatches * pipeline.chunks, pipeline.warmup(stage)
     forward = np.eye(pipeline.chunks, dtype=np.int64)[order(pipeline).chunk]
     ahead = np.cumsum(forward, axis=0)

@@ -11,7 +11,7 @@ of the sums: never less than the kernel as a whole, and at most three times as l
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -69,13 +69,9 @@ class OpCosts:
         return self._known[key]
 
     def many(self, op: Op, local: Mapping[str, NDArray[np.int64]]) -> NDArray[np.float64]:
-        """Times [s] at many extents [many] of each dim. (Whether a mask hides anything depends on the extents: attention is timed
-        one by one.)"""
-        rows = list(zip(*(counts.tolist() for counts in local.values()), strict=True))
-        if self.graph.shares[op.name].core is not None:
-            return np.array([self(op, dict(zip(local, row, strict=True))) for row in rows])
-        extents = {dim: counts.astype(np.float64) for dim, counts in local.items()}
-        times = np.broadcast_to(self.times(op, extents), len(rows))
+        """Times [s] at many extents [many] of each dim."""
+        times = times_at_many(self.graph, op, local, self.times)
+        rows = zip(*(counts.tolist() for counts in local.values()), strict=True)
         self._known.update(zip(((op.name, row) for row in rows), times.tolist(), strict=True))
         return times
 
@@ -91,6 +87,25 @@ class OpCosts:
         known = self.efficiency
         launch, latency = (known.launch if task.launched else 0.0), (known.latency if task.opened else 0.0)
         return known if task.launched and task.opened else replace(known, launch=launch, latency=latency)
+
+
+def times_at_many(
+    graph: TrainingGraph,
+    op: Op,
+    local: Mapping[str, NDArray[np.int64]],
+    times: Callable[[Op, Mapping[str, Number]], Array],
+) -> NDArray[np.float64]:
+    """Times [s] of an op at many extents [many] of each dim, from ``times`` that take arrays. Attention is the same kernel only
+    where its mask hides something everywhere, or nowhere: it is asked for one after the other."""
+    extents = {dim: counts.astype(np.float64) for dim, counts in local.items()}
+    found, core = np.empty(len(next(iter(extents.values())))), graph.shares[op.name].core
+    if core is None:
+        found[:] = times(op, extents)
+        return found
+    masked = np.broadcast_to(_masked(graph, core, extents), found.shape)
+    for rows in filter(np.any, (masked, ~masked)):
+        found[rows] = times(op, {dim: counts[rows] for dim, counts in extents.items()})
+    return found
 
 
 def op_tasks(graph: TrainingGraph, op: Op, extents: Mapping[str, Number], gradient: int = 4) -> tuple[Task, ...]:
@@ -137,6 +152,13 @@ def _added(graph: TrainingGraph, op: Op, share: Share, whole: Mapping[str, Numbe
     return Stream(elements, elements * (tensor.word + gradient), elements * (gradient + cleared), {"add": 1.0})
 
 
+def _masked(graph: TrainingGraph, core: Core, extents: Mapping[str, Number]) -> NDArray[np.bool_]:
+    """Whether the mask of a core hides anything: of a chip that has fewer keys than queries, it may not."""
+    local: dict[str, Number] = {**graph.workload.dims, **extents}
+    role = roles(graph.workload, graph.workload.op(core.values))
+    return np.asarray(core.causal & (np.asarray(local[role.rows[-1]]) <= math.prod(local[dim] for dim in role.reduced)))
+
+
 def _attention(graph: TrainingGraph, core: Core, behind: bool, extents: Mapping[str, Number]) -> Attention:
     """Rows of the last product are queries; other dims of its rows are heads that share keys. Where ranks share out the keys,
     the one that has the first of them is masked least."""
@@ -153,7 +175,7 @@ def _attention(graph: TrainingGraph, core: Core, behind: bool, extents: Mapping[
         kv_heads=shared,
         head_dim=sum(math.prod(local[dim] for dim in roles(work, work.op(name)).reduced) for name in core.scores),
         value_dim=math.prod(local[dim] for dim in role.columns),
-        causal=core.causal and bool(np.all(local[role.rows[-1]] <= keys)),
+        causal=bool(np.all(_masked(graph, core, extents))),
         backward=behind,
         dtype=work.tensors[values.inputs[0]].dtype,
         cached=work.tensors[values.inputs[1]].dtype,

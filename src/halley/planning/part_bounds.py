@@ -7,15 +7,19 @@ for collectives, and kernels are at the rates of the fit, without waves, refetch
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from halley.formulas.numbers import Number
 from halley.formulas.timing import busy_time, longest, total
-from halley.ir.workload import OpKind
+from halley.ir.workload import Op, OpKind
 from halley.planning.data_parallel import RECIPES, Recipe
-from halley.planning.kernels import Attention, Gemm, Stream, demand
+from halley.planning.kernels import Attention, Gemm, Kernel, Stream, demand
 from halley.planning.machine import Efficiency, Machine
-from halley.planning.op_costs import Task, op_tasks
+from halley.planning.op_costs import Task, op_tasks, times_at_many
 from halley.planning.operations import tensor_bytes
 from halley.planning.part_costs import part_counts, training_graphs
 from halley.planning.per_part import PerPart
@@ -26,7 +30,8 @@ from halley.workloads.transformer import Transformer
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartBound:
-    """Lower bounds of the fields of `halley.planning.part_costs.PartCosts`, numbers or arrays over plans."""
+    """Lower bounds of the fields of `halley.planning.part_costs.PartCosts`, numbers or arrays over plans. ``excess`` [s]: what
+    the kernels of all passes take at least beyond their local work at the rates of the chip (`Rates`)."""
 
     forward: Number
     recompute: Number
@@ -36,6 +41,7 @@ class PartBound:
     working: Number
     macs: Number
     traffic: Number
+    excess: Number = 0.0
 
     @property
     def time(self) -> Number:
@@ -86,9 +92,11 @@ def _part_bound(
     times: list[Number] = []
     macs: Number = 0.0
     traffic: Number = 0.0
+    excess: Number = 0.0
     for op in work.ops:
         tasks = op_tasks(graph, op, local, gradient)
         times.append(total([task.times * least_time(task, ranks, chip, efficiency) for task in tasks]))
+        excess = excess + total([task.times * start_time(task, efficiency) for task in tasks])
         traffic = traffic + total([task.times * demand(task.kernel)[1] / ranks for task in tasks])
         if op.kind is OpKind.CONTRACT:
             macs = macs + math.prod(local[dim] for dim in op.dims) / ranks
@@ -101,22 +109,53 @@ def _part_bound(
         working=longest(total([size[name] for name in alive]) for alive in set(lifetimes(graph)) if alive),
         macs=macs,
         traffic=traffic,
+        excess=excess,
     )
 
 
 def least_time(task: Task, ranks: Number, chip: Machine, efficiency: Efficiency) -> Number:
     """No 1/ranks of a kernel takes less [s]: its work at the rate of the engine, its bytes at the bandwidth of all cores."""
-    kernel = task.kernel
+    return start_time(task, efficiency) + rate_time(task.kernel, ranks, chip, efficiency)
+
+
+def start_time(task: Task, efficiency: Efficiency) -> float:
+    """Launch and latency of a kernel [s], whatever its size."""
+    return (efficiency.launch if task.launched else 0.0) + (efficiency.latency if task.opened else 0.0)
+
+
+def rate_time(kernel: Kernel, ranks: Number, chip: Machine, efficiency: Efficiency) -> Number:
+    """1/ranks of a kernel at the rates of the chip, once it is under way [s]."""
     memory, cache = efficiency.memory * chip.memory, efficiency.cache * chip.cache
     macs, traffic = (part / ranks for part in demand(kernel))
-    start = (efficiency.launch if task.launched else 0.0) + (efficiency.latency if task.opened else 0.0)
     match kernel:
         case Gemm() | Attention():
-            bound = longest((busy_time(macs, efficiency.matrix * chip.mac_rate(kernel.dtype)), busy_time(traffic, memory)))
+            return longest((busy_time(macs, efficiency.matrix * chip.mac_rate(kernel.dtype)), busy_time(traffic, memory)))
         case Stream():
             cycles = kernel.points * chip.lane_cycles(kernel.work) / ranks
             near = busy_time(traffic + kernel.cached / ranks, cache)
-            bound = longest((busy_time(traffic, memory), near, busy_time(cycles, efficiency.vector * chip.lanes)))
+            return longest((busy_time(traffic, memory), near, busy_time(cycles, efficiency.vector * chip.lanes)))
         case _:
             raise ValueError(f"no op is a kernel of kind {type(kernel).__name__}")
-    return start + bound
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rates:
+    """Ops at the rates of the chip, without waves, padding and launches: `halley.planning.sharding.KernelTimes`."""
+
+    graph: TrainingGraph
+    chip: Machine
+    efficiency: Efficiency
+    gradient: int
+
+    def __call__(self, op: Op, local: Mapping[str, int]) -> float:
+        return float(self.times(op, local))
+
+    def many(self, op: Op, local: Mapping[str, NDArray[np.int64]]) -> NDArray[np.float64]:
+        """Times [s] at many extents [many] of each dim."""
+        return times_at_many(self.graph, op, local, self.times)
+
+    def times(self, op: Op, extents: Mapping[str, Number]) -> NDArray[np.float64]:
+        """Times [s] of an op, of the shape that the extents broadcast to."""
+        tasks = op_tasks(self.graph, op, extents, self.gradient)
+        found = [task.times * rate_time(task.kernel, 1, self.chip, self.efficiency) for task in tasks]
+        return np.asarray(total(found) if found else 0.0, np.float64)

@@ -21,7 +21,7 @@ from halley.errors import BadInput, Fault
 from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Shard
 from halley.ir.workload import OpKind
-from halley.planning.constrained import TOLERANCE, Least, least, slight
+from halley.planning.constrained import EFFORT, TOLERANCE, Least, least, slight
 from halley.planning.data_parallel import RECIPES, Recipe
 from halley.planning.elimination import Table, cost, weighted
 from halley.planning.facts import differentiated
@@ -33,11 +33,12 @@ from halley.planning.op_costs import OpCosts, op_tasks
 from halley.planning.partitioning import SpatialPlan
 from halley.planning.per_part import PerPart
 from halley.planning.sharded import Sharding, decoded
-from halley.planning.sharding import ShardingGraph, sharding_graph
+from halley.planning.sharding import ShardingGraph, sharding_graph, with_memory
 from halley.planning.training_kernels import TrainingGraph, lifetimes, resized, training_graph
 from halley.planning.training_sharding import training_problem
 from halley.rewrite.recompute import Recompute
 from halley.units import format_bytes
+from halley.workloads.model import Part
 from halley.workloads.training import training_model
 from halley.workloads.transformer import Transformer
 
@@ -145,25 +146,28 @@ def model_costs(
     terms: Terms,
     recompute: Recompute = Recompute.NONE,
     room: Room | None = None,
-    seconds: float = 60.0,
+    effort: float = EFFORT,
+    solvers: Solvers | None = None,
 ) -> ModelCosts:
     """Costs of the model's parts on ``microbatch`` sequences of ``sequence`` tokens under the shardings that take the least time
     together; layers recompute as ``recompute`` says, embedding and head nothing. ``room``: what they may take on a chip;
-    ``seconds``: when a search for what fits ends, with the gap that is left.
+    ``effort``: entries of tables after which a search for what fits ends, with the gap that is left. ``solvers``: what earlier
+    calls found out.
 
     Raises BadInput: as `sharding_graph`, or a boundary that no part can have; Infeasible: no sharding fits.
     """
     in_flight = room.in_flight if room else 1.0
-    solvers = [_solver(graph, terms, in_flight) for graph in training_graphs(shape, microbatch, sequence, recompute, terms.fused)]
+    graphs, known = training_graphs(shape, microbatch, sequence, recompute, terms.fused), solvers or Solvers()
+    parts = [known.of(graph, terms).within(terms.weight_bytes, in_flight) for graph in graphs]
     counts = part_counts(shape, microbatch, sequence)
-    allowed = _allowed(solvers[0], terms)
-    times = np.stack([np.where(allowed, solver.times, math.inf) for solver in solvers], axis=1)
-    found = _together(solvers, counts, times)
+    allowed = _allowed(parts[0], terms)
+    times = np.stack([np.where(allowed, part.times, math.inf) for part in parts], axis=1)
+    found = _together(parts, counts, times)
     if found is None:
         raise BadInput(Fault(f"parts of {shape.name}", "a layout in which all parts can meet", "none", "free the splits"))
-    if room and math.fsum(held * each.memory for held, each in zip(_held(solvers, room), found, strict=True)) > room.capacity:
-        found = _fitting(solvers, counts, room, allowed, seconds)
-    costs = [_part_costs(solver, sharding, in_flight) for solver, sharding in zip(solvers, found, strict=True)]
+    if room and math.fsum(held * each.memory for held, each in zip(_held(parts, room), found, strict=True)) > room.capacity:
+        found = _fitting(parts, counts, room, allowed, effort)
+    costs = [_part_costs(part, sharding, in_flight) for part, sharding in zip(parts, found, strict=True)]
     possible = times[np.isfinite(times).all(axis=1)] * (1 - TOLERANCE)
     return ModelCosts(
         costs[0],
@@ -176,26 +180,54 @@ def model_costs(
     )
 
 
+def least_layer_times(
+    shape: Transformer,
+    microbatch: int,
+    sequence: int,
+    terms: Terms,
+    recompute: Recompute = Recompute.NONE,
+    solvers: Solvers | None = None,
+) -> NDArray[np.float64]:
+    """[kinds] no sharding of one layer of each kind takes less, wherever parts meet [s]: most of what `model_costs` looks for,
+    for part of the effort. Infinite where no layout is allowed. Arguments and errors as there."""
+    known = solvers or Solvers()
+    layers = [known.of(graph, terms) for graph in training_graphs(shape, microbatch, sequence, recompute, terms.fused)[1:-1]]
+    return np.array([layer.times[_allowed(layer, terms)].min(initial=math.inf) for layer in layers]) * (1 - TOLERANCE)
+
+
 @lru_cache(maxsize=256)
 def training_graphs(
     shape: Transformer, microbatch: int, sequence: int, choice: Recompute, fused: bool
 ) -> tuple[TrainingGraph, ...]:
-    """The parts in their order; layers recompute."""
+    """The parts in their order; layers recompute. Embedding and head, which neither do nor have attention, are the same objects
+    whatever the choices."""
+    last = len(part_counts(shape, microbatch, sequence)) - 1
+    ways = [(choice, fused) if 0 < place < last else (Recompute.NONE, True) for place in range(last + 1)]
+    return tuple(_graph(shape, microbatch, sequence, place, *way) for place, way in enumerate(ways))
+
+
+@lru_cache(maxsize=1024)
+def _graph(
+    shape: Transformer, microbatch: int, sequence: int, place: int, choice: Recompute, fused: bool
+) -> TrainingGraph:
+    """One part; that of several sequences is that of one with other extents."""
+    part = _parts(shape, microbatch, sequence)[place]
     if microbatch > 1:
-        pairs = zip(training_model(shape, 1, sequence).parts, training_model(shape, microbatch, sequence).parts, strict=True)
-        known = training_graphs(shape, 1, sequence, choice, fused)
-        found = [resized(graph, *(part.workload for part in pair)) for graph, pair in zip(known, pairs, strict=True)]
-        if None not in found:
-            return tuple(graph for graph in found if graph is not None)
-    model = training_model(shape, microbatch, sequence)
-    layers = {id(block) for block in model.blocks}
-    choices = {True: choice, False: Recompute.NONE}
-    return tuple(training_graph(differentiated(part), part.weights, choices[id(part) in layers], fused) for part in model.parts)
+        first = _parts(shape, 1, sequence)[place]
+        found = resized(_graph(shape, 1, sequence, place, choice, fused), first.workload, part.workload)
+        if found is not None:
+            return found
+    return training_graph(differentiated(part), part.weights, choice, fused)
+
+
+@lru_cache(maxsize=256)
+def _parts(shape: Transformer, microbatch: int, sequence: int) -> tuple[Part, ...]:
+    return tuple(training_model(shape, microbatch, sequence).parts)
 
 
 @lru_cache(maxsize=256)
 def part_counts(shape: Transformer, microbatch: int, sequence: int) -> tuple[int, ...]:
-    return tuple(part.count for part in training_model(shape, microbatch, sequence).parts)
+    return tuple(part.count for part in _parts(shape, microbatch, sequence))
 
 
 # --- one part, for all layouts in which it may meet the others ----------------------------------------------------------
@@ -212,6 +244,13 @@ class _Solver:
     objective: list[Table]
     end: str
     least: LeastBy
+
+    def within(self, weight_bytes: float, in_flight: float) -> _Solver:
+        """The same part where weights take other bytes for good, and as many microbatches are kept."""
+        weights = dict.fromkeys(self.graph.weights, weight_bytes)
+        if (weights, in_flight) == (self.tables.problem.weights, self.tables.problem.in_flight):
+            return self
+        return replace(self, tables=with_memory(self.tables, weights, in_flight))
 
     @property
     def times(self) -> NDArray[np.float64]:
@@ -236,14 +275,34 @@ class _Solver:
 
     def renamed(self, tables: Iterable[Table], number: int, scale: float, boundary: str) -> Iterator[Table]:
         """Tables in which the part's variables are told from others', but for the layout of the boundary."""
+        own = self.variable
         for item in tables:
-            yield Table(tuple(self.named(name, number, boundary) for name in item.variables), scale * item.values)
-
-    def named(self, variable: str, number: int, boundary: str) -> str:
-        return boundary if variable == self.variable else f"{number} {variable}"
+            names = (boundary if name == own else f"{number} {name}" for name in item.variables)
+            yield Table(tuple(names), scale * item.values)
 
 
-def _solver(graph: TrainingGraph, terms: Terms, in_flight: float) -> _Solver:
+REMEMBERED = 24
+"""Parts that `Solvers` keep, the last ones that were asked for: each takes some MB."""
+
+
+@dataclass(slots=True, eq=False)
+class Solvers:
+    """Parts by their graphs and meshes, for calls of `model_costs` that share chip, efficiency, recipe, splits, updates and
+    microbatches. Whatever takes memory, how fast shardings are stays the same."""
+
+    _known: dict[tuple[TrainingGraph, Mesh, CollectiveTime], _Solver] = field(default_factory=dict)
+
+    def of(self, graph: TrainingGraph, terms: Terms) -> _Solver:
+        """The part on a mesh, with what it takes for good as the terms say, or those of an earlier call."""
+        key = graph, terms.mesh, terms.collective
+        found = self._known.pop(key, None) or _solver(graph, terms)
+        self._known[key] = found
+        if len(self._known) > REMEMBERED:
+            del self._known[next(iter(self._known))]
+        return found
+
+
+def _solver(graph: TrainingGraph, terms: Terms) -> _Solver:
     found, work = graph.found, graph.workload
     costs = OpCosts(graph, terms.chip, terms.efficiency, terms.recipe.gradient)
     inner = "X" in work.inputs and "Y" in work.outputs
@@ -256,7 +315,6 @@ def _solver(graph: TrainingGraph, terms: Terms, in_flight: float) -> _Solver:
         dict.fromkeys(graph.weights, terms.weight_bytes),
         {"Y": "X"} if inner else {},
         splits={op: split for op, split in terms.splits.items() if any(op == each.name for each in work.ops)},
-        in_flight=in_flight,
     )
     if not inner:
         gradient = found.gradients["X"] if end == "X" else found.seeds["Y"]
@@ -316,7 +374,7 @@ def _held(solvers: Sequence[_Solver], room: Room) -> tuple[float, ...]:
 
 
 def _fitting(
-    solvers: Sequence[_Solver], counts: Sequence[int], room: Room, allowed: NDArray[np.bool_], seconds: float
+    solvers: Sequence[_Solver], counts: Sequence[int], room: Room, allowed: NDArray[np.bool_], effort: float
 ) -> list[Sharding]:
     """The shardings that take the least time among those that fit together: all parts as one problem, in which the layout of
     the boundary is a variable that they share. Raises Infeasible: none fits."""
@@ -330,11 +388,11 @@ def _fitting(
         return f"{format_bytes(size)} per chip"
 
     where = f"memory of {', '.join(solver.graph.workload.name for solver in solvers)}"
-    best = least(times, uses, room.capacity, where, describe, seconds)
+    best = least(times, uses, room.capacity, where, describe, effort=effort)
     found = []
     for number, solver in enumerate(solvers):
         names = {name for item in (*solver.tables.time, *solver.tables.memory) for name in item.variables}
-        values = {name: best.values[solver.named(name, number, boundary)] for name in names}
+        values = {name: best.values[boundary if name == solver.variable else f"{number} {name}"] for name in names}
         time, memory = cost(solver.tables.time, values), cost(solver.tables.memory, values)
         # each part has the gap of all of them
         bound = time * best.bound / best.cost

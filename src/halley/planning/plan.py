@@ -21,7 +21,7 @@ from halley.planning.machine import Efficiency
 from halley.planning.part_costs import ModelCosts
 from halley.planning.schedule import Pipeline, Schedule
 from halley.planning.sharded import Sharding
-from halley.planning.sharding_text import parallelisms
+from halley.planning.sharding_text import parallelisms, splitting_axes
 from halley.rewrite.recompute import Recompute
 from halley.workloads.transformer import Transformer
 
@@ -121,14 +121,39 @@ class Exposed:
 
 
 @dataclass(frozen=True, slots=True)
+class Traffic:
+    """Equal collectives of one role, or sends between stages, that a chip takes part in during an iteration: ``kind`` of
+    collective or ``transfer``, over ``axes``, ``count`` of them, each of so many ``bytes`` as the kind counts them
+    (`halley.network.collective.CONVENTIONS`); ``sent`` [B]: by axis, what the chip sends in one."""
+
+    role: Role
+    kind: str
+    axes: tuple[str, ...]
+    count: float
+    bytes: float
+    sent: Mapping[str, float]
+
+    @property
+    def total(self) -> float:
+        """All that the chip sends in them [B]."""
+        return self.count * sum(self.sent.values())
+
+
+@dataclass(frozen=True, slots=True)
 class Load:
-    """What a chip asks of one resource in an iteration: ``demand`` of ``capacity`` per second, in ``unit`` (op or B). Level by
-    level these are the roofs of the hierarchical roofline."""
+    """What a chip asks of one resource in an iteration: ``demand`` of ``capacity`` per second, in ``unit`` (op or B). ``parts``:
+    of the demand, by what asks for it. Level by level these are the roofs of the hierarchical roofline."""
 
     resource: str
     demand: float
     capacity: float
     unit: str
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, resource: str, parts: Mapping[str, float], capacity: float) -> Load:
+        """Bytes that several ask for; those that ask for none are left out."""
+        return cls(resource, sum(parts.values()), capacity, "B", {name: size for name, size in parts.items() if size})
 
     @property
     def time(self) -> float:
@@ -143,7 +168,8 @@ class PlanCost:
     ``account`` [s]: where the time of the stage that is done last goes; its parts add up to ``time``
     (`halley.planning.iteration.Iteration`). ``memory`` [B], by stage and by what it holds, of a chip at its peak, and
     ``offloaded`` [B] by stage in the host's; ``capacity`` [B]. ``parts``: of the model, with their shardings.
-    ``exposed``: collectives that work waits for. ``loads``: demand and capacity of each resource of a chip of the busiest stage.
+    ``exposed``: collectives that work waits for. ``traffic``: what a chip of the busiest stage sends, and ``loads``: demand and
+    capacity of each of its resources.
     ``model_work``, ``hardware_work`` [op] of all chips: of the model alone, and with what is computed twice. ``peak`` [op/s] of
     all chips. ``tokens`` of an iteration. ``bill``: price and power of the system.
     """
@@ -155,6 +181,7 @@ class PlanCost:
     capacity: float
     parts: ModelCosts
     exposed: tuple[Exposed, ...]
+    traffic: tuple[Traffic, ...]
     loads: tuple[Load, ...]
     model_work: float
     hardware_work: float
@@ -189,12 +216,18 @@ class PlanCost:
         return {"embedding": self.parts.embedding.sharding, **kinds, "head": self.parts.head.sharding}
 
     @property
+    def splitting(self) -> frozenset[str]:
+        """The axes along which some part of the model has its matrices split."""
+        return frozenset(axis for sharding in self.shardings.values() for axis in splitting_axes(sharding))
+
+    @property
     def parallelisms(self) -> Mapping[str, tuple[str, ...]]:
         """By part of an axis that splits ops, the names of what it is used for (TP, SP, CP, EP, ...), over all parts of the
         model."""
         found: dict[str, set[str]] = {}
+        splitting = self.splitting
         for sharding in self.shardings.values():
-            for axis, names in parallelisms(sharding).items():
+            for axis, names in parallelisms(sharding, splitting).items():
                 found.setdefault(axis, set()).update(names)
         return {axis: tuple(sorted(names)) for axis, names in found.items()}
 
@@ -247,7 +280,10 @@ class PlanCertificate:
 
 @dataclass(frozen=True, slots=True)
 class TrainingResult:
-    """The best plan of a problem, what it costs, the best plans of other kinds in the order of their times, and the proof."""
+    """The best plan of a problem, what it costs, the fastest plans found of other kinds in the order of their times, and the
+    proof. What may stand between these: no plan that was not timed takes less than ``untimed`` [s], none that did not fit with
+    the shardings that were tried less than ``unfit`` [s].
+    """
 
     problem: TrainingProblem
     plan: Plan
@@ -255,3 +291,5 @@ class TrainingResult:
     alternatives: tuple[Alternative, ...]
     certificate: PlanCertificate
     outcome: Outcome
+    untimed: float
+    unfit: float

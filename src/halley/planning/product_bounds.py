@@ -1,7 +1,8 @@
 """Least times of products on any number of chips: of all ways to share one out, the fastest by the times of the kernels.
 
 Ceilings of tiles and waves over cores make a share of a product longer than its share of the work; how much depends on which
-dims are split. A product has few dims, and the ways to split them over some ranks are few enough to time them all.
+dims are split. A product has few dims, and the ways to split them over some ranks are few enough to time them all. So its least
+time is known, and by how much it exceeds at least what its local work takes at the rates of the chip, however it is split.
 """
 
 from __future__ import annotations
@@ -9,19 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from halley.formulas.numbers import Number, maximum
 from halley.formulas.timing import total
 from halley.ir.workload import Op, OpKind, roles
 from halley.planning.machine import Efficiency, Machine
 from halley.planning.op_costs import OpCosts, op_tasks
-from halley.planning.part_bounds import ModelBound, PartBound, least_time
+from halley.planning.part_bounds import ModelBound, PartBound, Rates, least_time, start_time
 from halley.planning.training_kernels import TrainingGraph
-
-Floats = NDArray[np.float64]
 
 BATCH = "b"
 """The dim of the sequences of a microbatch."""
@@ -35,7 +34,7 @@ class ProductBounds:
     chip: Machine
     efficiency: Efficiency
     gradient: int
-    _known: dict[object, Floats] = field(default_factory=dict)
+    _known: dict[object, LeastTimes] = field(default_factory=dict)
 
     def raised(self, bound: ModelBound, graphs: Sequence[TrainingGraph], microbatch: Number, ranks: Number) -> ModelBound:
         """The bounds with products no faster than their kernels; ``graphs``: of the parts, in their order."""
@@ -45,20 +44,23 @@ class ProductBounds:
 
     def _part(self, bound: PartBound, graph: TrainingGraph, microbatch: Number, ranks: Number) -> PartBound:
         ahead, again = len(graph.found.forward), len(graph.found.repeated)
-        more = [self._gain(graph, op, microbatch, ranks) for op in graph.workload.ops]
+        found = [self._gain(graph, op, microbatch, ranks) for op in graph.workload.ops]
+        more = [gain.time for gain in found]
         return replace(
             bound,
             forward=bound.forward + total(more[:ahead]),
             recompute=bound.recompute + total(more[ahead : ahead + again]),
             backward=bound.backward + total(more[ahead + again :]),
+            excess=bound.excess + total([gain.excess for gain in found]),
         )
 
-    def _gain(self, graph: TrainingGraph, op: Op, microbatch: Number, ranks: Number) -> Number:
-        """How much longer a product takes than its share of the work."""
+    def _gain(self, graph: TrainingGraph, op: Op, microbatch: Number, ranks: Number) -> LeastTimes:
+        """How much longer a product takes than its share of the work, and how much more than launches it takes beyond its local
+        work."""
         share, work = graph.shares[op.name], graph.workload
         tasks = op_tasks(graph, op, {**work.dims, BATCH: microbatch}, self.gradient)
         if op.kind is not OpKind.CONTRACT or share.core is not None or not tasks:
-            return 0.0
+            return LeastTimes(0.0, 0.0)
         role = roles(work, op)
         extents = tuple(work.dims[dim] for dim in op.dims)
         types = tuple(work.tensors[name].dtype for name in (*op.inputs, *op.outputs))
@@ -71,11 +73,21 @@ class ProductBounds:
             costs = OpCosts(graph, self.chip, self.efficiency, self.gradient)
             self._known[key] = least_product_times(costs, op, microbatch, ranks)
         plain = total([task.times * least_time(task, ranks, self.chip, self.efficiency) for task in tasks])
-        return maximum(0.0, self._known[key] - plain)
+        started = total([task.times * start_time(task, self.efficiency) for task in tasks])
+        least = self._known[key]
+        return LeastTimes(maximum(0.0, least.time - plain), least.excess - started)
 
 
-def least_product_times(costs: OpCosts, op: Op, microbatch: Number, ranks: Number) -> Floats:
-    """Least time [s] of a product over ``ranks`` with ``microbatch`` sequences; numbers or arrays that broadcast.
+class LeastTimes(NamedTuple):
+    """Of all ways to split a product: its least ``time`` [s]; the least ``excess`` [s] of its time over that of its local work at
+    the rates of the chip."""
+
+    time: Number
+    excess: Number
+
+
+def least_product_times(costs: OpCosts, op: Op, microbatch: Number, ranks: Number) -> LeastTimes:
+    """Of a product over ``ranks`` with ``microbatch`` sequences; numbers or arrays that broadcast.
 
     Every dim is split into any number of parts, as long as all of them together divide the ranks.
     """
@@ -86,11 +98,15 @@ def least_product_times(costs: OpCosts, op: Op, microbatch: Number, ranks: Numbe
     if BATCH in op.dims:
         extents[BATCH] = np.ceil(batches[:, None] / splits[:, op.dims.index(BATCH)])
     times = np.broadcast_to(costs.times(op, extents), (len(batches), len(splits)))
+    rates = Rates(costs.graph, costs.chip, costs.efficiency, costs.gradient).times(op, extents)
     parts = splits.prod(axis=1)
-    least = np.stack([times[:, count % parts == 0].min(axis=1) for count in sizes.tolist()], axis=1)
     shape = np.broadcast_shapes(np.shape(microbatch), np.shape(ranks))
     rows, columns = batch.reshape(np.shape(microbatch)), size.reshape(np.shape(ranks))
-    return np.asarray(np.broadcast_to(least[rows, columns], shape))
+    found = []
+    for each in (times, times - rates):
+        least = np.stack([each[:, count % parts == 0].min(axis=1) for count in sizes.tolist()], axis=1)
+        found.append(np.asarray(np.broadcast_to(least[rows, columns], shape)))
+    return LeastTimes(*found)
 
 
 @lru_cache(maxsize=4096)

@@ -4,46 +4,40 @@ there.
     start = max(free[stage], arrival of the input),  end = start + duration,
     arrival at the next chunk = max(end, link free) + transfer
 
-in an order in which everything that a pass waits for comes first. Passes that run in the same step if all take one step do not
-wait for each other, so that NumPy takes them at once, for all plans.
+in the order of a timetable, in which everything that a pass waits for comes first.
 
-GPipe has a closed form. The recurrence of 1F1B only adds and takes maxima. Where all ends of S microbatches (S the stages) are
-those of the S before, later by one and the same time, for as far back as any pass looks, they go on so until no forward pass is
-left. Long pipelines are therefore run with fewer microbatches, and those left out are added at that pace; plans that are not
-steady by then are run with more.
+GPipe has a closed form. The recurrence of 1F1B only adds and takes maxima. Where all that a repeat of the timetable's body leaves
+behind is what the one before left, later by one and the same time, it goes on so in all repeats: those of a plan that has settled
+are not walked through, but added at that pace.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import NamedTuple
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from halley.errors import BadInput, Fault
 from halley.formulas.numbers import Number
-from halley.formulas.pipeline import gpipe_time
-from halley.planning.schedule import Integers, Pipeline, Schedule, rounds
+from halley.formulas.pipeline import flow_shop_time
+from halley.planning.schedule import SWITCH, Integers, Pipeline, Schedule
+from halley.planning.timetable import Section, Timetable, timetable
 
 Floats = NDArray[np.float64]
 
-BLOCK_BYTES = 2**24
-"""Arrivals kept at once: plans are taken in blocks for which they fit a cache or two."""
+Run = Callable[[Section, Integers, Floats, Floats, Floats], None]
+"""Does the passes of a section: [3, 2 chunks] rows of times, times [distinct, plans], table [places, plans], and the ends of last
+backward passes [chunks, plans]; writes the last two."""
 
-SETTLING_GROUPS = 3
-"""Groups of S microbatches that the start is given to settle; at least 2, as stages run ahead by less than two."""
-
-WINDOW_GROUPS = 3
-"""Groups that a pass looks back on: it waits for passes of at most 2 S + 1 microbatches before its own."""
-
-ENDING_GROUPS = 4
-"""Groups after the window: one to compare with, and three beyond, as passes of the end look less far ahead."""
+BLOCK_BYTES = 2**20
+"""Times kept at once: plans are taken in blocks for which they fit a core's cache."""
 
 STEADY = 1e-13
-"""Relative difference of ends that is put down to rounding."""
+"""Relative difference of times that is put down to rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,118 +79,113 @@ def pipeline_times(
     onward, back = (given if len(given) else [0.0] * (chunks - 1) for given in (onward, back))
     _check_lengths(pipeline, {"onward": onward, "back": back}, chunks - 1)
     # of the last chunk no activation leaves, of the first no gradient
-    given = (*forward, *backward, *onward, 0.0, 0.0, *back)
-    table = np.stack(np.broadcast_arrays(*(np.atleast_1d(np.asarray(time, dtype=np.float64)) for time in given)))
-    passes, leaving = table[: 2 * chunks], table[2 * chunks :]
+    work, leaving = [*forward, *backward], [*onward, 0.0, 0.0, *back]
+    times, rows = _distinct([0.0, *work, *leaving])
+    none, (of_work, of_leaving) = np.zeros(2 * chunks, np.int64), np.split(rows[1:], 2)
     if pipeline.schedule is Schedule.GPIPE:
-        return _gpipe(pipeline, passes, leaving, holding)
-    last, ends = np.empty((chunks, table.shape[1])), np.empty((pipeline.stages, table.shape[1]))
-    for block in _blocks(pipeline, table.shape[1]):
-        last[:, block], ends[:, block] = _settled(pipeline, SETTLING_GROUPS, passes[:, block], leaving[:, block], holding)
+        return _gpipe(pipeline, times[of_work], times[of_leaving], holding)
+    places = np.stack([of_work, of_leaving, none] if holding else [of_work, none, of_leaving])
+    start, compiled = time.perf_counter(), SWITCH.kernels()
+    run: Run = compiled.run if compiled is not None else _run
+    found = timetable(pipeline)
+    last, ends = np.empty((chunks, times.shape[1])), np.empty((pipeline.stages, times.shape[1]))
+    for block in _blocks(found, times.shape[1]):
+        last[:, block], ends[:, block] = _ends(run, found, pipeline.stages, places, np.ascontiguousarray(times[:, block]))
+    if compiled is None:
+        SWITCH.spent += time.perf_counter() - start
     return Times(last, ends)
+
+
+def _distinct(given: Sequence[Number]) -> tuple[Floats, Integers]:
+    """[distinct, plans] times, and which of them each one is: those that are one object are one row."""
+    firsts: dict[int, int] = {}
+    rows = np.array([firsts.setdefault(id(each), len(firsts)) for each in given])
+    kept = [given[place] for place in np.unique(rows, return_index=True)[1]]
+    return np.stack(np.broadcast_arrays(*(np.atleast_1d(np.asarray(each, dtype=np.float64)) for each in kept))), rows
 
 
 def _gpipe(pipeline: Pipeline, passes: Floats, leaving: Floats, holding: bool) -> Times:
     """GPipe in closed form: a stage is done when a backward flow shop that ends with it is."""
-    stages = pipeline.stages
+    stages, jobs = pipeline.stages, pipeline.microbatches
     held = leaving if holding else np.zeros_like(leaving)
-    forward, backward = passes[:stages] + held[:stages], passes[stages:] + held[stages:]
-    # nothing leaves the last stage onward, or the first one back
-    onward, back = list((leaving - held)[: stages - 1]), list((leaving - held)[stages + 1 :])
-    ends = np.stack([
-        gpipe_time(list(forward), list(backward[stage:]), onward, back[stage:], pipeline.microbatches) for stage in range(stages)
-    ])  # fmt: skip
+    work, moved = passes + held, leaving - held
+    # towards a stage, not from it: nothing comes back to the last one
+    back = np.concatenate((moved[stages + 1 :], np.zeros_like(moved[:1])))
+    turned = _flow_shops(work[:stages], moved[:stages], jobs)[-1]
+    ends = turned + _flow_shops(work[stages:][::-1], back[::-1], jobs)[::-1]
     return Times(ends - held[stages:], ends)
 
 
-def _settled(pipeline: Pipeline, settling: int, passes: Floats, leaving: Floats, holding: bool) -> tuple[Floats, Floats]:
-    """`_run` with groups of microbatches left out, where that many at the start settle a plan's pace; with four times as many
-    for the other plans, and so on up to all."""
-    group, chunks = pipeline.stages, pipeline.last + 1
-    spare = pipeline.microbatches // group - (settling + WINDOW_GROUPS + ENDING_GROUPS)
-    if spare <= 0:
-        return _run(pipeline, passes, leaving, holding, None)
-    short = replace(pipeline, microbatches=pipeline.microbatches - spare * group)
-    seen = np.zeros((2, 2 * chunks, short.microbatches, passes.shape[1]))
-    last, ends = _run(short, passes, leaving, holding, seen.reshape(2, -1, passes.shape[1]))
-    first, length = settling * group, WINDOW_GROUPS * group
-    steps = seen[:, :, first + group : first + group + length] - seen[:, :, first : first + length]
-    pace = steps[0, 0, 0]
-    last, ends = last + spare * pace, ends + spare * pace
-    odd = np.abs(steps - pace).max(axis=(0, 1, 2)) > STEADY * seen.max(axis=(0, 1, 2))
-    if odd.any():
-        last[:, odd], ends[:, odd] = _settled(pipeline, 4 * settling, passes[:, odd], leaving[:, odd], holding)
-    return last, ends
+def _flow_shops(stages: Floats, links: Floats, jobs: int) -> Floats:
+    """[stages, plans] time of the flow shop that ends with each stage and the link behind it."""
+    # a running sum adds in the same order for any number of plans
+    return np.asarray(flow_shop_time(np.cumsum(stages + links, axis=0), np.maximum.accumulate(np.maximum(stages, links)), jobs))
 
 
-class _Step(NamedTuple):
-    """Passes that run at once, as rows of the arrays of `_run`: their stages, times, inputs, where their results go, the links
-    that carry these; and which of them end a chunk's work (places among them, and chunks)."""
+def _ends(run: Run, found: Timetable, stages: int, rows: Integers, times: Floats) -> tuple[Floats, Floats]:
+    """[chunks, plans] ends of the last backward passes, [stages, plans] of all passes. ``rows`` [3, 2 chunks] of ``times``
+    [distinct, plans]: how long a pass takes, how long it then holds its stage, and how long its result is on the way."""
+    table, last = np.zeros((found.places, times.shape[1])), np.empty((rows.shape[1] // 2, times.shape[1]))
+    run(found.prologue, rows, times, table, last)
+    if found.repeats:
+        table[found.live] = _repeated(run, found, rows, times, table[found.live])
+    run(found.epilogue, rows, times, table, last)
+    return last, table[:stages]
 
-    stage: Integers
-    time: Integers
-    source: Integers
-    target: Integers
-    link: Integers
-    final: tuple[Integers, Integers] | None
 
+def _repeated(run: Run, found: Timetable, rows: Integers, times: Floats, state: Floats) -> Floats:
+    """[live, plans] what all repeats of the body make of what the prologue leaves, ``state``.
 
-@lru_cache(maxsize=256)
-def _steps(pipeline: Pipeline) -> tuple[_Step, ...]:
-    """The rounds of a schedule with all places worked out.
-
-    Times: forward passes of all chunks, then backward passes. Inputs: by the pass that waits, forward ones first; the gradient
-    after chunk 0, which nobody waits for, last. Links: onward of each stage, back of each stage; then, for results that stay,
-    one that is never busy when a pass ends, as it serves a stage's passes alone.
+    What a body leaves are maxima of sums of what it finds: convex, and moved along with all that it finds. Where a body moves all
+    times alike, so do all later ones. Where two in a row move each as far, and so does one that starts ``jump`` bodies further
+    on at that rate, so do all between: what is convex, and linear at both ends of a stretch, is linear on it.
     """
-    stages, chunks, count = pipeline.stages, pipeline.last + 1, pipeline.microbatches
-    found = []
-    for stage, direction, chunk, microbatch in rounds(pipeline):
-        turning = (direction == 0) & (chunk == chunks - 1)
-        stays = turning | ((direction == 1) & (chunk == 0))
-        towards = np.where(turning | (direction == 1), chunks, 0) + np.where(turning, chunk, chunk + 1 - 2 * direction)
-        towards = np.where((direction == 1) & (chunk == 0), 2 * chunks, towards)
-        final = np.flatnonzero((direction == 1) & (microbatch == count - 1))
-        time = direction * chunks + chunk
-        link = np.where(stays, 2 * stages, direction * stages) + stage
-        ends = (final, chunk[final]) if final.size else None
-        found.append(_Step(stage, time, time * count + microbatch, towards * count + microbatch, link, ends))
-    return tuple(found)
+    after, running = np.empty_like(state), np.arange(state.shape[1])
+    left, jump = np.full(len(running), found.repeats), np.zeros(len(running), np.int64)
+    step, last = np.full_like(state, np.inf), np.empty((0, 0))
+    table = np.zeros((found.places, len(running)))
+    while running.size:
+        start = state + jump * np.where(jump, step, 0.0)
+        table[found.live] = start
+        run(found.body, rows, times, table, last)
+        end = table[found.live]
+        moved, rounding = end - start, STEADY * end.max(axis=0)
+        same = np.abs(moved - step).max(axis=0) <= rounding
+        tried = jump > 0
+        taken = same | ~tried
+        state, step = np.where(taken, end, state), np.where(taken, moved, step)
+        left = np.where(taken, left - jump - 1, left)
+        jump = np.where(tried, jump // 2, np.where(same, left - 1, 0))
+        jump = np.minimum(jump, np.maximum(left - 1, 0))
+        done = taken & ((np.abs(moved - moved[0]).max(axis=0) <= rounding) | (left == 0))
+        if done.any():
+            after[:, running[done]] = (state + left * step[0])[:, done]
+            running, left, jump = running[~done], left[~done], jump[~done]
+            state, step, times, table = (each.compress(~done, axis=1) for each in (state, step, times, table))
+    return after
 
 
-def _run(
-    pipeline: Pipeline, passes: Floats, leaving: Floats, holding: bool, seen: Floats | None
-) -> tuple[Floats, Floats]:
-    """[chunks, plans] ends of the last backward passes, and [stages, plans] of all; ``passes``, ``leaving`` [2 chunks, plans].
-    Fills ``seen``: when each pass ends, and when its result is where it is needed."""
-    stages, chunks, plans = pipeline.stages, pipeline.last + 1, passes.shape[1]
-    free, links = np.zeros((stages, plans)), np.zeros((3 * stages, plans))
-    arrival = np.zeros(((2 * chunks + 1) * pipeline.microbatches, plans))
-    last = np.empty((chunks, plans))
-    transfers = bool(leaving.any())
-    for stage, time, source, target, link, final in _steps(pipeline):
-        end = np.maximum(free[stage], arrival[source])
-        end += passes[time]
-        if final is not None:
-            last[final[1]] = end[final[0]]
-        if seen is not None:
-            seen[0, source] = end
-        if transfers and holding:
-            end += leaving[time]
-        free[stage] = end
-        if transfers and not holding:
-            end = np.maximum(end, links[link]) + leaving[time]
-            links[link] = end
-        arrival[target] = end
-        if seen is not None:
-            seen[1, source] = end
-    return last, free
+def _run(section: Section, rows: Integers, times: Floats, table: Floats, last: Floats) -> None:
+    """The passes of a section, step by step."""
+    for first, stop in pairwise(section.starts):
+        stage, place, source, target, link, ended = section.passes[first:stop].T
+        works, holds, moves = rows[:, place]
+        end = np.maximum(table[stage], table[source])
+        end += times[works]
+        final = ended >= 0
+        if final.any():
+            last[ended[final]] = end[final]
+        end += times[holds]
+        table[stage] = end
+        end = np.maximum(end, table[link]) + times[moves]
+        table[link] = end
+        table[target] = end
 
 
-def _blocks(pipeline: Pipeline, rows: int) -> Iterator[slice]:
-    """Plans in blocks whose arrivals take at most `BLOCK_BYTES`."""
-    step = max(1, BLOCK_BYTES // (16 * (pipeline.last + 2) * min(pipeline.microbatches, 16 * pipeline.stages)))
-    return (slice(first, min(first + step, rows)) for first in range(0, rows, step))
+def _blocks(found: Timetable, plans: int) -> Iterator[slice]:
+    """Plans in blocks whose times take at most `BLOCK_BYTES`."""
+    step = max(1, BLOCK_BYTES // (8 * found.places))
+    return (slice(first, min(first + step, plans)) for first in range(0, plans, step))
 
 
 def _check_lengths(pipeline: Pipeline, given: dict[str, Sequence[Number]], length: int) -> None:

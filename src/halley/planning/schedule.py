@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -11,11 +11,14 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from halley.cost.switch import Switch
 from halley.errors import BadInput, Fault
 from halley.formulas.pipeline import passes_in_flight, warmup_passes
 
 Integers = NDArray[np.int64]
 
+SWITCH = Switch(module="halley.planning.recurrence_compiled", patience=1.0)
+"""Whether pipelines are walked through compiled."""
 
 CHUNK_LIMIT = 1024
 MICROBATCH_LIMIT = 65_536
@@ -104,33 +107,53 @@ def order(pipeline: Pipeline) -> Order:
     return Order(within // size, group * stages + within % size)
 
 
-def rounds(pipeline: Pipeline) -> tuple[tuple[Integers, Integers, Integers, Integers], ...]:
-    """What 1F1B runs if every pass takes one step: per step, arrays over the stages at work of stage, direction (0 forward),
-    chunk in the order of the model, and microbatch. Raises BadInput: stages wait for each other."""
+def walk(chunk: Integers, microbatch: Integers, warmup: Integers, chunks: int, found: Integers) -> int:
+    """Run all stages as far as they get, and write ``found`` [passes, (step, stage, direction, chunk, microbatch)], where each
+    pass takes one step and starts as soon as it can. Returns how many passes it got to: fewer than all where stages deadlock.
+
+    ``chunk``, ``microbatch`` [passes of a stage]: `halley.planning.schedule.Order`; ``warmup`` [stages]; ``chunks`` per stage.
+    Plain loops over numbers, so that it can be compiled as it is.
+    """
+    stages, count = len(warmup), len(chunk)
+    last, microbatches = stages * chunks - 1, count // chunks
+    done = np.zeros((2, last + 1, microbatches), dtype=np.int64)
+    ahead, behind, free = np.zeros(stages, np.int64), np.zeros(stages, np.int64), np.zeros(stages, np.int64)
+    passes, before = 0, -1
+    while passes > before:
+        before = passes
+        for stage in range(stages):
+            while behind[stage] < count:
+                # forward while fewer than warmup + 1 are in flight
+                back = 1 if ahead[stage] == count or ahead[stage] - behind[stage] > warmup[stage] else 0
+                number = behind[stage] if back else ahead[stage]
+                of, which = microbatch[number], (chunks - 1 - chunk[number] if back else chunk[number]) * stages + stage
+                if back:
+                    ready = done[0, last, of] if which == last else done[1, which + 1, of]
+                else:
+                    ready = -1 if which == 0 else done[0, which - 1, of]
+                if ready == 0:
+                    break
+                step = max(free[stage], ready, 0)
+                row = found[passes]
+                row[0], row[1], row[2], row[3], row[4] = step, stage, back, which, of
+                done[back, which, of] = free[stage] = step + 1
+                behind[stage] += back
+                ahead[stage] += 1 - back
+                passes += 1
+    return passes
+
+
+def in_steps(pipeline: Pipeline) -> Integers:
+    """[passes, (step, stage, direction (0 forward), chunk in the order of the model, microbatch)] of a 1F1B schedule whose passes
+    all take one step, by step and stage. Raises BadInput: stages wait for each other."""
     plan = order(pipeline)
-    stages, count = np.arange(pipeline.stages), pipeline.microbatches * pipeline.chunks
     warmup = np.array([pipeline.warmup(stage) for stage in range(pipeline.stages)])
-    done = np.zeros((2, pipeline.last + 1, pipeline.microbatches), dtype=bool)
-    ahead, behind = np.zeros_like(warmup), np.zeros_like(warmup)
-    found = []
-    while behind.min() < count:
-        # forward while fewer than warmup + 1 are in flight
-        backward = (ahead == count) | (ahead - behind > warmup)
-        which = np.minimum(np.where(backward, behind, ahead), count - 1)
-        chunk = np.where(backward, pipeline.chunks - 1 - plan.chunk[which], plan.chunk[which]) * pipeline.stages + stages
-        microbatch = plan.microbatch[which]
-        at_end = np.where(backward, chunk == pipeline.last, chunk == 0)
-        beside = np.clip(np.where(backward, chunk + 1, chunk - 1), 0, pipeline.last)
-        ready = np.where(at_end, ~backward | done[0, chunk, microbatch], done[backward.astype(int), beside, microbatch])
-        ready &= behind < count
-        if not ready.any():
-            raise BadInput(Fault("pipeline", "a schedule whose stages can all go on", f"{pipeline}, which deadlocks"))
-        step = (stages[ready], backward[ready].astype(np.int64), chunk[ready], microbatch[ready])
-        done[step[1:]] = True
-        ahead += ready & ~backward
-        behind += ready & backward
-        found.append(step)
-    return tuple(found)
+    found = np.empty((2 * len(plan.chunk) * pipeline.stages, 5), np.int64)
+    compiled = SWITCH.kernels()
+    run: Callable[..., int] = walk if compiled is None else compiled.walk_on
+    if run(plan.chunk, plan.microbatch, warmup, pipeline.chunks, found) < len(found):
+        raise BadInput(Fault("pipeline", "a schedule whose stages can all go on", f"{pipeline}, which deadlocks"))
+    return found[np.lexsort((found[:, 1], found[:, 0]))]
 
 
 @lru_cache(maxsize=4096)
@@ -143,7 +166,7 @@ def deadlocked(pipeline: Pipeline) -> bool:
             # checks itself as it is made
             replace(pipeline, microbatches=pipeline.microbatches - spare * pipeline.stages)
         else:
-            rounds(pipeline)
+            in_steps(pipeline)
     except BadInput:
         return True
     return False

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from halley.errors import Fault, InternalError
-from halley.planning.constrained import TOLERANCE, Least, least, least_use
+from halley.planning.constrained import EFFORT, TOLERANCE, Least, least, least_use
 from halley.planning.elimination import cost
 from halley.planning.layouts import Layout, Step
 from halley.planning.sharding import ShardingGraph, ShardingProblem, inherent, runs_of, sharding_graph, work_time
@@ -93,9 +93,9 @@ class Sharding:
         return next(item.ways for item in self.ops if item.op == op)
 
 
-def shard(problem: ShardingProblem, capacity: float = math.inf, seconds: float = 60.0) -> Sharding:
-    """The sharding of least time; of equals, that of least memory. ``capacity`` [B]: what fits on a rank; ``seconds`` [s]: when a
-    search under a capacity ends, with the gap that is left.
+def shard(problem: ShardingProblem, capacity: float = math.inf, effort: float = EFFORT) -> Sharding:
+    """The sharding of least time; of equals, that of least memory. ``capacity`` [B]: what fits on a rank; ``effort`` in entries
+    of tables: when a search under a capacity ends, with the gap that is left.
 
     >>> from halley.planning.layouts import MeshAxis
     >>> from halley.workloads.user import graph
@@ -117,7 +117,7 @@ def shard(problem: ShardingProblem, capacity: float = math.inf, seconds: float =
         return f"{format_bytes(size)} (weights {format_bytes(weights)}, between the passes {format_bytes(kept)})"
 
     where = f"sharding of {problem.workload.name}, memory"
-    return decoded(graph, least(graph.time, graph.memory, capacity, where, describe, seconds))
+    return decoded(graph, least(graph.time, graph.memory, capacity, where, describe, effort=effort))
 
 
 def least_memory(problem: ShardingProblem) -> float:

@@ -14,14 +14,15 @@ from halley.planning.axis_bounds import AxisBounds, Way
 from halley.planning.communication import Communication
 from halley.planning.machine import Machine, machine
 from halley.planning.part_bounds import ModelBound, model_bound
-from halley.planning.part_costs import ModelCosts, Room, Terms, model_costs, training_graphs
+from halley.planning.part_costs import ModelCosts, Room, Solvers, Terms, least_layer_times, model_costs, training_graphs
 from halley.planning.plan import TrainingProblem
 from halley.planning.product_bounds import ProductBounds
 
 Floats = NDArray[np.float64]
 
-SQUEEZING = 0.25
-"""How long shardings that fit are looked for, at most, before the best so far is taken [s]; a gap is left then."""
+SQUEEZING = 1 << 27
+"""How long shardings that fit are looked for, at most, before the best so far is taken, in entries of tables: some tenths of a
+second; a gap is left then."""
 
 
 class CostModel(Protocol):
@@ -37,7 +38,11 @@ class CostModel(Protocol):
         """No sharding over so many ranks costs less, in any field; numbers and arrays."""
 
     def tighter(self, communication: Communication, microbatch: int, way: Way) -> Iterable[Floats]:
-        """Better and better bounds of a microbatch through one layer of each kind [kinds] [s], for less effort than `costs`."""
+        """Better and better bounds of a microbatch through one layer of each kind [kinds] [s], beside the ``excess`` in `bound`,
+        for less effort than `layers`."""
+
+    def layers(self, communication: Communication, microbatch: int, way: Way) -> Floats:
+        """[kinds] what a microbatch through one layer of each kind takes at least [s], for less effort than `costs`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,7 @@ class ShardedModel:
     chip: Machine = field(init=False)
     products: ProductBounds = field(init=False)
     axes: AxisBounds = field(init=False)
+    solvers: Solvers = field(init=False, default_factory=Solvers)
 
     def __post_init__(self) -> None:
         chip, problem = machine(self.problem.system.chip), self.problem
@@ -59,8 +65,13 @@ class ShardedModel:
         self, communication: Communication, microbatch: int, way: Way, room: Room | None = None, resident: float | None = None
     ) -> ModelCosts:
         """As in `CostModel`."""
+        problem, terms = self.problem, self.terms(communication, way, resident)
+        return model_costs(problem.shape, microbatch, problem.sequence, terms, way.recompute, room, SQUEEZING, self.solvers)
+
+    def terms(self, communication: Communication, way: Way, resident: float | None = None) -> Terms:
+        """On what parts are costed, kernel by kernel."""
         problem = self.problem
-        terms = Terms(
+        return Terms(
             communication.mesh,
             communication.model,
             self.chip,
@@ -71,7 +82,13 @@ class ShardedModel:
             splits=problem.fixed.splits,
             resident=resident,
         )
-        return model_costs(problem.shape, microbatch, problem.sequence, terms, way.recompute, room, SQUEEZING)
+
+    def layers(self, communication: Communication, microbatch: int, way: Way) -> Floats:
+        """As in `CostModel`."""
+        problem, terms = self.problem, self.terms(communication, way)
+        found = least_layer_times(problem.shape, microbatch, problem.sequence, terms, way.recompute, self.solvers)
+        # where none is possible, `costs` says why
+        return np.where(np.isfinite(found), found, 0.0)
 
     def bound(self, ranks: Number, microbatch: Number, way: Way) -> ModelBound:
         """As in `CostModel`."""

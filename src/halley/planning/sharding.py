@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol, TypeAlias, runtime_checkable
 
@@ -124,8 +124,18 @@ def sharding_graph(problem: ShardingProblem, router: Router | None = None) -> Sh
         graph.time.append(Table((space.variables[f"op {op.name}"],), op_costs(graph, op, many)))
     for name in space.chains:
         _way_tables(graph, name)
+        _memory_tables(graph, name)
     _fix_ends(graph)
     return graph
+
+
+def with_memory(graph: ShardingGraph, weights: Mapping[str, float], in_flight: float) -> ShardingGraph:
+    """The same graph where ``weights`` take other bytes and as many microbatches are ``in_flight``; times stay the same."""
+    problem = replace(graph.problem, weights=weights, in_flight=in_flight)
+    found = replace(graph, problem=problem, weights=[], kept=[])
+    for name in graph.space.chains:
+        _memory_tables(found, name)
+    return found
 
 
 def work_time(problem: ShardingProblem, op: Op, strategy: Strategy) -> float:
@@ -186,7 +196,7 @@ def _layout_of(op: Op, strategy: Strategy, tensor: str) -> Layout:
 
 
 def _way_tables(graph: ShardingGraph, tensor: str) -> None:
-    """The tables of a tensor's way from its maker to its readers, and of the memory that it takes."""
+    """The tables of a tensor's way from its maker to its readers."""
     known, chain = graph.layouts[tensor], graph.space.chains[tensor]
     before, held = chain.maker, chain.made
     for link in chain.links:
@@ -195,11 +205,16 @@ def _way_tables(graph: ShardingGraph, tensor: str) -> None:
             graph.time.append(table((before, link.reader), changes))
             break
         graph.time.append(Table((before, link.variable), known.time[held]))
-        if link.use.kept:
-            graph.kept.append(_kept_bytes(graph, tensor, chain, link.variable))
-        else:
+        if not link.use.kept:
             graph.time.append(Table((link.variable, link.reader), known.time[:, link.wanted]))
         before, held = link.variable, np.arange(len(known.options))
+
+
+def _memory_tables(graph: ShardingGraph, tensor: str) -> None:
+    """The tables of the memory that a tensor takes."""
+    known, chain = graph.layouts[tensor], graph.space.chains[tensor]
+    kept = (link.variable for link in chain.links if link.variable and link.use.kept)
+    graph.kept.extend(_kept_bytes(graph, tensor, chain, variable) for variable in kept)
     if tensor in graph.problem.weights:
         size = known.bytes[chain.made] / known.tensor.word * graph.problem.weights[tensor]
         graph.weights.append(Table((chain.maker,), size))

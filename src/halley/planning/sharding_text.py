@@ -1,14 +1,15 @@
 """A sharding as text, and the names that its splits go by in the field.
 
 The names are read off the graph. What splits a matrix is tensor parallelism (TP); what splits a dim that matrices share with
-all that they are multiplied with, such as experts, is expert parallelism (EP). Other dims are those of the data: batches (DP),
-or sequences, along which tokens meet each other; there it is sequence parallelism (SP) where the axis splits matrices too, and
-context parallelism (CP) where it does not. A matrix that lies in parts and is gathered for its readers is fully sharded (FSDP).
+all that they are multiplied with, such as experts, is expert parallelism (EP). Other dims are those of the data: batches, or
+sequences, along which tokens meet each other. Where the axis splits matrices too, both share out the tokens between the split
+matrices, which is sequence parallelism (SP); where it does not, a batch is data parallelism (DP), a sequence context parallelism
+(CP). A matrix that lies in parts and is gathered for its readers is fully sharded (FSDP).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from halley.ir.placement import Replicate, Shard
 from halley.ir.workload import OpKind, Workload
@@ -41,12 +42,32 @@ def dim_roles(work: Workload, weights: Iterable[str]) -> dict[str, str]:
     }
 
 
-def op_names(plan: Sharding) -> dict[str, tuple[str, ...]]:
-    """By op, the name of its split on each axis, "" where every member repeats the work."""
-    roles = dim_roles(plan.problem.workload, plan.problem.weights)
-    matrices = [_splits_matrix(plan, roles, place) for place in range(len(plan.problem.mesh))]
+ORDER = ("TP", "SP", "CP", "EP", "FSDP", "DP")
+"""In which the field lists them."""
+
+
+def joined(names: Iterable[str]) -> str:
+    """Names of one axis' uses in one word.
+
+    >>> joined({"SP", "TP"})
+    'TP+SP'
+    """
+    return "+".join(sorted(names, key=ORDER.index))
+
+
+def op_names(plan: Sharding, elsewhere: Collection[str] = ()) -> dict[str, tuple[str, ...]]:
+    """By op, the name of its split on each axis, "" where every member repeats the work. ``elsewhere``: axes that split matrices
+    in other parts of the model."""
+    roles, splitting = dim_roles(plan.problem.workload, plan.problem.weights), {*splitting_axes(plan), *elsewhere}
+    matrices = [axis.name in splitting for axis in plan.problem.mesh]
     names = [
-        {"expert": "EP", "matrix": "TP" if split else "CP", "sequence": "SP" if split else "CP", "batch": "DP", "": ""}
+        {
+            "expert": "EP",
+            "matrix": "TP" if split else "CP",
+            "sequence": "SP" if split else "CP",
+            "batch": "SP" if split else "DP",
+            "": "",
+        }
         for split in matrices
     ]
     return {
@@ -54,8 +75,13 @@ def op_names(plan: Sharding) -> dict[str, tuple[str, ...]]:
     }
 
 
+def splitting_axes(plan: Sharding) -> frozenset[str]:
+    """The axes along which some op reads a part of a matrix."""
+    roles = dim_roles(plan.problem.workload, plan.problem.weights)
+    return frozenset(axis.name for place, axis in enumerate(plan.problem.mesh) if _splits_matrix(plan, roles, place))
+
+
 def _splits_matrix(plan: Sharding, roles: Mapping[str, str], place: int) -> bool:
-    """Some op reads a part of a matrix along the axis."""
     work, weights = plan.problem.workload, plan.problem.weights
     for item in plan.ops:
         split = item.ways[place].split
@@ -65,9 +91,10 @@ def _splits_matrix(plan: Sharding, roles: Mapping[str, str], place: int) -> bool
     return False
 
 
-def parallelisms(plan: Sharding) -> dict[str, tuple[str, ...]]:
-    """By axis, the names of what it is used for. Without `ShardingProblem.weights` there are no matrices: all is data."""
-    by_op = op_names(plan)
+def parallelisms(plan: Sharding, elsewhere: Collection[str] = ()) -> dict[str, tuple[str, ...]]:
+    """By axis, the names of what it is used for. Without `ShardingProblem.weights` there are no matrices: all is data.
+    ``elsewhere``: as `op_names`."""
+    by_op = op_names(plan, elsewhere)
     found = {}
     for place, axis in enumerate(plan.problem.mesh):
         names = {each[place] for each in by_op.values()} - {""}

@@ -29,7 +29,7 @@ from halley.planning.op_costs import op_tasks
 from halley.planning.operations import moved_bytes, tensor_bytes
 from halley.planning.part_bounds import least_time
 from halley.planning.sharding import ShardingProblem, sharding_graph
-from halley.planning.spatial_passes import Group, Rates, is_weight, pass_groups, read_elsewhere, waits
+from halley.planning.spatial_passes import ChipRates, Group, is_weight, pass_groups, read_elsewhere, waits
 from halley.planning.training_kernels import TrainingGraph
 
 Floats = NDArray[np.float64]
@@ -90,7 +90,7 @@ def _demands(graph: TrainingGraph, groups: Sequence[Group], wanted: frozenset[st
     return Demands(tuple(apart), at_work, tuple(held), tuple(summed), tuple(leaving), tuple(entering))
 
 
-def work_time(graph: TrainingGraph, rates: Rates, op: Op, extents: Mapping[str, Number]) -> Number:
+def work_time(graph: TrainingGraph, rates: ChipRates, op: Op, extents: Mapping[str, Number]) -> Number:
     """Of an op on all compute tiles, without rounding [s]."""
     chip = rates.chip
     if op.kind is OpKind.CONTRACT:
@@ -102,7 +102,7 @@ def work_time(graph: TrainingGraph, rates: Rates, op: Op, extents: Mapping[str, 
     return cycles * rates.lane_cycles / (chip.tiles * chip.width * chip.clock)
 
 
-def held_traffic(work: Workload, rates: Rates, found: Demands, op: str, extents: Mapping[str, Number]) -> Number:
+def held_traffic(work: Workload, rates: ChipRates, found: Demands, op: str, extents: Mapping[str, Number]) -> Number:
     """Bytes that pass the memory however kernels are fused, by the extents of one op."""
     sizes: list[Number] = [moved_bytes(work, work.op(op), name, extents) for reader, name in found.held if reader == op]
     sizes += [tensor_bytes(work, name, extents) for maker, name in found.leaving if maker == op]
@@ -114,7 +114,7 @@ def held_traffic(work: Workload, rates: Rates, found: Demands, op: str, extents:
     return total([0.0, *sizes])
 
 
-def pass_floors(graph: TrainingGraph, rates: Rates, microbatch: Number, ranks: Number) -> tuple[Number, ...]:
+def pass_floors(graph: TrainingGraph, rates: ChipRates, microbatch: Number, ranks: Number) -> tuple[Number, ...]:
     """By pass, what no sharding over so many ranks takes less than [s]; numbers, or arrays that broadcast."""
     work, extents = graph.workload, {**graph.workload.dims, "b": microbatch}
     found = list[Number]()
@@ -156,7 +156,7 @@ class PartTables:
         return cost(self.alone, values), found
 
 
-def part_tables(graph: TrainingGraph, rates: Rates, problem: ShardingProblem, end: str) -> PartTables:
+def part_tables(graph: TrainingGraph, rates: ChipRates, problem: ShardingProblem, end: str) -> PartTables:
     """``problem``: of the part, with its collectives and the times of kernels that run one by one; ``end``: its input or output
     through which parts meet."""
     silent = sharding_graph(replace(problem, kernel_time=lambda op, local: 0.0))
@@ -219,7 +219,7 @@ class SpatialAxisBounds(AxisBounds):
     """Bounds of layers from the collectives over one axis of the mesh, where kernels are fused. What holds for sums of work and
     collectives holds for each of the three sums here: a share of the ranks and of the sequences has at least its share."""
 
-    rates: Rates = field(kw_only=True)
+    rates: ChipRates = field(kw_only=True)
 
     def least(self, graph: TrainingGraph, problem: ShardingProblem) -> float:
         """As in `AxisBounds`: of work, memory and network, each with the others."""

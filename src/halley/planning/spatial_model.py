@@ -9,9 +9,10 @@ into the certificate of the plan.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,7 @@ from halley.planning.layouts import CollectiveTime
 from halley.planning.machine import Efficiency, machine
 from halley.planning.op_costs import OpCosts
 from halley.planning.part_bounds import ModelBound, PartBound
-from halley.planning.part_costs import ModelCosts, PartCosts, Room, Terms, model_costs, training_graphs
+from halley.planning.part_costs import ModelCosts, PartCosts, Room, Solvers, Terms, model_costs, training_graphs
 from halley.planning.partitioning import SpatialPlan, best_plan
 from halley.planning.plan import TrainingProblem
 from halley.planning.sharded import Sharding
@@ -35,14 +36,23 @@ from halley.planning.sharded_model import SQUEEZING, CostModel, ShardedModel
 from halley.planning.sharding import KernelTime, work_time
 from halley.planning.spatial import HALLEY, Graph, Problem, SpatialChip
 from halley.planning.spatial_bounds import SpatialAxisBounds, least_by_layout, part_tables, pass_floors
-from halley.planning.spatial_passes import PASSES, PassGraphs, Rates, pass_groups, waited
+from halley.planning.spatial_passes import PASSES, ChipRates, PassGraphs, pass_groups, waited
 from halley.planning.training_kernels import TrainingGraph
 
 Floats = NDArray[np.float64]
 
-PRICES = ((1.0, 1.0), (0.25, 16.0))
-"""Shares of the time of collectives, and factors of the bandwidth of memory, at which shardings are looked for: as kernels run
-one by one; and where partitions hide most of both."""
+class Price(NamedTuple):
+    """What shardings are looked for at: a share of the time of ``collectives``, and a factor of the bandwidth of ``memory``."""
+
+    collectives: float
+    memory: float
+
+
+ONE_BY_ONE = Price(1.0, 1.0)
+"""As kernels run one by one."""
+
+PRICES = (ONE_BY_ONE, Price(0.25, 16.0))
+"""The second: where partitions hide most of both."""
 
 LEFT_OUT = (
     "partitions over the border of two passes or layers, and of a fused attention core with its neighbours",
@@ -100,18 +110,21 @@ class _Scaled:
 
 @dataclass(frozen=True, slots=True)
 class SpatialModel:
-    """The model of a problem on spatial chips: a `halley.planning.sharded_model.CostModel`."""
+    """The model of a problem on spatial chips: a `halley.planning.sharded_model.CostModel`. ``solvers``: by price, what earlier
+    calls found out; ``known`` [layouts] [s]: by part and mesh, what no sharding falls below."""
 
     problem: TrainingProblem
     base: ShardedModel = field(init=False)
-    rates: Rates = field(init=False)
+    rates: ChipRates = field(init=False)
     axes: SpatialAxisBounds = field(init=False)
+    solvers: Mapping[Price, Solvers] = field(init=False, default_factory=lambda: {price: Solvers() for price in PRICES})
+    known: dict[object, Floats] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         problem = self.problem
         chip = spatial_chip(problem.system, problem.efficiency)
         object.__setattr__(self, "base", ShardedModel(problem))
-        rates = Rates(machine(problem.system.chip), chip, problem.efficiency, problem.recipe.gradient)
+        rates = ChipRates(machine(problem.system.chip), chip, problem.efficiency, problem.recipe.gradient)
         object.__setattr__(self, "rates", rates)
         object.__setattr__(self, "axes", SpatialAxisBounds(problem, rates.machine, rates=rates))
 
@@ -125,11 +138,23 @@ class SpatialModel:
 
     def _floor(self, part: PartBound, graph: TrainingGraph, microbatch: Number, ranks: Number) -> PartBound:
         forward, recompute, backward = pass_floors(graph, self.rates, microbatch, ranks)
-        return replace(part, forward=forward, recompute=recompute, backward=backward, traffic=0.0 * part.traffic)
+        return replace(part, forward=forward, recompute=recompute, backward=backward, traffic=0.0, excess=0.0)
 
     def tighter(self, communication: Communication, microbatch: int, way: Way) -> Iterable[Floats]:
         """As in `CostModel`."""
         return self.axes.tighter(communication, microbatch, way)
+
+    def layers(self, communication: Communication, microbatch: int, way: Way) -> Floats:
+        """As in `CostModel`: by the bounds that hold however kernels are fused."""
+        terms = self.base.terms(communication, way)
+        graphs = self._graphs(microbatch, way)[1:-1]
+        if not terms.mesh:
+            # there is one sharding, which `costs` finds at once
+            return np.zeros(len(graphs))
+        return np.array([self._least(graph, terms).min() for graph in graphs]) * (1 - ROUNDING)
+
+    def _graphs(self, microbatch: int, way: Way) -> tuple[TrainingGraph, ...]:
+        return training_graphs(self.problem.shape, microbatch, self.problem.sequence, way.recompute, way.fused)
 
     def costs(
         self, communication: Communication, microbatch: int, way: Way, room: Room | None = None, resident: float | None = None
@@ -137,31 +162,21 @@ class SpatialModel:
         """As in `CostModel`: of the best of several shardings, each with its best partitions."""
         found = list(self._candidates(communication, microbatch, way, room, resident))
         best = min(found, key=lambda each: each.time)
-        return self._bounded(best, found[0], communication, microbatch, way)
+        return self._bounded(best, self.base.terms(communication, way), self._graphs(microbatch, way))
 
     def _candidates(
         self, communication: Communication, microbatch: int, way: Way, room: Room | None, resident: float | None
     ) -> Iterator[ModelCosts]:
         """Shardings fused on the chip, the one that is best as kernels run one by one first. Raises Infeasible: that one does not
         fit, so that none does."""
-        problem, known = self.problem, set[object]()
-        graphs = training_graphs(problem.shape, microbatch, problem.sequence, way.recompute, way.fused)
-        for share, factor in PRICES if communication.mesh else PRICES[:1]:
-            terms = Terms(
-                communication.mesh,
-                communication.model if share == 1.0 else _Scaled(communication.model, share),
-                replace(self.base.chip, memory=factor * self.base.chip.memory),
-                problem.efficiency,
-                problem.recipe,
-                way.fused,
-                boundary=problem.fixed.boundary,
-                splits=problem.fixed.splits,
-                resident=resident,
-            )
+        problem, known, graphs = self.problem, set[object](), self._graphs(microbatch, way)
+        given = self.base.terms(communication, way, resident)
+        for price in PRICES if communication.mesh else (ONE_BY_ONE,):
+            terms, solvers = given if price == ONE_BY_ONE else priced(given, price), self.solvers[price]
             try:
-                costs = model_costs(problem.shape, microbatch, problem.sequence, terms, way.recompute, room, SQUEEZING)
+                costs = model_costs(problem.shape, microbatch, problem.sequence, terms, way.recompute, room, SQUEEZING, solvers)
             except Infeasible:
-                if share == 1.0:
+                if price == ONE_BY_ONE:
                     raise
                 continue
             parts = [self._fused(part, graph, communication) for part, graph in zip(costs.parts, graphs, strict=True)]
@@ -191,14 +206,11 @@ class SpatialModel:
             on_chip={name: plan for name, plan in plans.items() if plan.layer > 0},
         )
 
-    def _bounded(
-        self, best: ModelCosts, first: ModelCosts, communication: Communication, microbatch: int, way: Way
-    ) -> ModelCosts:
+    def _bounded(self, best: ModelCosts, terms: Terms, graphs: Sequence[TrainingGraph]) -> ModelCosts:
         """With what no sharding falls below. Over one chip there is one sharding, and its partitions are the best."""
-        problem, counts = self.problem, np.array(best.counts, np.float64)
-        graphs = training_graphs(problem.shape, microbatch, problem.sequence, way.recompute, way.fused)
-        if communication.mesh:
-            rows = np.stack([self._least(part, graph) for part, graph in zip(first.parts, graphs, strict=True)], axis=1)
+        counts = np.array(best.counts, np.float64)
+        if terms.mesh:
+            rows = np.stack([self._least(graph, terms) for graph in graphs], axis=1)
             rows = rows[np.isfinite(rows).all(axis=1)] * (1 - ROUNDING)
         else:
             plans = [[plan.bound for plan in part.on_chip.values()] for part in best.parts]
@@ -206,14 +218,24 @@ class SpatialModel:
         bound = float((rows @ counts).min())
         if bound > best.time * (1 + ROUNDING):
             expected = f"at most {best.time!r} s, which was found"
-            raise InternalError(Fault(f"bound of {problem.shape.name}", expected, f"{bound!r} s"))
+            raise InternalError(Fault(f"bound of {self.problem.shape.name}", expected, f"{bound!r} s"))
         least = tuple(rows.min(axis=0).tolist())
         return replace(best, least=least, by_boundary=tuple(map(tuple, rows.tolist())), bound=bound)
 
-    def _least(self, part: PartCosts, graph: TrainingGraph) -> Floats:
+    def _least(self, graph: TrainingGraph, terms: Terms) -> Floats:
         """[layouts] what a part takes at least, by the layout in which it meets others [s]."""
-        end = "X" if "X" in graph.workload.inputs else "Y"
-        return least_by_layout(part_tables(graph, self.rates, part.sharding.problem, end))
+        key = graph, terms.mesh, terms.collective
+        if key not in self.known:
+            end = "X" if "X" in graph.workload.inputs else "Y"
+            problem = self.solvers[ONE_BY_ONE].of(graph, terms).tables.problem
+            self.known[key] = least_by_layout(part_tables(graph, self.rates, problem, end))
+        return self.known[key]
+
+
+def priced(terms: Terms, price: Price) -> Terms:
+    """The same with collectives and memory at a price."""
+    chip = replace(terms.chip, memory=price.memory * terms.chip.memory)
+    return replace(terms, collective=_Scaled(terms.collective, price.collectives), chip=chip)
 
 
 def _at_real_times(sharding: Sharding, collective: CollectiveTime, kernel_times: KernelTime) -> Sharding:

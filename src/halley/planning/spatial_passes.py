@@ -52,7 +52,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class ChipRates:
     """Of a chip: what a kernel at work on all of it reaches. ``lane_cycles`` [1]: cycles of a lane of the array for one of a lane
     of the vector engines."""
 
@@ -140,7 +140,7 @@ class PassGraphs:
     """Graphs of the passes of parts under shardings. ``collective`` [s]: between the chips that share ops."""
 
     graph: TrainingGraph
-    rates: Rates
+    rates: ChipRates
     collective: CollectiveTime
     _starts: dict[tuple[CollectiveKind, tuple[str, ...]], float] = field(default_factory=dict)
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import fields
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from halley.errors import Fault
 from halley.planning.axes import assignment_text
 from halley.planning.data_parallel import Sharded
-from halley.planning.plan import Alternative, Fixed, Plan, PlanCost, TrainingProblem
+from halley.planning.plan import Alternative, Plan, PlanCost, TrainingProblem
 from halley.planning.schedule import Schedule
 from halley.planning.training_floors import Floors
+from halley.planning.training_help import chosen, smallest_change
 from halley.units import format_bytes
 
 
@@ -46,8 +46,11 @@ def changes(best: Plan, plan: Plan) -> Iterator[str]:
         yield "attention fused" if plan.fused else "attention op by op"
 
 
-def shortage(problem: TrainingProblem, floors: Floors, stopped: bool) -> Iterator[Fault]:
-    """Why no plan was found: what the least demanding one needs, and what would help."""
+def shortage(
+    problem: TrainingProblem, floors: Floors, stopped: bool, fits: Callable[[TrainingProblem], bool]
+) -> Iterator[Fault]:
+    """Why no plan was found: what the least demanding one needs, and what would help. ``fits``: whether a problem has a plan that
+    fits."""
     where = f"{problem.shape.name} on {problem.system.name}"
     if stopped:
         yield Fault(where, "a plan that fits, in time", "none yet", "raise the time limit, or fix some choices")
@@ -61,13 +64,12 @@ def shortage(problem: TrainingProblem, floors: Floors, stopped: bool) -> Iterato
     memory = problem.system.tiers[-1].name
     got = f"at least {format_bytes(least)} with {assignment_text(plan.assignment)}, microbatch {plan.microbatch}"
     got += f", recompute {plan.recompute}, ZeRO {int(plan.sharded)}{', state offloaded' if plan.offload else ''}"
-    yield Fault(f"{where}, {memory}", f"at most {format_bytes(problem.capacity)} on a chip", got, _help(problem, least))
+    yield Fault(f"{where}, {memory}", f"at most {format_bytes(problem.capacity)} on a chip", got, _help(problem, least, fits))
 
 
-def _help(problem: TrainingProblem, least: float) -> str:
-    """The smallest change that helps: a choice that the user fixed, or more chips."""
-    fixed = [each.name for each in fields(Fixed) if getattr(problem.fixed, each.name) not in (None, {})]
-    if fixed:
-        return f"leave {', '.join(fixed)} to the search, or some of them"
+def _help(problem: TrainingProblem, least: float, fits: Callable[[TrainingProblem], bool]) -> str:
+    """The smallest change that helps: a choice that the user fixed, or else more chips."""
+    if chosen(problem.fixed) and (words := smallest_change(problem, fits)):
+        return words
     factor = 2 ** math.ceil(math.log2(max(least / problem.capacity, 1.000001)))
     return f"take about {factor * problem.system.chips} chips, or chips with {format_bytes(least)}"

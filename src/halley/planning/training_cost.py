@@ -6,9 +6,10 @@ Plans of one pipeline that share out the same states are timed together: their t
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from functools import lru_cache
+from operator import attrgetter
 from typing import TypeVar
 
 import numpy as np
@@ -21,17 +22,17 @@ from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Shard
 from halley.ir.workload import OpKind, Workload
 from halley.network.bill import bill
-from halley.planning.axes import Role, degree
-from halley.planning.communication import Communication
-from halley.planning.data_parallel import Block, Blocks, CollectiveTime, DataParallel, Sharded
-from halley.planning.iteration import Iteration, Optimizer, Training, iteration_time
+from halley.planning.axes import Role
+from halley.planning.communication import Communication, transfer_times
+from halley.planning.data_parallel import Block, Blocks, CollectiveTime, DataParallel, Sharded, dealt_out
+from halley.planning.iteration import AROUND, Iteration, Optimizer, Training, iteration_time
 from halley.planning.layouts import local_extents
 from halley.planning.machine import machine
-from halley.planning.megatron_iteration import AROUND
 from halley.planning.memory import Memory, in_flight, memory
 from halley.planning.part_costs import ModelCosts, PartCosts, Room
-from halley.planning.plan import Exposed, Load, Plan, PlanCost, TrainingProblem
-from halley.planning.schedule import Pipeline, deal
+from halley.planning.plan import Exposed, Plan, PlanCost, TrainingProblem
+from halley.planning.schedule import Pipeline
+from halley.planning.training_loads import Stage, loads, traffic
 from halley.workloads.training import training_model
 
 T = TypeVar("T")
@@ -65,39 +66,39 @@ class Batch:
 def training_of(problem: TrainingProblem, batch: Batch, cases: Sequence[Case]) -> Training:
     """The iterations of plans, with arrays over ``cases``."""
     kinds = cases[0].costs.layers
-    costs, which = _distinct([case.costs for case in cases], [id(case.costs) for case in cases])
+    costs, which = _distinct([case.costs for case in cases])
     parts = [_block(each, which) for each in zip(*(each.parts for each in costs), strict=True)]
-    ranks = np.array([degree(case.communication.assignment, Role.DATA) for case in cases], np.float64)
-    data = DataParallel(ranks, batch.sharded, _joint(cases), problem.recipe)
-    onward = _transfers(problem, batch, cases)
+    communications, at = _distinct([case.communication for case in cases])
+    ranks = np.array([_data_ranks(each) for each in communications], np.float64)[at]
+    data = DataParallel(ranks, batch.sharded, _joint(communications, at), problem.recipe)
+    onward = _transfers(problem, batch, cases, costs, which, at)
+    norms = np.array([_norm_reduction(each) for each in communications])[at]
     return Training(
         batch.pipeline,
         dealt_parts(parts, kinds, batch.pipeline),
         data,
-        optimizer_of(problem, batch.offload, norm_reductions(cases)),
+        optimizer_of(problem, batch.offload, norms),
         onward,
         onward,
         holding=False,
-        tied=_tied_sums(problem, batch, cases),
+        tied=_tied_sums(problem, batch, cases, ranks),
     )
 
 
+@lru_cache(maxsize=1 << 12)
+def _data_ranks(communication: Communication) -> int:
+    return communication.ranks(Role.DATA)
+
+
 def dealt_parts(parts: Sequence[Block], kinds: Sequence[int], pipeline: Pipeline) -> tuple[Blocks, ...]:
-    """Chunks of a model whose ``parts`` are an embedding, ``kinds`` of layers with their counts, and a head: contiguous, and as
-    even in layers as can be. Chunks that are alike are one object.
+    """Chunks of a model whose ``parts`` are an embedding, ``kinds`` of layers with their counts, and a head.
 
     >>> chunks = dealt_parts([Block(0.1, 0.2), Block(1, 2), Block(3, 4), Block(0.3, 0.6)], [2, 4], Pipeline(3, 8))
     >>> [[block.forward for block in chunk] for chunk in chunks]
     [[0.1, 1, 1], [3, 3], [3, 3, 0.3]]
     """
-    order = [kind for kind, count in enumerate(kinds, 1) for _ in range(count)]
-    counts = deal(len(order), pipeline.last + 1)
-    made: dict[tuple[int, ...], Blocks] = {}
-    found = []
-    for chunk, (end, count) in enumerate(zip(accumulate(counts), counts, strict=True)):
-        inside = [*([0] if chunk == 0 else []), *order[end - count : end], *([-1] if chunk == pipeline.last else [])]
-        found.append(made.setdefault(tuple(inside), tuple(parts[place] for place in inside)))
-    return tuple(found)
+    layers = [part for part, count in zip(parts[1:-1], kinds, strict=True) for _ in range(count)]
+    return dealt_out(layers, pipeline, parts[:1], parts[-1:])
 
 
 def optimizer_of(problem: TrainingProblem, offload: bool, norm_reduction: Number) -> Optimizer:
@@ -109,90 +110,143 @@ def optimizer_of(problem: TrainingProblem, offload: bool, norm_reduction: Number
     return Optimizer(bandwidth, efficiency.launch, True, norm_reduction, link, AROUND)
 
 
-def _distinct(given: Sequence[T], keys: Sequence[Hashable]) -> tuple[list[T], Integers]:
-    """The first of each key, and for all which of them it is."""
-    places: dict[Hashable, int] = {}
-    which = np.array([places.setdefault(key, len(places)) for key in keys])
-    firsts = np.unique(which, return_index=True)[1]
-    return [given[place] for place in firsts], which
+def _distinct(given: Sequence[T]) -> tuple[list[T], Integers]:
+    """Each object once, and for all which of them it is."""
+    known = {id(each): each for each in given}
+    places = dict(zip(known, range(len(known)), strict=True))
+    return list(known.values()), np.array([places[id(each)] for each in given], np.intp)
 
 
 def _block(parts: Sequence[PartCosts], which: Integers) -> Block:
-    names = ("forward", "backward", "recompute", "parameters", "activation", "working")
-    return Block(*(np.array([getattr(part, name) for part in parts], np.float64)[which] for name in names))
+    return Block(*np.array([_times_and_sizes(part) for part in parts], np.float64)[which].T.copy())
 
 
-def _joint(cases: Sequence[Case]) -> CollectiveTime:
-    """Collectives over data-parallel ranks of all cases at once: each network is asked once."""
-    rows: dict[object, list[int]] = {}
-    for row, case in enumerate(cases):
-        rows.setdefault(case.communication.data_key, []).append(row)
-    groups = [(cases[where[0]].communication, np.array(where)) for where in rows.values()]
+_times_and_sizes = attrgetter("forward", "backward", "recompute", "parameters", "activation", "working")
+"""What a `Block` has, in its order."""
+
+
+def _joint(distinct: Sequence[Communication], at: Integers) -> CollectiveTime:
+    """Collectives over data-parallel ranks of all plans at once, ``at`` [plans] places among the ``distinct`` communications:
+    each network is asked once, and what it answered is kept."""
+    places = at.tolist()
 
     def time(kind: CollectiveKind, payload: Number) -> Number:
-        given = np.broadcast_to(payload, len(cases))
-        found = np.empty(len(cases))
-        for communication, where in groups:
-            found[where] = communication.data(kind, given[where])
-        return found
+        sizes = np.broadcast_to(payload, len(places)).tolist()
+        tables = [_collectives(each, kind) for each in distinct]
+        asked: list[set[float]] = [set() for _ in distinct]
+        for place, size in zip(places, sizes, strict=True):
+            if size not in tables[place]:
+                asked[place].add(size)
+        if any(asked):
+            _ask(distinct, kind, asked)
+        return np.array([tables[place][size] for place, size in zip(places, sizes, strict=True)])
 
     return time
 
 
-def _transfers(problem: TrainingProblem, batch: Batch, cases: Sequence[Case]) -> Sequence[Number]:
-    """[chunks - 1] of an activation to the next chunk [s]; as long for its gradient."""
+def _ask(communications: Sequence[Communication], kind: CollectiveKind, sizes: Sequence[set[float]]) -> None:
+    """Find out what collectives of these sizes take, each network asked once."""
+    for communication, rows in _networks(communications):
+        asked = np.array(sorted(set[float]().union(*(sizes[row] for row in rows))))
+        found = dict(zip(asked.tolist(), communication.data(kind, asked).tolist(), strict=True))
+        for row in rows:
+            _collectives(communications[row], kind).update(found)
+
+
+def _networks(communications: Sequence[Communication]) -> list[tuple[Communication, list[int]]]:
+    """Communications whose data-parallel ranks have equal networks: one of them, and the places of all."""
+    rows: dict[object, list[int]] = {}
+    for row, each in enumerate(communications):
+        rows.setdefault(each.data_key, []).append(row)
+    return [(communications[places[0]], places) for places in rows.values()]
+
+
+@lru_cache(maxsize=1 << 14)
+def _collectives(communication: Communication, kind: CollectiveKind) -> dict[float, float]:
+    """Times [s] of a collective over data-parallel ranks, as far as they are known, by payload [B]."""
+    return {}
+
+
+def _transfers(
+    problem: TrainingProblem, batch: Batch, cases: Sequence[Case], costs: Sequence[ModelCosts], which: Integers, at: Integers
+) -> Sequence[Number]:
+    """[chunks - 1] of an activation to the next chunk [s]; as long for its gradient. Those that are equal are one object.
+
+    ``which``, ``at`` [cases] places among the distinct ``costs`` and communications."""
     pipeline = batch.pipeline
     if pipeline.stages == 1:
         return ()
+    layouts = dict[object, int]()
+    layout = np.array([layouts.setdefault(each.boundary, len(layouts)) for each in costs])[which]
+    _, firsts, pair = np.unique(at * len(layouts) + layout, return_index=True, return_inverse=True)
+    distinct = [cases[first] for first in firsts]
+    communications = [case.communication for case in distinct]
+    sizes = np.array([boundary_bytes(problem, batch, case) for case in distinct], np.float64)
     # chunks that follow each other lie on stages that follow each other, the first after the last
-    stages = range(pipeline.stages if pipeline.chunks > 1 else pipeline.stages - 1)
-    keys = [
-        (case.communication.pipeline_key, case.communication.mesh, case.communication.ranks(Role.DATA), case.costs.boundary)
-        for case in cases
-    ]
-    distinct, which = _distinct(cases, keys)
-    sizes = [boundary_bytes(problem, batch, case) for case in distinct]
-    times = [[case.communication.transfer(stage, size) for stage in stages] for case, size in zip(distinct, sizes, strict=True)]
-    table = np.array(times)[which]
-    return [table[:, chunk % pipeline.stages] for chunk in range(pipeline.last)]
+    stages = pipeline.stages if pipeline.chunks > 1 else pipeline.stages - 1
+    routes = np.stack([_alike(each)[:stages] for each in communications], axis=1)
+    starts = dict[bytes, int]()
+    column = [starts.setdefault(each.tobytes(), stage) for stage, each in enumerate(routes)]
+    times = {stage: transfer_times(communications, stage, sizes)[pair] for stage in starts.values()}
+    return [times[column[chunk % stages]] for chunk in range(pipeline.last)]
+
+
+@lru_cache(maxsize=1 << 12)
+def _alike(communication: Communication) -> Integers:
+    """[stages] the first stage from which the way to the next is the same."""
+    firsts: dict[object, int] = {}
+    return np.array([firsts.setdefault(route, stage) for stage, route in enumerate(communication.pipeline_key)])
 
 
 def boundary_bytes(problem: TrainingProblem, batch: Batch, case: Case) -> int:
     """What a chip has of a microbatch's activation between two layers [B], in the layout in which parts meet."""
-    data = degree(case.communication.assignment, Role.DATA)
-    extents = {
-        "b": problem.batch // (data * batch.pipeline.microbatches),
-        "m": problem.sequence,
-        "k": problem.shape.model,
-    }
-    splits = [item.dim if isinstance(item, Shard) else "" for item in case.costs.boundary]
-    return math.prod(local_extents(extents, splits, case.communication.mesh).values()) * WORD
+    samples = problem.batch // (_data_ranks(case.communication) * batch.pipeline.microbatches)
+    splits = tuple(item.dim if isinstance(item, Shard) else "" for item in case.costs.boundary)
+    return _local_points(case.communication, samples, problem.sequence, problem.shape.model, splits) * WORD
 
 
-def _tied_sums(problem: TrainingProblem, batch: Batch, cases: Sequence[Case]) -> Floats:
+@lru_cache(maxsize=1 << 14)
+def _local_points(communication: Communication, samples: int, sequence: int, model: int, splits: tuple[str, ...]) -> int:
+    """Values of an activation that a chip has."""
+    return math.prod(local_extents({"b": samples, "m": sequence, "k": model}, splits, communication.mesh).values())
+
+
+def _tied_sums(problem: TrainingProblem, batch: Batch, cases: Sequence[Case], ranks: Floats) -> Floats:
     """[cases] the first and the last stage send each other half of the gradients of a tied table, then the sums [s]; each chip
-    those that are its own after the reductions over data-parallel ranks."""
+    those that are its own after the reductions over data-parallel ``ranks``."""
     if not problem.shape.tied or batch.pipeline.stages == 1:
         return np.zeros(len(cases))
-    found = []
-    for case in cases:
-        parameters = min(case.costs.embedding.parameters, case.costs.head.parameters)
-        own = 1 if batch.sharded is Sharded.NOTHING else degree(case.communication.assignment, Role.DATA)
-        half = sharded_bytes(parameters, problem.recipe.gradient, own) / 2
-        found.append(2.0 * float(case.communication.transfer(batch.pipeline.stages - 1, half)))
-    return np.array(found)
+    parameters = np.array([_tied_parameters(case.costs) for case in cases], np.float64)
+    half = _tied_bytes(problem, batch, parameters, ranks) / 2
+    sums = 2.0 * transfer_times([case.communication for case in cases], batch.pipeline.stages - 1, half)
+    return np.asarray(sums)
+
+
+def tied_bytes(problem: TrainingProblem, batch: Batch, case: Case) -> float:
+    """Gradients of a tied table that a chip of the first and of the last stage both have [B]; 0 where none is tied."""
+    if not problem.shape.tied or batch.pipeline.stages == 1:
+        return 0.0
+    return float(_tied_bytes(problem, batch, _tied_parameters(case.costs), _data_ranks(case.communication)))
+
+
+def _tied_parameters(costs: ModelCosts) -> float:
+    return min(costs.embedding.parameters, costs.head.parameters)
+
+
+def _tied_bytes(problem: TrainingProblem, batch: Batch, parameters: Number, ranks: Number) -> Number:
+    return sharded_bytes(parameters, problem.recipe.gradient, 1 if batch.sharded is Sharded.NOTHING else ranks)
 
 
 def norm_reductions(cases: Sequence[Case]) -> Floats:
     """[cases] the norm of the gradients, summed over the ranks of data and model [s]."""
-    keys = [(case.communication.data_key, case.communication.model_key) for case in cases]
-    distinct, which = _distinct(cases, keys)
-    found = []
-    for case in distinct:
-        axes = tuple(axis.name for axis in case.communication.mesh)
-        model = case.communication.model(CollectiveKind.ALL_REDUCE, axes, NORM_BYTES) if axes else 0.0
-        found.append(float(case.communication.data(CollectiveKind.ALL_REDUCE, NORM_BYTES)) + model)
-    return np.array(found)[which]
+    return np.array([_norm_reduction(case.communication) for case in cases])
+
+
+@lru_cache(maxsize=1 << 12)
+def _norm_reduction(communication: Communication) -> float:
+    axes = tuple(axis.name for axis in communication.mesh)
+    model = communication.model(CollectiveKind.ALL_REDUCE, axes, NORM_BYTES) if axes else 0.0
+    return float(communication.data(CollectiveKind.ALL_REDUCE, NORM_BYTES)) + model
 
 
 def plan_cost(problem: TrainingProblem, plan: Plan, case: Case) -> PlanCost:
@@ -202,6 +256,8 @@ def plan_cost(problem: TrainingProblem, plan: Plan, case: Case) -> PlanCost:
     chip = machine(problem.system.chip)
     chips, count = problem.system.chips, plan.pipeline.microbatches
     macs = total([part.macs * times for part, times in case.costs.counted])
+    busiest = _busiest(problem, plan, case)
+    moved = traffic(problem, plan, busiest)
     return PlanCost(
         time=float(timed.time[0]),
         account={name: float(part[0]) for name, part in timed.breakdown().items()},
@@ -210,7 +266,8 @@ def plan_cost(problem: TrainingProblem, plan: Plan, case: Case) -> PlanCost:
         capacity=problem.capacity,
         parts=case.costs,
         exposed=tuple(_exposed(plan, case, timed)),
-        loads=tuple(_loads(problem, plan, case)),
+        traffic=tuple(moved),
+        loads=tuple(loads(problem, plan, busiest, moved)),
         model_work=2.0 * problem.batch * model_macs(problem),
         hardware_work=2.0 * macs * count * plan.data * plan.model,
         peak=2.0 * chips * chip.mac_rate("bf16"),
@@ -265,21 +322,12 @@ def _exposed(plan: Plan, case: Case, timed: Iteration) -> list[Exposed]:
     return [Exposed(role, kind, time) for role, kind, time in listed if time]
 
 
-def _loads(problem: TrainingProblem, plan: Plan, case: Case) -> list[Load]:
-    """What a chip of the busiest stage asks of its engine, its memory, and each part of an axis that its ops use."""
-    chip, count, stages = machine(problem.system.chip), plan.pipeline.microbatches, range(plan.pipeline.stages)
-    parts = max((stage_parts(plan, case.costs, s) for s in stages), key=lambda own: sum(part.time * n for part, n in own))
-    found = [
-        Load("matrix engine", 2.0 * count * total([part.macs * n for part, n in parts]), 2.0 * chip.mac_rate("bf16"), "op"),
-        Load("memory", count * total([part.traffic * n for part, n in parts]), chip.memory, "B"),
-    ]
-    moved: dict[str, float] = {}
-    for part, times in parts:
-        for _, step in part.sharding.steps:
-            for axis in step.axes:
-                moved[axis] = moved.get(axis, 0.0) + count * times * step.bytes
-    rates = {axis.name: axis.link.bandwidth for axis in problem.system.axes}
-    return [*found, *(Load(f"network {axis}", size, rates[axis], "B") for axis, size in moved.items())]
+def _busiest(problem: TrainingProblem, plan: Plan, case: Case) -> Stage:
+    """The stage whose parts take longest."""
+    parts = [stage_parts(plan, case.costs, stage) for stage in range(plan.pipeline.stages)]
+    number = max(range(len(parts)), key=lambda stage: sum(part.time * times for part, times in parts[stage]))
+    batch = Batch(plan.pipeline, plan.sharded, plan.offload)
+    return Stage(number, parts[number], boundary_bytes(problem, batch, case), tied_bytes(problem, batch, case))
 
 
 def room_left(

@@ -16,7 +16,9 @@ from halley.ir.mapping import CollectiveKind
 from halley.planning.axes import Role, degree
 from halley.planning.axis_bounds import Way
 from halley.planning.communication import Communication
+from halley.planning.distinct import distinct_columns
 from halley.planning.part_bounds import ModelBound
+from halley.planning.part_costs import ModelCosts
 from halley.planning.sharded_model import CostModel
 from halley.planning.training_bounds import Rows, Shapes, least_memory, least_time, least_work_time, shapes
 from halley.planning.training_cost import WORD, optimizer_of
@@ -25,24 +27,39 @@ from halley.planning.training_space import Space
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
+KNOWN = "time", "parameters", "activation", "working"
+"""What bounds of plans take from those of parts."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Floor:
     """What parts cost at least, [..., parts]: ``work`` [s] of a microbatch, forward and backward; ``parameters`` [1];
-    ``activation``, ``working`` [B]."""
+    ``activation``, ``working`` [B]; ``excess`` [s] as in `PartBound`."""
 
     work: Floats
     parameters: Floats
     activation: Floats
     working: Floats
+    excess: Floats
+
+    def of(self, rows: Integers) -> Floor:
+        """Some of the rows."""
+        return Floor(self.work[rows], self.parameters[rows], self.activation[rows], self.working[rows], self.excess[rows])
 
 
 def floor_of(bound: ModelBound, count: int) -> Floor:
     """Bounds of ``count`` meshes and microbatches as arrays [count, parts]: embedding, kinds of layers, head."""
+    return Floor(*(_column(bound.parts, name, count) for name in (*KNOWN, "excess")))
 
-    def column(name: str) -> Floats:
-        return np.stack([np.broadcast_to(np.asarray(getattr(part, name), np.float64), count) for part in bound.parts], axis=1)
 
-    return Floor(*(column(name) for name in ("time", "parameters", "activation", "working")))
+def _exactly(costs: ModelCosts, count: int) -> Floor:
+    """What parts cost with the shardings at hand, ``count`` times."""
+    known = [_column(costs.parts, name, count) for name in KNOWN]
+    return Floor(*(*known, np.zeros_like(known[0])))
+
+
+def _column(parts: Sequence[object], name: str, count: int) -> Floats:
+    return np.stack([np.broadcast_to(np.asarray(getattr(part, name), np.float64), count) for part in parts], axis=1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,16 +95,17 @@ class Floors:
         """[layouts] the same for all options of this one's way: of the passes alone."""
         return least_work_time(self._rows(layouts, option, work))
 
-    def memories(self, layouts: Integers, option: int) -> Floats:
-        """[layouts] no chip of some stage of these plans needs less [B]."""
+    def memories(self, layouts: Integers, option: int, costs: ModelCosts | None = None) -> Floats:
+        """[layouts] no chip of some stage of these plans needs less [B]; with ``costs``: with the shardings that cost so."""
         chosen = self.space.options[option]
-        return least_memory(self._rows(layouts, option, None), chosen.sharded, chosen.offload, self.space.problem.recipe)
+        rows = self._rows(layouts, option, None, None if costs is None else _exactly(costs, len(layouts)))
+        return least_memory(rows, chosen.sharded, chosen.offload, self.space.problem.recipe)
 
-    def _rows(self, layouts: Integers, option: int, work: Floats | None) -> Rows:
-        space, floor = self.space, self.floors[self.way(option)]
+    def _rows(self, layouts: Integers, option: int, work: Floats | None, floor: Floor | None = None) -> Rows:
+        space = self.space
+        floor = self.floors[self.way(option)].of(layouts) if floor is None else floor
         where = space.assignment[layouts]
         reduction = self.reduce_scatter if space.options[option].sharded else self.all_reduce
-        known = floor.work[layouts]
         return Rows(
             space.data[layouts],
             space.stages[layouts],
@@ -95,10 +113,10 @@ class Floors:
             space.microbatches[layouts],
             space.gpipe[layouts],
             self.transfer[layouts],
-            known if work is None else np.broadcast_to(work, known.shape),
-            floor.parameters[layouts],
-            floor.activation[layouts],
-            floor.working[layouts],
+            floor.work if work is None else np.broadcast_to(work, floor.work.shape),
+            floor.parameters,
+            floor.activation,
+            floor.working,
             self.gather[where],
             reduction[where],
             self.shapes.of(self.pipeline[layouts]),
@@ -111,21 +129,21 @@ def floors_of(space: Space, communications: Sequence[Communication], model: Cost
     ranks = np.array([degree(communication.assignment, Role.MODEL) for communication in communications])
     meshes: dict[object, int] = {}
     mesh = np.array([meshes.setdefault(communication.model_key, len(meshes)) for communication in communications])
-    cell = np.unique(np.stack([mesh[space.assignment], space.microbatch]), axis=1, return_inverse=True)[1].reshape(-1)
-    sizes, size = np.unique(np.stack([ranks[space.assignment], space.microbatch]), axis=1, return_inverse=True)
+    cell = distinct_columns([mesh[space.assignment], space.microbatch])[1]
+    each, size = distinct_columns([ranks[space.assignment], space.microbatch])
+    sizes = np.stack([ranks[space.assignment], space.microbatch])[:, each]
     bounds = [model.bound(sizes[0].astype(np.float64), sizes[1].astype(np.float64), way) for way in ways]
     found = [floor_of(bound, sizes.shape[1]) for bound in bounds]
-    floors = tuple(
-        Floor(*(getattr(each, name)[size.reshape(-1)] for name in Floor.__dataclass_fields__)) for each in found
-    )
-    least = np.min([each.parameters for each in found], axis=0)
-    pairs, pipeline = np.unique(np.stack([space.stages, space.chunks]), axis=1, return_inverse=True)
+    floors = tuple(floor.of(size) for floor in found)
+    least = np.min([floor.parameters for floor in found], axis=0)
+    first, pipeline = distinct_columns([space.stages, space.chunks])
+    pairs = np.stack([space.stages, space.chunks])[:, first]
     kinds = bounds[0].layers
     return Floors(
         space,
         tuple(communications),
         cell,
-        pipeline.reshape(-1),
+        pipeline,
         shapes(kinds, [(int(stages), int(chunks)) for stages, chunks in pairs.T]),
         _transfers(space, communications),
         ways,
@@ -138,15 +156,11 @@ def _transfers(space: Space, communications: Sequence[Communication]) -> Floats:
     """[layouts] of an activation over the best of the ways between stages, and of its gradient; each chip sends its share."""
     problem = space.problem
     share = problem.sequence * problem.shape.model * WORD
-    known: dict[tuple[int, int], float] = {}
     found = np.zeros(space.layouts)
-    for row, (number, microbatch) in enumerate(zip(space.assignment.tolist(), space.microbatch.tolist(), strict=True)):
-        if (number, microbatch) not in known:
-            communication = communications[number]
-            size = microbatch * share / degree(communication.assignment, Role.MODEL)
-            stages = range(degree(communication.assignment, Role.PIPELINE))
-            known[number, microbatch] = 2.0 * min(float(communication.transfer(stage, size)) for stage in stages)
-        found[row] = known[number, microbatch]
+    for number, communication in enumerate(communications):
+        rows = space.assignment == number
+        size = space.microbatch[rows] * share / degree(communication.assignment, Role.MODEL)
+        found[rows] = 2.0 * communication.fastest_transfer(size)
     return found
 
 
@@ -161,16 +175,14 @@ def _collectives(
         (CollectiveKind.ALL_REDUCE, recipe.gradient),
         (CollectiveKind.REDUCE_SCATTER, recipe.gradient),
     )
-    tables: list[list[Floats]] = [[], [], []]
-    times: dict[object, Floats] = {}
-    for communication in communications:
-        ranks = degree(communication.assignment, Role.MODEL)
-        # where no layout has the assignment, no bound needs it
-        least = parameters.get(ranks, np.zeros(len(next(iter(parameters.values())))))
-        for table, (kind, word) in zip(tables, asked, strict=True):
-            key = kind, word, ranks, communication.data_key
-            if key not in times:
-                times[key] = np.asarray(communication.data(kind, word * least), np.float64)
-            table.append(times[key])
-    gather, all_reduce, reduce_scatter = (np.stack(table) for table in tables)
+    ranks = [degree(communication.assignment, Role.MODEL) for communication in communications]
+    # where no layout has an assignment, no bound needs it
+    least = np.stack([parameters.get(count, np.zeros(len(next(iter(parameters.values()))))) for count in ranks])
+    alike: dict[object, list[int]] = {}
+    for number, communication in enumerate(communications):
+        alike.setdefault(communication.data_key, []).append(number)
+    gather, all_reduce, reduce_scatter = (np.empty_like(least) for _ in asked)
+    for numbers in alike.values():
+        for table, (kind, word) in zip((gather, all_reduce, reduce_scatter), asked, strict=True):
+            table[numbers] = communications[numbers[0]].data(kind, word * least[numbers])
     return gather, all_reduce, reduce_scatter

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
 
-from halley.errors import Infeasible
+from halley.errors import BadInput, Infeasible
 from halley.planning.communication import Communication, Interconnect
 from halley.planning.plan import Outcome, PlanCertificate, TrainingProblem, TrainingResult
 from halley.planning.sharded_model import CostModel
@@ -22,8 +25,8 @@ from halley.units import format_time
 ALTERNATIVES = 10
 """Plans of other kinds that are found beside the best one."""
 
-PATIENCE = 2.0
-"""After how long without any plan one is looked for out of turn [s]."""
+PATIENCE = 4
+"""After how many groups whose layers were sharded, without any plan, one is looked for out of turn."""
 
 CLOSED = 1e-6
 """Relative gap at which a plan counts as optimal."""
@@ -44,8 +47,7 @@ def best_training_plan(
 
     ``progress`` is told now and then what was found, and a share of the gap that is closed. ``limit`` [s]: when to stop with the
     best so far; an interrupt does the same. ``model``: where the costs of parts come from, `cost_model` of the problem unless
-    given. ``others``: how many plans of other kinds are wanted beside the best: the fastest of those whose shardings the proof
-    needed.
+    given. ``others``: how many plans of other kinds are wanted beside the best, looked for after the proof.
 
     Raises BadInput: what is fixed leaves no plan; Infeasible: none fits, with what is short and what would help, or none was
     found in time.
@@ -57,7 +59,7 @@ def best_training_plan(
         while not found.closed and not stopped:
             found.step()
             passed = time.perf_counter() - began
-            if passed > PATIENCE and not found.best and not dived:
+            if found.refined >= PATIENCE and not found.best and not dived:
                 found.dive()
                 dived = True
             stopped = limit is not None and passed > limit
@@ -68,7 +70,26 @@ def best_training_plan(
             found.settle()
     except KeyboardInterrupt:
         stopped = True
-    return _result(found, stopped, others, began)
+    if not found.best:
+        raise Infeasible(list(shortage(problem, found.floors, stopped, lambda other: _fits(other, model))))
+    proof = Proof(found.least, found.closed, time.perf_counter() - began, found.timed, found.solved)
+    if proof.closed:
+        if progress is not None:
+            progress(f"best {format_time(found.incumbent)}, proven; looks for plans of other kinds", 1.0)
+        with suppress(KeyboardInterrupt):
+            found.fill(others, lambda: limit is not None and time.perf_counter() - began > limit)
+    return _result(found, proof, others)
+
+
+class Proof(NamedTuple):
+    """No plan takes less than ``least`` [s]; ``closed``: nothing open could be better. ``seconds`` it took, plans ``timed`` and
+    shardings ``solved`` for it."""
+
+    least: float
+    closed: bool
+    seconds: float
+    timed: int
+    solved: int
 
 
 def started(problem: TrainingProblem, model: CostModel | None = None) -> TrainingSearch:
@@ -82,13 +103,19 @@ def started(problem: TrainingProblem, model: CostModel | None = None) -> Trainin
     return found
 
 
-def _result(found: TrainingSearch, stopped: bool, others: int, began: float) -> TrainingResult:
-    if not found.best:
-        raise Infeasible(list(shortage(found.problem, found.floors, stopped)))
-    problem, space = found.problem, found.floors.space
-    least, closed = found.least, found.closed
-    if closed:
-        found.fill(others)
+def _fits(problem: TrainingProblem, model: CostModel | None) -> bool:
+    """Some plan of the problem fits; False where none was found at once."""
+    try:
+        found = started(problem, model)
+    except BadInput:
+        return False
+    if math.isfinite(found.bound):
+        found.dive()
+    return bool(found.best)
+
+
+def _result(found: TrainingSearch, proof: Proof, others: int) -> TrainingResult:
+    problem, space, closed = found.problem, found.floors.space, proof.closed
     ranked = sorted(found.best.values(), key=lambda each: each.time)[: others + 1]
     plans = [space.plan(each.layout, each.option) for each in ranked]
     costs = [
@@ -99,14 +126,14 @@ def _result(found: TrainingSearch, stopped: bool, others: int, began: float) -> 
         space=space.choices,
         size=space.size,
         bounded=space.size,
-        evaluated=found.timed,
-        solved=found.solved,
-        bound=min(least, ranked[0].time, costs[0].time),
+        evaluated=proof.timed,
+        solved=proof.solved,
+        bound=min(proof.least, ranked[0].time, costs[0].time),
         value=costs[0].time,
-        seconds=time.perf_counter() - began,
+        seconds=proof.seconds,
         closed=CLOSED_WORDS if closed else STOPPED_WORDS,
         left_out=(*LEFT_OUT, *([MEASURED] if problem.libraries else []), *(on_chip if problem.system.chip.streams else ())),
     )
     outcome = Outcome.LIMIT if not closed else Outcome.OPTIMAL if certificate.gap <= CLOSED else Outcome.CLOSE
     rest = tuple(alternative(plans[0], costs[0], plan, cost) for plan, cost in zip(plans[1:], costs[1:], strict=True))
-    return TrainingResult(problem, plans[0], costs[0], rest, certificate, outcome)
+    return TrainingResult(problem, plans[0], costs[0], rest, certificate, outcome, found.bound, found.unfit)

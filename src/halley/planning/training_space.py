@@ -211,9 +211,11 @@ def _faults(problem: TrainingProblem, degrees: list[tuple[int, int]]) -> Iterato
     """Why there is no plan at all."""
     fixed, layers, batch = problem.fixed, problem.shape.layers, problem.batch
     if all(batch % data for data, _ in degrees):
-        ranks = ", ".join(map(str, sorted({data for data, _ in degrees})))
-        remedy = "change the batch or fix other degrees"
-        yield Fault("batch", f"a multiple of the data-parallel ranks, {ranks}", str(batch), remedy)
+        ranks = sorted({data for data, _ in degrees})
+        above = -(-batch // ranks[0]) * ranks[0]
+        near = " or ".join(str(size) for size in (above - ranks[0], above) if size)
+        expected = f"a multiple of the data-parallel ranks, {', '.join(map(str, ranks))}"
+        yield Fault("batch", expected, str(batch), f"take a batch of {near}, or fix other degrees")
         return
     degrees = [(data, stages) for data, stages in degrees if batch % data == 0]
     if all(stages > layers for _, stages in degrees):
@@ -221,9 +223,8 @@ def _faults(problem: TrainingProblem, degrees: list[tuple[int, int]]) -> Iterato
         yield Fault("pipeline", f"at most {layers} stages, a layer each", str(fewest), "take fewer stages, or more layers")
         return
     if fixed.microbatch is not None and all(batch // data % fixed.microbatch for data, _ in degrees):
-        local = ", ".join(map(str, sorted({batch // data for data, _ in degrees})))
-        expected = f"a divisor of the sequences of a rank, {local}"
-        yield Fault("microbatch", expected, str(fixed.microbatch), "take a divisor of them")
+        local = sorted({batch // data for data, _ in degrees})
+        yield _no_divisor(fixed.microbatch, local)
     if fixed.chunks is not None:
         most = max(layers // stages if stages > 1 else 1 for _, stages in degrees)
         if fixed.chunks > 1 and fixed.schedule is Schedule.GPIPE:
@@ -235,3 +236,11 @@ def _faults(problem: TrainingProblem, degrees: list[tuple[int, int]]) -> Iterato
             expected = "microbatches whose last group keeps all stages going"
             remedy = "take a batch for which the microbatches are a multiple of the stages, or 1 chunk"
             yield Fault("pipeline, microbatches", expected, f"stages that would deadlock with {fixed.chunks} chunks", remedy)
+
+
+def _no_divisor(microbatch: int, local: list[int]) -> Fault:
+    """``local``: sequences that a data-parallel rank may have."""
+    fitting = {size for sequences in local for size in _divisors(sequences)}
+    nearest = min(fitting, key=lambda size: (abs(size - microbatch), size))
+    expected = f"a divisor of the sequences of a data-parallel rank ({' or '.join(map(str, local))})"
+    return Fault("microbatch", expected, str(microbatch), f"take {nearest}")

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple, assert_never
@@ -26,6 +27,7 @@ from halley.errors import Infeasible
 from halley.planning.axes import Role, degree
 from halley.planning.communication import Communication
 from halley.planning.constrained import TooMuch
+from halley.planning.data_parallel import Sharded
 from halley.planning.iteration import iteration_time
 from halley.planning.memory import memory
 from halley.planning.part_costs import ModelCosts, Room
@@ -42,8 +44,11 @@ Integers = NDArray[np.int64]
 SAME = 1e-12
 """Relative difference of times that is put down to rounding."""
 
-FILLING = 200
-"""Pipelines that are timed at most for plans of other kinds once the best one is proven."""
+FILLING = 1000
+"""Steps at most for plans of other kinds once the best one is proven."""
+
+DIVING = 200
+"""Pipelines that are timed at most in one group to find a first plan."""
 
 TRIES = 4
 """How often a plan's shardings are found again for a stage that is too full; beyond, the plan counts with its bound."""
@@ -72,13 +77,14 @@ class _Crowded(NamedTuple):
 
 
 class _Stage(IntEnum):
-    """What is known of an item: the work of its plans at least; that and their memory; their shardings; a single plan that is
-    crowded."""
+    """What is known of an item: the work of its plans at least; that and their memory; what layers take; their shardings; a
+    single plan that is crowded."""
 
     WORK = 0
     MEMORY = 1
-    SHARDED = 2
-    CROWDED = 3
+    LAYERS = 2
+    SHARDED = 3
+    CROWDED = 4
 
 
 class _Item(NamedTuple):
@@ -91,18 +97,21 @@ class _Item(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """Plans of one group in the order of their bounds; those ``waiting`` have no time yet."""
+    """Plans of one group in the order of their bounds; those ``waiting`` have no time yet, those ``tight`` surely do not fit with
+    these shardings."""
 
     costs: ModelCosts
     bounds: Floats
     layouts: Integers
     options: Integers
     waiting: NDArray[np.bool_]
+    tight: NDArray[np.bool_]
 
 
 @dataclass(slots=True, eq=False)
 class TrainingSearch:
-    """A search that can be stopped and looked at. ``best``: by kind of plan, the fastest found."""
+    """A search that can be stopped and looked at. ``best``: by kind of plan, the fastest found. So far: groups ``refined`` by
+    what their layers take, shardings of the whole model ``solved``, plans ``timed``."""
 
     problem: TrainingProblem
     floors: Floors
@@ -112,6 +121,7 @@ class TrainingSearch:
     bounds: Floats = field(default_factory=lambda: np.empty((0, 0)))
     first: float = math.inf
     solved: int = 0
+    refined: int = 0
     timed: int = 0
     crowded: list[_Crowded] = field(default_factory=list)
     settled: list[tuple[float, Timed | None]] = field(default_factory=list)
@@ -196,6 +206,8 @@ class TrainingSearch:
                 if not self._raise(item):
                     self._weigh(item.key)
             case _Stage.MEMORY:
+                self._refine(item.key)
+            case _Stage.LAYERS:
                 self._open(item.key)
             case _Stage.SHARDED:
                 self._time(item.key)
@@ -223,7 +235,7 @@ class TrainingSearch:
         self._weigh(key)
         if self._take(key):
             self._open(key)
-        for _ in range(FILLING):
+        for _ in range(DIVING):
             if self.best or not self._take(key):
                 return
             self._time(key)
@@ -249,9 +261,9 @@ class TrainingSearch:
         but to look at its plans."""
         floors, layouts, way = self.floors, self._layouts[item.key], item.key % len(self.floors.ways)
         given = self._mesh(layouts[0]), int(floors.space.microbatch[layouts[0]]), floors.ways[way]
-        floor = self._work[item.key]
+        floor, excess = self._work[item.key], floors.floors[way].excess[layouts[0], 1:-1]
         for layers in self.model.tighter(*given):
-            work = np.concatenate((floor[:1], np.maximum(floor[1:-1], layers), floor[-1:]))
+            work = np.concatenate((floor[:1], np.maximum(floor[1:-1], layers + excess), floor[-1:]))
             bound = float(floors.work_times(layouts, int(self._options(way)[0]), work).min())
             if bound > item.bound * (1 + SAME):
                 self._work[item.key] = work
@@ -269,16 +281,37 @@ class TrainingSearch:
         if math.isfinite(bound):
             heapq.heappush(self._heap, _Item(bound, _Stage.MEMORY, key))
 
-    def fill(self, others: int) -> None:
-        """Look for as many plans of other kinds where shardings are known already, the lowest bounds first. What is left open
-        has no meaning afterwards."""
+    def fill(self, others: int, late: Callable[[], bool]) -> None:
+        """Go on, lowest bound first, until there are as many plans of other kinds or it is ``late``."""
         self.others = others
         for _ in range(FILLING):
-            while self._heap and self._heap[0].stage is not _Stage.SHARDED:
-                heapq.heappop(self._heap)
-            if self.closed:
+            if self.closed or len(self.best) > others or late():
                 return
             self.step()
+
+    @property
+    def unfit(self) -> float:
+        """Plans for which no sharding that fits was found, nor that there is none, take no less [s]."""
+        return min((bound for bound, timed in self.settled if timed is None), default=math.inf)
+
+    def _refine(self, key: int) -> None:
+        """Bound the plans of a group by what its layers take at least: embedding and head are for those that are still good."""
+        layouts, way, floor = self._layouts[key], self.floors.ways[key % len(self.floors.ways)], self._work[key]
+        microbatch = int(self.floors.space.microbatch[layouts[0]])
+        layers = self.model.layers(self._mesh(layouts[0]), microbatch, way)
+        self.refined += 1
+        self._work[key] = np.concatenate((floor[:1], np.maximum(floor[1:-1], layers), floor[-1:]))
+        bound = self._lift(key, self._work[key])
+        if math.isfinite(bound):
+            heapq.heappush(self._heap, _Item(bound, _Stage.LAYERS, key))
+
+    def _lift(self, key: int, work: Floats) -> float:
+        """Bound the plans of a group by what parts take at least [parts]; the lowest of the bounds [s]."""
+        every, which = self._layouts[key], self._options(key % len(self.floors.ways))
+        for option in which.tolist():
+            rows = every[np.isfinite(self.bounds[every, option])]
+            self.bounds[rows, option] = np.maximum(self.bounds[rows, option], self.floors.times(rows, option, work))
+        return float(self.bounds[np.ix_(every, which)].min())
 
     def _open(self, key: int) -> None:
         """Find the shardings of a group, and bound its plans anew."""
@@ -288,17 +321,16 @@ class TrainingSearch:
         except Infeasible:
             return
         self.solved += 1
-        for option in which.tolist():
-            rows = every[np.isfinite(self.bounds[every, option])]
-            self.bounds[rows, option] = np.maximum(
-                self.bounds[rows, option], self.floors.times(rows, option, np.array(costs.least))
-            )
+        self._lift(key, np.array(costs.least))
         bounds = self.bounds[np.ix_(every, which)]
         rows, columns = np.nonzero(np.isfinite(bounds))
         order = np.argsort(bounds[rows, columns], kind="stable")
         layouts, options = every[rows[order]], which[columns[order]]
-        waiting = np.ones(len(order), bool)
-        self._groups[key] = _Group(costs, bounds[rows, columns][order], layouts, options, waiting)
+        waiting, tight = np.ones(len(order), bool), np.zeros(len(order), bool)
+        for option in which.tolist():
+            own = options == option
+            tight[own] = self.floors.memories(layouts[own], option, costs) > self.problem.capacity
+        self._groups[key] = _Group(costs, bounds[rows, columns][order], layouts, options, waiting, tight)
         self._line_up(key)
 
     def _mesh(self, layout: int) -> Communication:
@@ -311,9 +343,14 @@ class TrainingSearch:
         return self.model.costs(self._mesh(layout), int(space.microbatch[layout]), way, room, resident)
 
     def _line_up(self, key: int) -> None:
-        """The group waits for its first plan; without one it is done."""
+        """The group waits for its first plan that may fit, those before it for other shardings; without one it is done."""
         group = self._groups[key]
-        waiting = np.flatnonzero(group.waiting)
+        waiting = np.flatnonzero(group.waiting & ~group.tight)
+        ahead = np.flatnonzero(group.waiting[: waiting[0] if waiting.size else None])
+        group.waiting[ahead] = False
+        for row in ahead.tolist():
+            crowded = _Crowded(int(group.layouts[row]), int(group.options[row]), group.costs, group.costs.bound)
+            self._crowd(float(group.bounds[row]), crowded)
         if waiting.size:
             heapq.heappush(self._heap, _Item(float(group.bounds[waiting[0]]), _Stage.SHARDED, key))
         else:
@@ -322,9 +359,9 @@ class TrainingSearch:
     def _time(self, key: int) -> None:
         """Time the first plan that waits, and those of the group that share its pipeline."""
         group, space = self._groups[key], self.floors.space
-        first = int(np.flatnonzero(group.waiting)[0])
+        first = int(np.flatnonzero(group.waiting & ~group.tight)[0])
         layout, option = group.layouts[first], group.options[first]
-        chosen = group.waiting & (group.options == option) & (group.bounds < self.threshold)
+        chosen = group.waiting & ~group.tight & (group.options == option) & (group.bounds < self.threshold)
         for column in (space.stages, space.chunks, space.gpipe):
             chosen &= column[group.layouts] == column[layout]
         chosen[first] = True
@@ -412,7 +449,20 @@ class TrainingSearch:
             bound, timed = self.settled[place]
             if bound >= best or timed is None:
                 continue
-            self.settled[place] = max(bound, min(timed.time, self._proof(timed).least(min(best, timed.time)))), timed
+            found = max(bound, self._alone(timed))
+            if found < best:
+                found = max(found, self._proof(timed).least(min(best, timed.time)))
+            self.settled[place] = max(bound, min(timed.time, found)), timed
+
+    def _alone(self, timed: Timed) -> float:
+        """What a plan of one stage takes at least [s], under any shardings that fit: the stage does all the work, however that is
+        shared out between parts. Only where no reduction hides beside the work of some parts and not of others."""
+        space, costs = self.floors.space, timed.costs
+        if space.stages[timed.layout] > 1 or space.options[timed.option].sharded < Sharded.GRADIENTS:
+            return 0.0
+        least = np.array(costs.least)
+        work = least * max(1.0, timed.bound / float(least @ costs.counts))
+        return float(self.floors.times(np.array([timed.layout]), timed.option, work)[0])
 
     def _proof(self, timed: Timed) -> PlanProof:
         space, communication = self.floors.space, self.floors.communications[self.floors.space.assignment[timed.layout]]

@@ -14,44 +14,54 @@ Numbers = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 INTS, FLOATS = types.Array(INT, 1, "C"), types.Array(FLOAT, 1, "C")
-BLOCK = (FLOATS, INT, INT, INT, types.boolean)
 
 
-@compiled(types.void(*BLOCK, FLOATS))
-def least_costs(double: Numbers, spot: int, rows: int, columns: int, by_row: bool, least: Numbers) -> None:
-    """Of each row (or column) the least entry of a table."""
-    least[: rows if by_row else columns] = np.inf
-    for row in range(rows):
-        for column in range(columns):
-            at = row if by_row else column
-            least[at] = min(least[at], double[spot + row * columns + column])
+@compiled(FLOAT(FLOATS, FLOATS))
+def least_of(line: Numbers, gone: Numbers) -> float:
+    """The least difference. Four are looked for side by side, as each comparison has to wait for the one before it."""
+    a = b = c = d = np.inf
+    for k in range(len(line) >> 2):
+        x = line[4 * k] - gone[4 * k]
+        a = x if x < a else a
+        x = line[4 * k + 1] - gone[4 * k + 1]
+        b = x if x < b else b
+        x = line[4 * k + 2] - gone[4 * k + 2]
+        c = x if x < c else c
+        x = line[4 * k + 3] - gone[4 * k + 3]
+        d = x if x < d else d
+    for k in range(len(line) - len(line) % 4, len(line)):
+        x = line[k] - gone[k]
+        a = x if x < a else a
+    a, c = a if a < b else b, c if c < d else d
+    return a if a < c else c
 
 
-@compiled(types.void(*BLOCK, FLOATS, FLOATS, FLOATS))
-def moved(
-    double: Numbers, spot: int, rows: int, columns: int, by_row: bool, taken: Numbers, given: Numbers, least: Numbers
+@compiled(types.void(FLOATS, INT, INT, INT, types.boolean, FLOATS, INT, FLOATS))
+def least_costs(
+    double: Numbers, spot: int, rows: int, columns: int, by_row: bool, moved: Numbers, side: int, least: Numbers
 ) -> None:
-    """Takes and gives costs along the rows (or columns) of a table, then takes the least of each column (or row)."""
-    least[: columns if by_row else rows] = np.inf
+    """Of each row (or column) the least entry of a table, less what has ``moved`` from ``side`` on to the columns (or rows)."""
+    if by_row:
+        gone = moved[side : side + columns]
+        for row in range(rows):
+            least[row] = least_of(double[spot + row * columns : spot + (row + 1) * columns], gone)
+        return
+    least[:columns] = np.inf
     for row in range(rows):
+        line, off = double[spot + row * columns : spot + (row + 1) * columns], moved[side + row]
         for column in range(columns):
-            along, across = (row, column) if by_row else (column, row)
-            at = spot + row * columns + column
-            double[at] = double[at] - taken[along] + given[along]
-            least[across] = min(least[across], double[at])
-    for row in range(rows):
-        for column in range(columns):
-            double[spot + row * columns + column] -= least[column if by_row else row]
+            x = line[column] - off
+            least[column] = x if x < least[column] else least[column]
 
 
-@compiled(FLOAT(*(INTS,) * 7, *(FLOATS,) * 4, INTS, FLOAT, types.boolean))
+@compiled(FLOAT(*(INTS,) * 8, *(FLOATS,) * 5, INTS, FLOAT, types.boolean))
 def sweep(
-    sizes: Indices, places: Indices, first: Indices, second: Indices, spots: Indices, starts: Indices, of: Indices,
-    single: Numbers, double: Numbers, of_values: Numbers, least: Numbers, chosen: Indices, lowest: float, backward: bool,
+    sizes: Indices, places: Indices, first: Indices, second: Indices, spots: Indices, sides: Indices, starts: Indices,
+    of: Indices, single: Numbers, double: Numbers, moved: Numbers, of_values: Numbers, least: Numbers, chosen: Indices,
+    lowest: float, backward: bool,
 ) -> float:  # fmt: skip
     """As `halley.planning.value_bounds.sweep`."""
     count, widest = len(sizes), sizes.max()
-    taken = np.empty((len(of) + 1, widest))
     share, joint, shared = np.empty(widest), np.empty(widest), np.empty(widest)
     for step in range(count):
         v = count - 1 - step if backward else step
@@ -63,9 +73,14 @@ def sweep(
             if ((second[edge] if by_row else first[edge]) > v) == backward:
                 behind += 1
                 continue
-            least_costs(double, spots[edge], sizes[first[edge]], sizes[second[edge]], by_row, taken[ahead])
-            own += taken[ahead, :size]
             ahead += 1
+            rows, columns = sizes[first[edge]], sizes[second[edge]]
+            mine, theirs = (sides[edge], sides[edge] + rows) if by_row else (sides[edge] + rows, sides[edge])
+            least_costs(double, spots[edge], rows, columns, by_row, moved, theirs, shared)
+            for value in range(size):
+                gained = shared[value] - moved[mine + value]
+                moved[mine + value] += gained
+                own[value] += gained
         now = own.min()
         lowest += now - least[v]
         for value in range(size):
@@ -75,22 +90,29 @@ def sweep(
             by_row = first[edge] == v
             other = second[edge] if by_row else first[edge]
             if (other > v) == backward:
+                rows, columns, at = sizes[first[edge]], sizes[second[edge]], chosen[other]
+                mine, theirs = (sides[edge], sides[edge] + rows) if by_row else (sides[edge] + rows, sides[edge])
                 for value in range(size):
-                    row, column = (value, chosen[other]) if by_row else (chosen[other], value)
-                    joint[value] += double[spots[edge] + row * sizes[second[edge]] + column]
+                    entry = double[spots[edge] + (value * columns + at if by_row else at * columns + value)]
+                    joint[value] += entry - moved[mine + value] - moved[theirs + at]
         chosen[v] = joint[:size].argmin()
         if ahead > 0:
             share[:size] = own / max(ahead, behind)
-            turn = 0
             for edge in of[starts[v] : starts[v + 1]]:
                 by_row = first[edge] == v
                 other = second[edge] if by_row else first[edge]
                 if (other > v) == backward:
                     continue
-                moved(double, spots[edge], sizes[first[edge]], sizes[second[edge]], by_row, taken[turn], share, shared)
-                turn += 1
+                rows, columns = sizes[first[edge]], sizes[second[edge]]
+                mine, theirs = (sides[edge], sides[edge] + rows) if by_row else (sides[edge] + rows, sides[edge])
+                for value in range(size):
+                    moved[mine + value] -= share[value]
+                least_costs(double, spots[edge], rows, columns, not by_row, moved, mine, shared)
                 costs = single[places[other] : places[other] + sizes[other]]
-                costs += shared[: sizes[other]]
+                for value in range(sizes[other]):
+                    gained = shared[value] - moved[theirs + value]
+                    moved[theirs + value] += gained
+                    costs[value] += gained
                 after = costs.min()
                 lowest += after - least[other]
                 least[other] = after

@@ -9,7 +9,8 @@ from halley.planning.axes import assignment_text
 from halley.planning.graph_plan import GraphPlan
 from halley.planning.partition_costs import Partition
 from halley.planning.sharding_text import parallelisms
-from halley.report.plan import ROUNDING, account_table, bill_rows
+from halley.report.plan import account_table, bill_rows
+from halley.report.plan_traffic import ROUNDING
 from halley.report.plots import format_operations
 from halley.report.sharding import sharding_tables
 from halley.report.table import Table, percent

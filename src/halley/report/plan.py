@@ -7,14 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from halley.network.bill import Bill
 from halley.planning.axes import Role
 from halley.planning.data_parallel import Sharded
-from halley.planning.plan import Alternative, Outcome, Plan, PlanCertificate, PlanCost, TrainingResult
-from halley.planning.schedule import Schedule
+from halley.planning.plan import Outcome, Plan, PlanCertificate, PlanCost, TrainingResult
+from halley.planning.sharding_text import joined
 from halley.report.partitions import on_chip_tables
+from halley.report.plan_others import others_table
+from halley.report.plan_traffic import ROUNDING, traffic_tables
+from halley.report.plan_words import DIMS, schedule_words
 from halley.report.plots import format_operations
 from halley.report.sharding import sharding_tables
 from halley.report.table import Table, percent
 from halley.rewrite.recompute import Recompute
-from halley.units import format_bytes, format_power, format_rate, format_time
+from halley.units import format_bytes, format_energy, format_power, format_time
 
 ACCOUNT: Mapping[str, str] = {
     "forward": "forward passes",
@@ -31,12 +34,6 @@ ACCOUNT: Mapping[str, str] = {
     "gather": "gathering updated parameters",
 }
 """What the parts of an iteration's account are."""
-EXPOSED: Mapping[str, str] = {
-    "sharding": "gathering and scattering in each pass",
-    "reduction": "sum of gradients",
-    "gather": "gathering updated parameters",
-}
-"""What work waits for, where it has no name as a collective."""
 HELD: Mapping[str, str] = {
     "weights": "weights",
     "gradients": "gradients",
@@ -45,8 +42,6 @@ HELD: Mapping[str, str] = {
     "working": "buffers of the pass at work",
 }
 """What memory holds."""
-ROLES: Mapping[Role, str] = {Role.DATA: "the batch", Role.PIPELINE: "layers", Role.MODEL: "ops"}
-"""What a role's chips share out."""
 SHARED_OUT: Mapping[Sharded, str] = {
     Sharded.NOTHING: "nothing",
     Sharded.OPTIMIZER: "optimizer state (ZeRO 1)",
@@ -55,37 +50,11 @@ SHARED_OUT: Mapping[Sharded, str] = {
 }
 BAR = 24
 """Characters of the longest bar."""
-REASONS = 3
-"""Reasons that are named for each alternative."""
-ROUNDING = 1e-9
-"""Share of a time below which a part of it is rounding."""
-LEAST = 1e-3
-"""Share of the best time below which a difference is no reason."""
 
 
 def account_name(key: str) -> str:
     """A part of the account in words."""
     return ACCOUNT.get(key, key)
-
-
-def plan_words(plan: Plan) -> str:
-    """A plan in one line.
-
-    ``data 16 x pipeline 8 x model 8, microbatch 1, interleaved 1F1B with 4 chunks, recompute selective, ZeRO 1``
-    """
-    degrees = f"data {plan.data} x pipeline {plan.pipeline.stages} x model {plan.model}"
-    parts = [degrees, f"microbatch {plan.microbatch}"]
-    if plan.pipeline.stages > 1:
-        parts.append(_schedule(plan))
-    if plan.recompute is not Recompute.NONE:
-        parts.append(f"recompute {plan.recompute}")
-    if plan.sharded is not Sharded.NOTHING:
-        parts.append(f"ZeRO {int(plan.sharded)}")
-    if plan.offload:
-        parts.append("offload")
-    if not plan.fused:
-        parts.append("attention not fused")
-    return ", ".join(parts)
 
 
 def headline(result: TrainingResult) -> str:
@@ -107,43 +76,56 @@ def verdict(certificate: PlanCertificate, outcome: Outcome) -> str:
 
 
 def plan_tables(result: TrainingResult, ops: bool = False) -> list[Table]:
-    """All that is to be said; ``ops``: how every op is split, instead of the ops of the forward pass in groups."""
+    """All that is to be said, the most wanted first; ``ops``: how every op is split, instead of the ops of the forward pass in
+    groups."""
+    cost, certificate = result.cost, certificate_table(result.certificate)
+    parts = summary_tables(result), others_table(result), shardings(cost, ops), on_chip_tables(cost), [certificate]
+    return [table for part in parts for table in part]
+
+
+def summary_tables(result: TrainingResult) -> Iterator[Table]:
+    """What the best plan is and reaches, its time, memory and traffic."""
     cost, plan = result.cost, result.plan
-    return [
-        _figures(cost),
-        _axes(result),
-        _choices(plan),
-        account_table("Where the time goes, on the stage that is done last", cost.account, cost.time, ACCOUNT, "iteration"),
-        *_exposed(cost),
-        memory_table(cost),
-        *_loads(cost),
-        *_shardings(cost, ops),
-        *on_chip_tables(cost),
-        *_alternatives(result),
-        certificate_table(result.certificate),
-    ]
+    yield _figures(result)
+    yield _axes(result)
+    yield _choices(plan)
+    yield account_table("Where the time goes, on the stage that is done last", cost.account, cost.time, ACCOUNT, "iteration")
+    yield memory_table(cost)
+    yield from traffic_tables(plan, cost)
 
 
-def _figures(cost: PlanCost) -> Table:
+def _figures(result: TrainingResult) -> Table:
+    cost, chips = result.cost, result.problem.system.chips
     rows = [
         ("iteration", format_time(cost.time)),
-        ("tokens", f"{cost.tokens_per_second:,.0f} /s"),
-        ("utilisation", f"{percent(cost.utilisation, 1)} of {format_operations(cost.peak)} (the model's own work)"),
+        ("tokens", f"{cost.tokens_per_second:,.0f} /s; {_number(cost.tokens_per_second / chips)} /s on each chip"),
+        ("utilisation (MFU)", _rate(cost.utilisation, cost.peak / chips) + ": the model's own work"),
     ]
     if cost.hardware_work > cost.model_work:
-        rows.append(("", f"{percent(cost.hardware_utilisation, 1)} with work that is repeated"))
+        rows.append(("of hardware (HFU)", _rate(cost.hardware_utilisation, cost.peak / chips) + ": with what is computed again"))
     rows += bill_rows(cost.model_work / cost.time, cost.bill)
+    if cost.bill.power:
+        energy = cost.bill.power * cost.time
+        rows.append(("energy", f"{format_energy(energy)} an iteration, {format_energy(energy / cost.tokens)} a token"))
     return Table("The best plan", ("", ""), tuple(rows), strong=frozenset({0}))
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _rate(share: float, peak: float) -> str:
+    return f"{percent(share, 1)}, {format_operations(share * peak)} of {format_operations(peak)} on each chip"
 
 
 def bill_rows(rate: float, costs: Bill) -> Iterator[tuple[str, str]]:
     """What the price and the power of a system bring, at a ``rate`` [op/s]."""
     if costs.price:
-        text = f"{format_operations(rate / costs.price)} for each USD of {costs.price:,.0f}"
-        yield "for its price", text + _unstated(costs.unpriced)
+        text = f"{costs.price:,.0f} USD{_unstated(costs.unpriced)}; {format_operations(rate / costs.price)} for each USD"
+        yield "price", text
     if costs.power:
-        text = f"{format_operations(rate / costs.power)} for each W of {format_power(costs.power)}"
-        yield "for its power", text + _unstated(costs.unpowered)
+        text = f"{format_power(costs.power)}{_unstated(costs.unpowered)}; {format_operations(rate / costs.power)} for each W"
+        yield "power", text
 
 
 def _unstated(parts: Sequence[str]) -> str:
@@ -161,8 +143,8 @@ def _axes(result: TrainingResult) -> Table:
             found = [part for part in parts if part.role is role]
             text = " x ".join(str(part.size) for part in found)
             # what a part of the batch or of the layers is for, its role says
-            known = dict.fromkeys(name for part in found for name in names.get(part.axis, ()) if role is Role.MODEL)
-            cells.append(f"{text} ({', '.join(known)})" if known else text or "-")
+            known = joined({name for part in found for name in names.get(part.axis, ()) if role is Role.MODEL})
+            cells.append(f"{text} ({known})" if known else text or "-")
         rows.append((axis.name, f"{axis.topology} of {axis.size}", *cells))
     whole = (str(plan.data), str(plan.pipeline.stages), str(plan.model))
     rows.append(("all", f"{result.problem.system.chips} chips", *whole))
@@ -177,8 +159,8 @@ def _choices(plan: Plan) -> Table:
     kept = "the host's memory" if plan.offload else "the chip's memory"
     rows = [
         ("microbatch", f"{_count(plan.microbatch, 'sequence')}; {pipeline.microbatches} of them for each data-parallel rank"),
-        ("schedule", _schedule(plan) if pipeline.stages > 1 else "one stage"),
-        ("layers", f"{dealt} in each of {_count(len(plan.layers), 'chunk')}"),
+        ("schedule", schedule_words(plan) if pipeline.stages > 1 else "one stage"),
+        ("layers", f"{dealt} in each of {len(plan.layers)} chunks" if len(plan.layers) > 1 else f"all {dealt} on every chip"),
         ("recomputed", "nothing" if plan.recompute is Recompute.NONE else str(plan.recompute)),
         ("data-parallel ranks share out", SHARED_OUT[plan.sharded]),
         ("optimizer state in", kept),
@@ -189,13 +171,6 @@ def _choices(plan: Plan) -> Table:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
-
-
-def _schedule(plan: Plan) -> str:
-    pipeline = plan.pipeline
-    if pipeline.schedule is Schedule.GPIPE:
-        return "GPipe"
-    return f"interleaved 1F1B, {pipeline.chunks} chunks a stage" if pipeline.chunks > 1 else "1F1B"
 
 
 def bar(part: float, largest: float) -> str:
@@ -217,16 +192,6 @@ def account_table(title: str, account: Mapping[str, float], time: float, names: 
     return Table(title, ("", "time", "share", ""), tuple(rows), frozenset({1, 2}), strong)
 
 
-def _exposed(cost: PlanCost) -> Iterator[Table]:
-    found = sorted((item for item in cost.exposed if item.time > ROUNDING * cost.time), key=lambda item: -item.time)
-    if found:
-        names = [f"{EXPOSED.get(item.kind, item.kind)} over the chips that share out {ROLES[item.role]}" for item in found]
-        rows = tuple(
-            (name, format_time(item.time), percent(item.time, cost.time)) for name, item in zip(names, found, strict=True)
-        )
-        yield Table("Communication that work waits for", ("", "time", "share"), rows, frozenset({1, 2}))
-
-
 def memory_table(cost: PlanCost) -> Table:
     """What the fullest chip holds at its peak."""
     held = cost.memory[cost.fullest]
@@ -242,54 +207,12 @@ def memory_table(cost: PlanCost) -> Table:
     return Table(title, ("", "bytes", "of capacity", ""), tuple(rows), frozenset({1, 2}), frozenset({len(held)}))
 
 
-def _loads(cost: PlanCost) -> Iterator[Table]:
-    """The hierarchical roofline in numbers."""
-    operations = sum(load.demand for load in cost.loads if load.unit == "op")
-    rows = []
-    for load in cost.loads:
-        if not load.demand:
-            continue
-        of_bytes = load.unit == "B"
-        intensity = f"{operations / load.demand:,.0f} op/B" if of_bytes else ""
-        demand = format_bytes(load.demand) if of_bytes else f"{format_operations(load.demand).removesuffix('/s')}"
-        capacity = format_rate(load.capacity) if of_bytes else format_operations(load.capacity)
-        rows.append((load.resource, demand, capacity, intensity, format_time(load.time), percent(load.time, cost.time)))
-    if rows:
-        head = ("resource of a chip", "an iteration asks for", "it has", "intensity", "least time", "share")
-        yield Table("What each resource is asked for", head, tuple(rows), frozenset({1, 2, 3, 4, 5}))
-
-
-def _shardings(cost: PlanCost, ops: bool) -> Iterator[Table]:
+def shardings(cost: PlanCost, ops: bool) -> Iterator[Table]:
     """How ops are split over the chips of the role that shares them out, and the collectives that follow."""
     for name, sharding in cost.shardings.items():
         if sharding.problem.mesh:
-            yield from sharding_tables(name, sharding, "one microbatch, forward and backward", ops)
-
-
-def why(alternative: Alternative, best: float) -> str:
-    """What a plan takes longer, the most first; what it saves last."""
-    said = [(key, time) for key, time in alternative.slower if abs(time) > LEAST * best]
-    worse = [f"+{format_time(time)} {account_name(key)}" for key, time in said if time > 0][:REASONS]
-    better = [f"-{format_time(-time)} {account_name(key)}" for key, time in said if time < 0][:1]
-    return "; ".join([*worse, *better]) or "as fast to a tenth of a per cent"
-
-
-def _alternatives(result: TrainingResult) -> Iterator[Table]:
-    best = result.cost.time
-    rows = [(plan_words(result.plan), format_time(best), "", "the best")]
-    rows += [
-        (
-            plan_words(item.plan),
-            format_time(item.cost.time),
-            f"+{100 * (item.cost.time / best - 1):.2f} %",
-            why(item, best),
-        )
-        for item in result.alternatives
-    ]
-    if result.alternatives:
-        count = len(result.alternatives)
-        title = f"The {count} best plans of other kinds, and why they lose" if count > 1 else "The next best, and why it loses"
-        yield Table(title, ("plan", "time", "slower", "why"), tuple(rows), frozenset({1, 2}), frozenset({0}))
+            given = "one microbatch, forward and backward", ops, cost.splitting, DIMS
+            yield from sharding_tables(name, sharding, *given)
 
 
 def certificate_table(certificate: PlanCertificate) -> Table:

@@ -8,14 +8,18 @@ from xml.etree.ElementTree import Element
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.planning.plan import Plan, PlanCost, TrainingResult
 from halley.report.draw import Bar, Part, byte_base, colours, stacked
-from halley.report.plan import ACCOUNT, HELD, ROUNDING, account_name
+from halley.report.plan import ACCOUNT, HELD, account_name
+from halley.report.plan_traffic import ROUNDING
+from halley.report.plan_words import short_words
 from halley.report.plots import roofline_plot
 from halley.report.roofline import Peak, Roof, Roofline
 from halley.report.table import percent
-from halley.rewrite.recompute import Recompute
 from halley.units import format_bytes, format_time
 
 FREE = "free"
+
+IDLE = 0.005
+"""Share of the iteration below which a resource's work is not drawn."""
 
 
 def account_figure(result: TrainingResult) -> Element:
@@ -34,20 +38,6 @@ def _account(plan: Plan, cost: PlanCost, keys: list[str], strong: bool) -> Bar:
             name = account_name(key)
             parts.append(Part(name, time, f"{name}: {format_time(time)}, {percent(time, cost.time)}"))
     return Bar(short_words(plan), tuple(parts), format_time(cost.time), strong)
-
-
-def short_words(plan: Plan) -> str:
-    """A plan in a few characters: ``16 x 8 x 8, mb 1, v 4, sel, Z1``, degrees in the order data, pipeline, model."""
-    parts = [f"{plan.data} x {plan.pipeline.stages} x {plan.model}", f"mb {plan.microbatch}"]
-    if plan.pipeline.chunks > 1:
-        parts.append(f"v {plan.pipeline.chunks}")
-    if plan.recompute is not Recompute.NONE:
-        parts.append(str(plan.recompute)[:3])
-    if plan.sharded:
-        parts.append(f"Z{int(plan.sharded)}")
-    if plan.offload:
-        parts.append("off")
-    return ", ".join(parts)
 
 
 def memory_figure(result: TrainingResult) -> Element:
@@ -79,11 +69,11 @@ def roofline_figure(result: TrainingResult) -> Element:
 
 
 def plan_roofline(cost: PlanCost) -> Roofline:
-    """The loads of a chip as roofs and peaks."""
+    """The loads of a chip as roofs and peaks, without resources that hardly work."""
     operations = sum(load.demand for load in cost.loads if load.unit == "op")
     roofs, peaks = [], []
     for load in cost.loads:
-        if not load.demand:
+        if load.time < IDLE * cost.time:
             continue
         limit, used = operations / load.time, load.time / cost.time
         if load.unit == "op":

@@ -2,50 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, takewhile
+from types import MappingProxyType
+from typing import NamedTuple
 
 from halley.planning.sharded import Sharding
-from halley.planning.sharding_text import op_names
+from halley.planning.sharding_text import joined, op_names
 from halley.report.table import Table
 from halley.units import format_bytes, format_time
 
 
-def sharding_tables(name: str, sharding: Sharding, of: str, ops: bool) -> Iterator[Table]:
-    """``ops``: each of them, backward too; else neighbours of the forward pass that are split alike in one row. ``of``: what the
-    collectives are counted for."""
-    yield (_every_op if ops else _forward_ops)(name, sharding)
+def sharding_tables(
+    name: str,
+    sharding: Sharding,
+    of: str,
+    ops: bool,
+    splitting: Collection[str] = (),
+    dims: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[Table]:
+    """``of``: what the collectives are counted for. ``ops``: each of them, backward too; else neighbours of the forward pass that
+    are split alike in one row. ``splitting``: axes that split matrices in other parts of the model. ``dims``: what they are."""
+    rows = list(_rows(sharding, op_names(sharding, splitting), dims))
+    mesh, shown = sharding.problem.mesh, _every_op(rows) if ops else _forward_ops(rows, sharding.problem.backward)
+    head = ("op" if ops else "ops", *(f"split over {axis.name}" for axis in mesh), "name", "work")
+    title = "how every op is shared out" if ops else "how ops are shared out, forward"
+    yield Table(f"{name}: {title}", head, tuple(shown), frozenset({len(head) - 1}))
     yield from _moves(name, sharding, of)
 
 
-def _every_op(name: str, sharding: Sharding) -> Table:
-    names = op_names(sharding)
-    mesh = sharding.problem.mesh
-    rows = tuple(
-        (item.op, *(way.name or "-" for way in item.ways), _called(names[item.op]), format_time(item.time))
-        for item in sharding.ops
-    )
-    head = ("op", *(f"split over {axis.name}" for axis in mesh), "name", "work")
-    return Table(f"{name}: how each op is shared out", head, rows, frozenset({len(head) - 1}))
+class _Row(NamedTuple):
+    """An op, how each axis splits it, what that is called; ``time`` of its own work [s]."""
+
+    op: str
+    ways: tuple[str, ...]
+    name: str
+    time: float
 
 
-def _forward_ops(name: str, sharding: Sharding) -> Table:
-    """Neighbours that are split alike stand in one row."""
-    names, mesh, groups = op_names(sharding), sharding.problem.mesh, list[tuple[tuple[str, ...], list[str], float]]()
+def _rows(sharding: Sharding, names: Mapping[str, Sequence[str]], dims: Mapping[str, str]) -> Iterator[_Row]:
     for item in sharding.ops:
-        if item.op == sharding.problem.backward:
-            break
-        ways = (*(way.name or "-" for way in item.ways), _called(names[item.op]))
-        if not groups or groups[-1][0] != ways:
-            groups.append((ways, [], 0.0))
-        ways, known, time = groups.pop()
-        groups.append((ways, [*known, item.op], time + item.time))
-    rows = tuple((" ".join(known), *ways, format_time(time)) for ways, known, time in groups)
-    head = ("ops", *(f"split over {axis.name}" for axis in mesh), "name", "work")
-    return Table(f"{name}: how ops are shared out (--ops: each of them)", head, rows, frozenset({len(head) - 1}))
+        ways = tuple(f"{way.name} ({dims[way.name]})" if way.name in dims else way.name or "not split" for way in item.ways)
+        yield _Row(item.op, ways, joined({*names[item.op]} - {""}) or "replicated", item.time)
 
 
-def _called(names: Sequence[str]) -> str:
-    return " ".join(dict.fromkeys(filter(None, names))) or "repeated"
+def _every_op(rows: Iterable[_Row]) -> Iterator[tuple[str, ...]]:
+    for row in rows:
+        yield row.op, *row.ways, row.name, format_time(row.time)
+
+
+def _forward_ops(rows: Iterable[_Row], backward: str) -> Iterator[tuple[str, ...]]:
+    """Neighbours that are split alike stand in one row."""
+    forward = takewhile(lambda row: row.op != backward, rows)
+    for (ways, name), group in groupby(forward, key=lambda row: (row.ways, row.name)):
+        alike = list(group)
+        yield " ".join(row.op for row in alike), *ways, name, format_time(sum(row.time for row in alike))
 
 
 def _moves(name: str, sharding: Sharding, of: str) -> Iterator[Table]:

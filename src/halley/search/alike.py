@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from itertools import count
 
-from halley.ir.workload import Op, Workload
+from halley.ir.workload import Op, OpKind, Workload
 from halley.search.choice import Choice
 from halley.search.frames import Frame
 
@@ -35,13 +35,16 @@ def form(workload: Workload, ops: Sequence[Op], kept: Sequence[str]) -> Hashable
         for op in ops
     )  # fmt: skip
     inside = {op.name for op in ops}
+    mapped = {op.inputs[0] for op in ops if op.kind is OpKind.MAP and op.inputs}
+
+    def read_later(name: str) -> bool:
+        """Whether somebody outside needs the tensor, so that no map may work in its place."""
+        return name in workload.outputs or any(op.name not in inside for op in workload.consumers(name))
+
     shapes = tuple(
-        (
-            dims(*workload.tensors[name].dims), workload.tensors[name].dtype,
-            name in workload.outputs, any(op.name not in inside for op in workload.consumers(name)),
-        )
+        (dims(*workload.tensors[name].dims), workload.tensors[name].dtype, name in mapped and read_later(name))
         for name in tensors.of
-    )  # fmt: skip
+    )
     # whoever reads windows of a dim, be it outside the group, lets loops over their base and offset narrow it
     windows = tuple(dims(dim, each.base, each.offset) for dim, each in workload.windows.items() if dim in dims.of)
     extents = tuple(workload.dims[dim] for dim in dims.of)

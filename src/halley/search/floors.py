@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from halley.formulas.energy import action_energy, static_energy
 from halley.formulas.engines import vector_cycles
@@ -25,6 +25,7 @@ class Floors:
     machine: Template
     ops: Sequence[Op]
     kept: Sequence[str]
+    _known: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def group(self) -> dict[str, float]:
         """Least time [s] and energy [J] of ops that may overlap: the work of each engine at the peak of all of its kind."""
@@ -58,7 +59,9 @@ class Floors:
         return {"time": time, "energy": energy + static_energy(self.chip.static_power, time)}
 
     def _work(self, op: Op) -> tuple[float, float]:
-        return _work(self.workload, self.chip, op)
+        if op.name not in self._known:
+            self._known[op.name] = _work(self.workload, self.chip, op)
+        return self._known[op.name]
 
 
 def _work(workload: Workload, chip: Chip, op: Op) -> tuple[float, float]:

@@ -25,6 +25,7 @@ from halley.ir.mapping import Collective, CollectiveKind, Hold, Node, Temporal
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Op, OpKind, Workload, roles
 from halley.search.compose import Cut, Handover, Shares, compositions, cuts
+from halley.search.joins import joins
 from halley.search.rows import RowStage, chunked_skeletons, resident_skeletons
 from halley.search.stages import (
     Ranges,
@@ -42,6 +43,7 @@ from halley.search.stages import (
     member_ranges,
     named,
     splits,
+    splits_of_sums,
     spread,
 )
 from halley.search.template import Template
@@ -169,8 +171,12 @@ class _Maker:
 
     def _splits(self, dims: Iterable[str], ops: Sequence[Op] = ()) -> tuple[Split, ...]:
         """Splits of dims that lie around some ops; around all of them, if none are given."""
+        return splits(self.template, self.workload, self._splittable(dims, ops))
+
+    def _splittable(self, dims: Iterable[str], ops: Sequence[Op] = ()) -> list[str]:
+        """The dims that clusters may split around some ops; around all of them, if none are given."""
         barred = frozenset().union(*(own for op in ops or self.ops for own in self.workload.unsplit(op)))
-        return splits(self.template, self.workload, [dim for dim in dims if dim not in barred | self.whole])
+        return [dim for dim in dims if dim not in barred | self.whole]
 
     def _sizes(self, dim: str) -> Sizes:
         """Tile sizes to try; a dim that an op runs along (a scan, a transform) stays whole."""
@@ -189,18 +195,16 @@ class _Maker:
         dims = (*role.batch, *role.rows, *role.columns, *role.reduced)
         for split in self._splits(dims):
             inside = member_ranges(self.template, split, self.ranges)
-            axes = {dim: self._axes_of(split, dim) for dim in role.reduced}
-            names = collective_names(self.template, CollectiveKind.REDUCE_SCATTER) if any(axes.values()) else ("",)
-            collectives = [(CollectiveKind.REDUCE_SCATTER, name) for name in names]
+            joined = joins(self.template, self.workload, op, split, stays=False)
             skeletons: list[Skeleton] = []
             for outer, last in loop_orders(role):
                 made = gemm_skeletons(
                     self.workload, self.template, op, "", always(inside), self._sizes, outer, op.inputs,
-                    False, axes, None, True, collectives,
+                    False, joined, None, True,
                 )  # fmt: skip
                 skeletons += [Skeleton(f"{last} innermost outside, {s.name}", s.slots, s.build, s.splits_reduction) for s in made]
             stage = Stage(op.name, (op.name,), tuple(skeletons))
-            yield self._frame("single", split, (), (stage,), (), any(axes.values()))
+            yield self._frame("single", split, (), (stage,), (), bool(set(split) & set(role.reduced)))
 
     def _frame(
         self,
@@ -300,17 +304,12 @@ class _Maker:
         self, op: Op, prefix: str, inside: Ranges, ranges: Callable[[Tiles], Ranges], split: Split
     ) -> list[Skeleton]:
         role = roles(self.workload, op)
-        axes = {dim: self._axes_of(split, dim) for dim in role.reduced}
         stays = op.outputs[0] in self.inside
         from_outside = tuple(name for name in op.inputs if name not in self.inside)
-        names: tuple[str, ...] = ("",)
-        kind = CollectiveKind.ALL_REDUCE if stays else CollectiveKind.REDUCE_SCATTER
-        if any(axes.values()):
-            names = collective_names(self.template, kind)
         outer = (*role.reduced, *role.columns)
         return gemm_skeletons(
             self.workload, self.template, op, prefix, ranges, self._sizes, outer, from_outside,
-            stays, axes, None, False, [(kind, name) for name in names],
+            stays, joins(self.template, self.workload, op, split, stays),
         )  # fmt: skip
 
     def through_shared(self) -> Iterator[Frame]:
@@ -366,10 +365,11 @@ class _Maker:
         role = roles(self.workload, op)
         staged = tuple(name for name in op.inputs if name not in handed)
         skeletons: list[Skeleton] = []
-        for split in self._splits((*role.rows, *role.columns), (op,)):
+        dims, reduced = (self._splittable(dims, (op,)) for dims in ((*role.rows, *role.columns), role.reduced))
+        for split in splits_of_sums(self.template, self.workload, dims, reduced):
             skeletons += gemm_skeletons(
-                self.workload, self.template, op, prefix, ranges, self._sizes,
-                (*role.reduced, *role.columns), staged, False, {}, split, op.outputs[0] not in handed,
+                self.workload, self.template, op, prefix, ranges, self._sizes, (*role.reduced, *role.columns), staged,
+                False, joins(self.template, self.workload, op, split, stays=False), split, op.outputs[0] not in handed,
             )  # fmt: skip
         return skeletons
 
@@ -426,8 +426,8 @@ class _Maker:
 
         middle = RowStage(workload, template, tuple(running), key, frozenset(self.inside))
         end = RowStage(workload, template, tuple(closing), closing[0].dims[-1], frozenset(self.inside))
-        first = gemm_skeletons(workload, template, scores, "0", ranges, sizes, (), (), True, {})
-        second = gemm_skeletons(workload, template, values, "2", ranges, sizes, (), (), True, {})
+        first = gemm_skeletons(workload, template, scores, "0", ranges, sizes, (), (), True)
+        second = gemm_skeletons(workload, template, values, "2", ranges, sizes, (), (), True)
         (last,) = resident_skeletons(end, after_keys, sizes, "3", self.row)
         stages = (
             Stage(scores.name, (scores.name,), tuple(first)),

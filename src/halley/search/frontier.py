@@ -44,6 +44,12 @@ class Frontier:
         self.payloads.insert(at, payload)
         self._second = np.append(np.inf, self.points[:, -1])
 
+    def join(self, other: Frontier) -> None:
+        """Add the points of another that have a payload."""
+        for point, payload in zip(other.points, other.payloads, strict=True):
+            if payload is not None:
+                self.add(point, payload)
+
 
 def minimal(points: Values) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Indices of the points that no other is at least as good as in every objective; of equals the first.

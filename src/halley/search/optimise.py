@@ -15,7 +15,7 @@ from halley.cost.evaluate import evaluate
 from halley.errors import Fault, Infeasible, InternalError
 from halley.ir.mapping import Hold, Node
 from halley.ir.mapping import Sequence as Steps
-from halley.ir.workload import Workload
+from halley.ir.workload import OpKind, Workload
 from halley.rewrite.legality import faults as legality_faults
 from halley.rewrite.tidy import tidy
 from halley.search.baselines import BEST, Restriction, Shapes, wanted
@@ -47,17 +47,25 @@ Progress = Callable[[str, float], None]
 ROUNDING = 1e-9
 """Relative difference below which two values are the same."""
 
+FEW = 2
+"""Contractions in a group that is searched early."""
+
+NEAR = 1.1
+"""Plans promise about the same up to this ratio of their least values. Only the order of the search depends on it."""
+
 SPACE = (
     "every partition of the kernels (of their ops, where a workload lets its kernels be cut) into fused groups that can run "
     "one after the other: a group is any set of kernels that no path of the graph leaves and enters again; every algorithmic "
     "variant; intermediates in the clusters, in the shared buffer or in outer memory; stages of a group in turn, or overlapped "
     "on successive rounds in every cut into runs (but with running softmax), on all clusters or, where they hand over through "
     "the shared buffer, each run on its share of them: consecutive members of one axis, in every way to share out all of these "
-    "(of axes that are alike, the first); clusters, or those of a share, split over any dims; loop orders that "
+    "(of axes that are alike, the first); clusters, or those of a share, split over any dims, of a contraction through "
+    "the shared buffer also over one that it sums over, with a reduce-scatter when its inner loops are done; loop orders that "
     "differ in reuse, two levels of them; what a contraction reads or writes staged in the shared buffer or past it, each for "
     "itself; one buffer or two for each Hold of a stage (what a vector stage brings in at once alike); results held for one "
     "tile or for all inner loops; tile sizes: the range cut into every number of equal parts, rounded up, and from there up to "
-    "a multiple of the array's width; every fitting collective algorithm (equal ones once)"
+    "a multiple of the array's width; every fitting collective algorithm but those that "
+    "another one outdoes for any payload"
 )
 LEFT_OUT = (
     "groups side by side on clusters of their own; stages on shares of both cluster axes at once, or that hand over from cluster "
@@ -69,7 +77,9 @@ LEFT_OUT = (
     "operations within a fused group in another order than the workload's",
     "clusters left idle on purpose, or repeating each other's work",
     "different collective algorithms on the two cluster axes; re-sharding an intermediate between stages of the resident frame",
-    "splitting the contraction dim of a fused GEMM over clusters",
+    "splitting the contraction dim of a fused GEMM over clusters on both axes, with a join on every inner tile, or where its "
+    "result stays in the clusters and the dim is no other stage's; sums joined by a reduce to one member, or shared out over "
+    "other dims than the longest column dims (then rows)",
     "cuts between the ops of a kernel, but where the workload lets them be cut",
     "vector kernels before a GEMM with intermediates in the clusters; running softmax in parts of attention",
 )
@@ -217,23 +227,36 @@ class _Optimiser:
     # --- the best ---------------------------------------------------------------------------------------------------
 
     def _search(self) -> None:
-        """Every group of every partition, as far as it can matter to the best; single kernels first: they give every partition a
-        first value."""
+        """Every group of every partition, as far as it can matter to the best."""
         places: dict[Group, list[tuple[Plans, Kernels]]] = {}
         for plans in self._of(BEST):
             for kernels in plans.partitions.groups:
                 places.setdefault(plans.group(kernels), []).append((plans, kernels))
-        ordered = sorted(places, key=lambda group: places[group][0][1].bit_count())
-        self.planned = len(ordered) + len(self.baselines)
+        self.planned = len(places) + len(self.baselines)
         self._first_values()
-        found = self._found()
-        for group in ordered:
-            beside = self._beside(places[group])
-            if not found.hopeless(beside + group.lower.min(axis=0, initial=np.inf)).all():
-                group.run(self._rivals(places[group], found, beside))
+        found, left = self._found(), dict(places)
+        while left:
+            beside = self._beside(left)
+            least = {group: rest + group.lower.min(axis=0, initial=np.inf) for group, rest in beside.items()}
+            group = self._next({group: (*places[group][0], rest) for group, rest in least.items()})
+            del left[group]
+            if not found.hopeless(least[group]).all():
+                group.run(self._rivals(places[group], found, beside[group]))
                 found = self._found()
             self.finished += 1
         self.settled.add(BEST.name)
+
+    def _next(self, left: Mapping[Group, tuple[Plans, Kernels, Values]]) -> Group:
+        """The group that is searched next, given the least that plans with it take: that of the most promising plan, for its
+        value may spare many others; before it a kernel by itself of a plan that promises nearly as much, for that is quick. But
+        what a group with many contractions is tried against should be good already: its shapes are by far the most."""
+        turns: dict[Group, tuple[int, float]] = {}
+        for group, (plans, kernels, least) in left.items():
+            contractions = sum(op.kind is OpKind.CONTRACT for op in group_ops(plans.workload, kernels))
+            turns[group] = max(contractions, FEW), float(self._value(least).min())
+        few, promise = min(turns.values())
+        near = {group: turn for group, turn in turns.items() if turn[0] == few and turn[1] <= promise * NEAR}
+        return min(near, key=lambda group: (left[group][1].bit_count() > 1, near[group]))
 
     def _first_values(self) -> None:
         """A plan early on: a first mapping of the largest groups that have any, and of the single kernels."""
@@ -254,9 +277,10 @@ class _Optimiser:
                 found.add(point, None)
         return found
 
-    def _beside(self, places: Sequence[tuple[Plans, Kernels]]) -> Values:
-        """For each place of a group, the least of each objective that the rest of a plan with it takes."""
-        return np.array([plans.least_beside()[kernels] for plans, kernels in places])
+    def _beside(self, places: Mapping[Group, Sequence[tuple[Plans, Kernels]]]) -> dict[Group, Values]:
+        """For each place of each group, the least of each objective that the rest of a plan with it takes."""
+        least = {id(plans): plans.least_beside() for plans in self._of(BEST)}
+        return {group: np.array([least[id(plans)][kernels] for plans, kernels in own]) for group, own in places.items()}
 
     def _rivals(self, places: Sequence[tuple[Plans, Kernels]], found: Frontier, beside: Values) -> Values:
         """What a group must beat to matter: what its kernels reach in smaller groups; and where it is all of the workload, or

@@ -177,7 +177,7 @@ class Rounds:
         energy = total(part for name, part in estimate.energy_by.items() if name != "static")
         room = [estimate.footprint.get(name, 0) for name in self.memories]
         outputs = [estimate.time, energy, *estimate.busy.values(), *room]
-        made = self.search.program(outputs, trees, f"{skeleton.name}, {self.frame.name}")
+        made = self.search.trees.program(outputs, trees, f"{skeleton.name}, {self.frame.name}")
         self.search.tally.bounds += self.rows
         nodes = starts(trees, self.frame.shared, self.rows)
         return Vector(skeleton, *made, trees, tuple(estimate.busy), least_of_buffers(made, trees, nodes, self.rows))
@@ -213,7 +213,7 @@ class Rounds:
             *(turn.footprint.get(name, 0) for name in self.memories),
         ]
         trees = search.trees.of(frame.shared, ())
-        program, tables = search.program(outputs, trees, frame.name)
+        program, tables = search.trees.program(outputs, trees, frame.name)
         values = program(tables, starts(trees, frame.shared, self.rows), self.rows)
         self.rounds, self.ramps, self.own_energy = values[0], values[1] + values[2], values[3]
         self.own_busy = dict(zip(busy, values[4:], strict=False))
@@ -237,7 +237,8 @@ class Rounds:
 
     def join(self, first: Values, second: Values) -> Values:
         """The states of both together; one column broadcasts."""
-        result: Values = first + second
+        result: Values = np.empty((self.width, max(first.shape[1], second.shape[1])))
+        np.add(first[: self.adding], second[: self.adding], out=result[: self.adding])
         np.maximum(first[self.adding :], second[self.adding :], out=result[self.adding :])
         return result
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from halley.cost.counting import Sums
 from halley.cost.program import Array, Indices, Normal, Program
+from halley.errors import Fault, InternalError
 from halley.formulas.numbers import Number
-from halley.formulas.terms import Terms
+from halley.formulas.terms import Term, Terms
 from halley.ir.workload import Workload
 from halley.search.chains import ChainTree
 from halley.search.frontier import Flags, Values
@@ -33,7 +34,9 @@ class Trees:
         self.cautious = Normal(self.terms, differences=False)
         self.stages: dict[Hashable, StageCosts] = {}
         self.alone: dict[Hashable, Lone] = {}
+        self._programs: dict[Hashable, Compiled] = {}
         self._known: dict[object, ChainTree] = {}
+        self._of: dict[tuple[int, ...], tuple[Mapping[str, ChainTree], object]] = {}
         self._sums: dict[tuple[tuple[str, int], ...], Sums] = {}
 
     def sums(self, workload: Workload) -> Sums:
@@ -43,9 +46,35 @@ class Trees:
     def symbols(self, slots: Sequence[Slot]) -> dict[str, Number]:
         return {slot.name: self.terms.open(slot.name, slot.dim, slot.among) for slot in slots}
 
-    def of(self, shared: Sequence[Slot], own: Sequence[Slot]) -> dict[str, ChainTree]:
+    def program(self, outputs: Sequence[Number], trees: Mapping[str, ChainTree], where: str) -> Compiled:
+        """Lower bounds of terms over sets of chains, with the tables of their factors; of equal ones, one."""
+        terms = (output.index if isinstance(output, Term) else (float(output),) for output in outputs)
+        key = *terms, *map(id, trees.values())
+        if key not in self._programs:
+            self._programs[key] = self._compiled(outputs, trees, where)
+        return self._programs[key]
+
+    def _compiled(self, outputs: Sequence[Number], trees: Mapping[str, ChainTree], where: str) -> Compiled:
+        for normal in (self.normal, self.cautious):
+            program = Program(normal, outputs)
+            for dim, tree in trees.items():
+                tree.tabulate([factor for factor in program.factors if factor.kind == dim])
+            tables = [trees[factor.kind].table(factor) for factor in program.factors]
+            if Program.sound(tables):
+                return Compiled(program, tables)
+        raise InternalError(
+            Fault("search", "sizes and counts of at least 0", f"a negative factor in {where}", "please report")
+        )
+
+    def of(self, shared: Sequence[Slot], own: Sequence[Slot]) -> Mapping[str, ChainTree]:
         """The chains of each dim: shared slots outermost."""
         slots = (*shared, *own)
+        key = len(shared), *map(id, slots)
+        if key not in self._of:
+            self._of[key] = self._chains(shared, slots), slots  # they are kept: a freed one's id could be given to another
+        return self._of[key][0]
+
+    def _chains(self, shared: Sequence[Slot], slots: Sequence[Slot]) -> dict[str, ChainTree]:
         symbols = self.symbols(slots)
         result: dict[str, ChainTree] = {}
         for dim in dict.fromkeys(slot.dim for slot in slots):

@@ -116,7 +116,7 @@ def _compiled(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton,
         chooses = search.chooses(skeleton)
         found = search.share(tree, node, Steps(()), chooses)
         energy = total(part for name, part in found.energy_by.items() if name != "static")
-        made = search.program([found.time, energy], chains, f"{skeleton.name}, {frame.name}")
+        made = search.trees.program([found.time, energy], chains, f"{skeleton.name}, {frame.name}")
         rows = int(np.prod([len(own.given) for own in grid.values()], dtype=np.int64))
         search.tally.bounds += rows
         search.tally.tick()

@@ -17,7 +17,7 @@ from halley.cost.estimate import Estimate
 from halley.cost.evaluate import evaluate
 from halley.cost.footprint import footprint
 from halley.cost.movement import Body
-from halley.cost.program import Indices, Program
+from halley.cost.program import Indices
 from halley.cost.window import counter_of
 from halley.errors import Fault, InternalError
 from halley.formulas.numbers import Number
@@ -33,8 +33,9 @@ from halley.search.overlap import Rounds, Vector, fits, in_children
 from halley.search.sets import BEAM, CHUNK, DIVES, UNSETTLED, opened, put_back, split_in, starts, taken
 from halley.search.shapes import Compiled, Shape, StageCosts, Trees
 from halley.search.shares import Lone, promising
-from halley.search.stages import BUFFERS, Skeleton, Slot, Stage
+from halley.search.stages import BUFFERS, Skeleton, Slot, Stage, one
 from halley.search.tally import Interrupted, Tally
+from halley.search.targets import improved
 from halley.search.trim import essence
 
 
@@ -60,6 +61,7 @@ class GroupSearch:
     _rounds: dict[int, Rounds | None] = field(default_factory=dict)
     _drafts: dict[int, Estimate] = field(default_factory=dict)
     _in_turn: dict[int, Values] = field(default_factory=dict)
+    _leaner: dict[tuple[int, ...], tuple[Sequence[Slot], tuple[Slot, ...]]] = field(default_factory=dict)
     vectors: dict[int, Vector] = field(default_factory=dict)
     lone: dict[int, Lone] = field(default_factory=dict)
 
@@ -92,13 +94,17 @@ class GroupSearch:
                 frame, combination = places[position]
                 if frame not in dived and not self.found.hopeless(bounds[position][None, :])[0]:
                     dived.add(frame)
-                    self._solve(frame, combination, quick=True)
+                    self.solve(frame, combination, quick=True)
+            order = order[~self.found.hopeless(bounds[order])]
+            if (closer := improved(self, bounds[order], [places[position] for position in order])) is None:
+                return
+            bounds[order] = closer
             for index, position in enumerate(order):
                 if self.found.hopeless(bounds[position][None, :])[0]:
                     continue
                 left = bounds[order[index:]]
                 self.tally.tick()
-                self._solve(*places[position])
+                self.solve(*places[position])
         except (Interrupted, KeyboardInterrupt):
             left = np.vstack([left, later])
             self.open_bounds = list(left[~self.found.hopeless(left)])
@@ -119,7 +125,7 @@ class GroupSearch:
             total = self._total(frame)
             for position in np.lexsort(total.T[::-1])[:2]:
                 if np.isfinite(total[position]).all():
-                    self._solve(frame, int(position), quick=True)
+                    self.solve(frame, int(position), quick=True)
                 if self.found.payloads:
                     return
 
@@ -154,9 +160,14 @@ class GroupSearch:
 
     def unsettled(self, slots: Sequence[Slot]) -> tuple[Slot, ...]:
         """The slots whose sizes are searched, with what is to be tried of them."""
-        settled = self.settled(slots)
-        kept = (slot for slot in slots if slot.name not in settled)
-        return tuple(replace(slot, limit=_one) if self.lean and slot.dim == BUFFERS else slot for slot in kept)
+        if not self.lean:
+            return tuple(slots)
+        key = tuple(map(id, slots))
+        if key not in self._leaner:
+            settled = self.settled(slots)
+            left = (slot for slot in slots if slot.name not in settled)
+            self._leaner[key] = slots, tuple(replace(slot, limit=one) if slot.dim == BUFFERS else slot for slot in left)
+        return self._leaner[key][1]
 
     def symbols(self, frame: Frame, skeleton: Skeleton) -> dict[str, Number]:
         """The sizes of a stage in its frame: open ones, and those that need no search."""
@@ -259,7 +270,7 @@ class GroupSearch:
         memories = [name for name in used if np.isfinite(self.chip.memory(name).capacity)]
         capacities = np.array([self.chip.memory(name).capacity for name in memories])
         trees = self.trees.of(self.unsettled(frame.shared), self.unsettled(skeleton.slots))
-        room = self.program([used[name] for name in memories], trees, f"{skeleton.name}, {frame.name}")
+        room = self.trees.program([used[name] for name in memories], trees, f"{skeleton.name}, {frame.name}")
         least = self._least(frame, index, skeleton, trees) if self.chooses(skeleton) else None
 
         def exact() -> Compiled:
@@ -271,43 +282,30 @@ class GroupSearch:
         """Whether a stage has a choice of one buffer or two."""
         return not self.lean and any(slot.dim == BUFFERS for slot in skeleton.slots)
 
-    def program(self, outputs: Sequence[Number], trees: Mapping[str, ChainTree], where: str) -> Compiled:
-        """Lower bounds of terms over sets of chains, with the tables of their factors."""
-        for normal in (self.trees.normal, self.trees.cautious):
-            program = Program(normal, outputs)
-            for dim, tree in trees.items():
-                tree.tabulate([factor for factor in program.factors if factor.kind == dim])
-            tables = [trees[factor.kind].table(factor) for factor in program.factors]
-            if Program.sound(tables):
-                return Compiled(program, tables)
-        raise InternalError(
-            Fault("search", "sizes and counts of at least 0", f"a negative factor in {where}", "please report")
-        )
-
     def _least(self, frame: Frame, index: int, skeleton: Skeleton, trees: Mapping[str, ChainTree]) -> Compiled:
         """What a stage costs at least, whatever numbers of buffers it has."""
         if len(frame.stages) > 1:
             return self._shared_costs(frame, index, skeleton).least
-        found = self._estimate(frame, index, skeleton, self.symbols(frame, skeleton), self.chooses(skeleton))
-        return self._costs(found, trees, f"{skeleton.name}, {frame.name}")
+        tree, _ = self.alone(frame, index, skeleton)
+        return self._costs(self.share(tree, tree, Steps(()), self.chooses(skeleton)), trees, f"{skeleton.name}, {frame.name}")
 
     def _exact(self, frame: Frame, index: int, skeleton: Skeleton, trees: Mapping[str, ChainTree]) -> Compiled:
         """What a stage costs."""
         if not self.chooses(skeleton):
             return self._least(frame, index, skeleton, trees)
         where = f"{skeleton.name}, {frame.name}"
+        tree, node = self.alone(frame, index, skeleton)
         if len(frame.stages) == 1:
-            return self._costs(self._estimate(frame, index, skeleton, self.symbols(frame, skeleton)), trees, where)
+            return self._costs(self.share(tree, tree, Steps(())), trees, where)
         known = self._shared_costs(frame, index, skeleton)
         if known.exact is None:
-            tree, node = self.alone(frame, index, skeleton)
             known.exact = self._costs(self.share(tree, node, Steps(())), trees, where)
         return known.exact
 
     def _costs(self, found: Estimate, trees: Mapping[str, ChainTree], where: str) -> Compiled:
         """The objectives of an estimate on open tile sizes."""
         costs = {"time": found.time, "energy": found.energy}
-        return self.program([costs[name] for name in self.objectives], trees, where)
+        return self.trees.program([costs[name] for name in self.objectives], trees, where)
 
     def _shared_costs(self, frame: Frame, index: int, skeleton: Skeleton) -> StageCosts:
         """Costs of one of several stages; found once for all groups in which it stands in the same loops and Holds."""
@@ -340,14 +338,13 @@ class GroupSearch:
         counter = counter_of(self.workload, self.chip, sums=self.trees.sums(self.workload))
         return footprint(counter, self._held(frame, index, skeleton, self.symbols(frame, skeleton)), Body(counter))
 
-    def _estimate(
-        self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number], least: bool = False
-    ) -> Estimate:
+
+    def _estimate(self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number]) -> Estimate:
         """Cost of one stage in its frame; the footprint is that of the whole."""
         tree, node = self.alone_on(frame, index, skeleton, tiles)
         if len(frame.stages) == 1:  # it is the whole, loops around it included; of several, each is a phase of its own
-            return self.share(tree, tree, tree, least)
-        return self.share(tree, node, self._held(frame, index, skeleton, tiles), least)
+            return self.share(tree, tree, tree)
+        return self.share(tree, node, self._held(frame, index, skeleton, tiles))
 
     def share(self, tree: Node, node: Node, held: Node, least: bool = False) -> Estimate:
         """Cost of a node of a tree, in the objectives that are asked for, with the footprint of another."""
@@ -376,7 +373,7 @@ class GroupSearch:
 
     # --- shared tile sizes fixed --------------------------------------------------------------------------------------
 
-    def _solve(self, frame: int, combination: int, quick: bool = False) -> None:
+    def solve(self, frame: int, combination: int, quick: bool = False) -> None:
         """Best of every stage, then their combinations. ``quick`` takes the first mapping of each stage."""
         if self.frames[frame].cut:
             if rounds := self._overlapped(frame):
@@ -493,7 +490,3 @@ class GroupSearch:
         values = np.array([costs[name] for name in self.objectives], dtype=np.float64)
         self.found.add(values, choice)
         return values
-
-
-def _one(tiles: object) -> int:
-    return 1

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import product
 from types import MappingProxyType
 
@@ -17,7 +16,7 @@ from halley.formulas.terms import Range
 from halley.ir.mapping import Collective, CollectiveKind, Compute, Hold, Node, Spatial, Temporal
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Op, OpKind, Roles, Workload, roles
-from halley.network.axis import algorithms, steps
+from halley.network.dominance import worthwhile
 from halley.search.template import Template
 from halley.search.tiles import Sizes
 
@@ -31,6 +30,9 @@ Ranges = Mapping[str, Number]
 
 Split = tuple[str, ...]
 """The dim that each cluster axis splits, in the order of the template's axes."""
+
+Join = tuple[Collective, ...]
+"""One collective for each axis that splits a summed dim, first axis first; none where no axis does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,11 @@ def of_dim(ranges: Callable[[Tiles], Ranges], dim: str) -> Callable[[Tiles], Num
 def always(ranges: Ranges) -> Callable[[Tiles], Ranges]:
     """Ranges that no tile size changes."""
     return lambda tiles: ranges
+
+
+def one(tiles: Tiles) -> int:
+    """A range that no tile size changes: one."""
+    return 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,21 +173,44 @@ def splits(template: Template, workload: Workload, dims: Iterable[str]) -> tuple
     found: list[Split] = [()]
     for axis in template.axes:
         found = [(*split, dim) for split in found for dim in (useful if axis.size > 1 else ("",))]
+    return _distinct(template, found)
+
+
+def splits_of_sums(template: Template, workload: Workload, dims: Iterable[str], reduced: Iterable[str]) -> tuple[Split, ...]:
+    """Every way to give the cluster axes the dims, and every one in which one axis has a summed dim instead: to look at sums that
+    two axes split as well takes several times as long."""
+    plain = splits(template, workload, dims)
+    summed = [dim for dim in reduced if workload.dims[dim] > 1]
+    places = [at for at, axis in enumerate(template.axes) if axis.size > 1]
+    changed = [(*split[:at], dim, *split[at + 1 :]) for split in plain for at in reversed(places) for dim in summed]
+    return _distinct(template, [*plain, *changed])
+
+
+def _distinct(template: Template, found: Iterable[Split]) -> tuple[Split, ...]:
+    """Splits without those that only give alike axes the same dims in another order."""
     first = template.axes[0]
-    if all((a.size, a.topology, a.link) == (first.size, first.topology, first.link) for a in template.axes):
-        found = list(dict.fromkeys(tuple(sorted(split, key=["", *useful].index)) for split in found))
-    return tuple(found)
+    alike = all((a.size, a.topology, a.link) == (first.size, first.topology, first.link) for a in template.axes)
+    kept: dict[Split, Split] = {}
+    for split in found:
+        kept.setdefault(tuple(sorted(split)) if alike else split, split)
+    return tuple(kept.values())
 
 
-@cache
+def told(join: Join) -> str:
+    """A join in words, to tell shapes apart by.
+
+    >>> told((Collective(CollectiveKind.REDUCE_SCATTER, ("C",), "core", "x", "ring", "n"),))
+    ', reduce-scatter ring to n'
+    """
+    if not join:
+        return ""
+    to = " ".join(part.dim for part in join)
+    return f", {join[0].kind} {join[0].algorithm}" + (f" to {to}" if to.strip() else "")
+
+
 def collective_names(template: Template, kind: CollectiveKind) -> tuple[str, ...]:
-    """Algorithms that fit every axis of the clusters; of those whose steps are the same at these sizes, the first."""
-    fitting = [set(algorithms(kind, axis.topology, axis.size)) for axis in template.axes]
-    distinct: dict[object, str] = {}
-    for name in sorted(set.intersection(*fitting)):
-        tables = (steps(kind, name, axis.topology, axis.size) for axis in template.axes)
-        distinct.setdefault(tuple(tuple(frozenset(step) for step in table) for table in tables), name)
-    return tuple(distinct.values())
+    """Algorithms that fit every axis of the clusters, but for those that another one outdoes, whatever is moved."""
+    return worthwhile(kind, tuple((axis.topology, axis.size) for axis in template.axes))
 
 
 def loop_orders(role: Roles) -> tuple[tuple[tuple[str, ...], str], ...]:
@@ -202,21 +232,18 @@ def gemm_skeletons(
     outer_loops: tuple[str, ...],
     staged: tuple[str, ...],
     resident: bool,
-    split_axes: Mapping[str, tuple[str, ...]],
+    joined: Sequence[Join] = ((),),
     inner_split: Split | None = None,
     via_shared: bool = False,
-    collectives: Sequence[tuple[CollectiveKind, str]] = (),
 ) -> list[Skeleton]:
     """Shapes of a contraction inside given outer loops.
 
     ``outer_loops`` are tiled at the shared buffer, ``staged`` tensors are held there; ``resident``: the output already lies in
-    the clusters; ``inner_split``: a spread of this stage's own between the two loop levels; ``split_axes``: reduced dim ->
-    axes that split it further out, which calls for a collective; ``via_shared``: the output may pass through the shared buffer.
+    the clusters; ``joined``: every way to join the sums, where a split makes them partial; ``inner_split``: a spread of this
+    stage's own between the two loop levels; ``via_shared``: the output may pass through the shared buffer.
     """
     role = roles(workload, op)
     output = op.outputs[0]
-    split_reduced = tuple(axis for dim in role.reduced for axis in split_axes.get(dim, ()))
-    targets = (*role.rows, *role.columns)  # each axis scatters over a dim of its own
     found: list[Skeleton] = []
     choices = product(loop_orders(role), (False, True), template.weights)
     for (order, last), early, weight in choices:
@@ -228,20 +255,16 @@ def gemm_skeletons(
         flags = {(memory, tensor): buffers(f"{prefix}{tensor} in {memory}") for tensor, memory in local.items()}
         for tensor in shared:
             flags[template.shared, tensor] = buffers(f"{prefix}{tensor} in {template.shared}", optional=True)
-        for kind, algorithm in collectives if split_reduced else [(CollectiveKind.ALL_REDUCE, "")]:
-            if split_reduced and not resident and not early and not reduces_last:
+        for after in joined:
+            if after and inner_split is not None and not early:
+                continue  # one collective for each tile of this stage, not one for each inner tile
+            if after and not resident and not early and not reduces_last:
                 continue  # a partial result would leave the cluster on every visit
-            after = tuple(
-                Collective(kind, (output,), template.level, axis, algorithm, dim if kind is CollectiveKind.REDUCE_SCATTER else "")
-                for axis, dim in zip(split_reduced, targets, strict=False)
-            )
-            if len(after) < len(split_reduced):
-                continue  # no dim left to scatter over
 
             def build(
                 tiles: Tiles,
                 order: tuple[str, ...] = order,
-                after: tuple[Node, ...] = after,
+                after: Join = after,
                 early: bool = early,
                 local: Mapping[str, str] = local,
                 shared: tuple[str, ...] = shared,
@@ -274,7 +297,7 @@ def gemm_skeletons(
             slots += flags.values()
             name = f"{op.name}: {last} innermost" + (f", {output} around" if early else "")
             name += f", {op.inputs[1]} in {weight}" if len(template.weights) > 1 else ""
-            name += f", {kind} {algorithm}" if after else ""
+            name += told(after)
             if inner_split is not None:
                 name += f", clusters split {named(inner_split)}"
             found.append(Skeleton(name, tuple(slots), build, bool(after)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Set
-from dataclasses import replace
 
 from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel, Pipeline, Sequence, Spatial, Temporal, walk
 from halley.ir.workload import Workload
@@ -13,9 +12,10 @@ def essence(tree: Node, workload: Workload) -> Hashable:
     """All that a tree's cost depends on: stages in different groups, or variants, have equal costs where these are equal. That is
     the tree without the tensors that nothing in it touches and without empty sequences, as neither moves or computes anything;
     the ops in it, their tensors, and the dims."""
-    ops = tuple(workload.op(node.op) for _, node in walk(tree) if isinstance(node, Compute))
+    nodes = [node for _, node in walk(tree)]
+    ops = tuple(workload.op(node.op) for node in nodes if type(node) is Compute)
     touched = {name for op in ops for name in (*op.inputs, *op.outputs)}
-    touched.update(name for _, node in walk(tree) if isinstance(node, Collective) for name in node.tensors)
+    touched.update(name for node in nodes if type(node) is Collective for name in node.tensors)
     tensors = tuple(workload.tensors[name] for name in sorted(touched))
     shape = tuple(workload.dims.items()), tuple(workload.windows.items())
     return _trimmed(tree, touched) or Sequence(()), ops, tensors, shape
@@ -28,10 +28,13 @@ def _trimmed(node: Node, touched: Set[str]) -> Node | None:
             kept = tuple(own for group in node.tensors if (own := tuple(name for name in group if name in touched)))
             if body is None or not kept:
                 return body
-            return replace(node, tensors=kept, body=body)
-        case Temporal() | Spatial():
+            return Hold(node.memory, kept, body, node.buffers)
+        case Temporal():
             body = _trimmed(node.body, touched)
-            return None if body is None else replace(node, body=body)
+            return None if body is None else Temporal(node.dim, node.tile, body)
+        case Spatial():
+            body = _trimmed(node.body, touched)
+            return None if body is None else Spatial(node.dim, node.tile, node.level, node.axis, body)
         case Sequence():
             children = tuple(made for child in node.children if (made := _trimmed(child, touched)) is not None)
             return Sequence(children) if children else None
