@@ -104,7 +104,7 @@ def test_laws_of_fusing(shape: Transformer, mesh: Mesh, fused: bool, choice: Rec
         assert all(float(floor) <= time * (1 + 1e-9) for floor, time in zip(floors, before, strict=True))
         end = "X" if "X" in graph.workload.inputs else "Y"
         if mesh:
-            least = least_by_layout(part_tables(graph, known, sharding.problem, end))
+            least = least_by_layout(part_tables(graph, known, sharding.problem, end)).bounds
             assert float(least.min()) <= math.fsum(before) * (1 + 1e-9)
 
 
@@ -150,7 +150,7 @@ def test_bound_of_all_shardings(case: int) -> None:
         least, count = min(least, math.fsum(plan.layer for plan in plans)), count + 1
         if count == 300:
             break
-    bound = float(least_by_layout(part_tables(graph, known, replace(problem, alike=graph.alike), "X")).min())
+    bound = float(least_by_layout(part_tables(graph, known, replace(problem, alike=graph.alike), "X")).bounds.min())
     assert count > 5
     assert 0 < bound <= least * (1 + 1e-9)
 

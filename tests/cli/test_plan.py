@@ -94,6 +94,24 @@ def test_the_terminal_says_it_all(folder: Path) -> None:
         assert words in outcome.out, words
 
 
+def test_what_runs_side_by_side_on_a_chip(folder: Path) -> None:
+    """The terminal, the page and the document have the partitions; their times are the passes of the plan."""
+    few = ("--system", "2 x sn10, pcie", "--batch", "4", "--fix", "tp=2,pp=1,microbatch=4,recompute=none,zero=0,offload=no")
+    outcome = halley("plan", "tiny.yaml", *few, "-o", "plan.json", "--page", "plan.html")
+    assert outcome.code == 0, outcome.err
+    assert "--time-limit" in outcome.err
+    for words in ("On the chip: tiny layer, forward pass", "kernels side by side", "queries"):
+        assert words in outcome.out, words
+    assert 'id="on-chip"' in (folder / "plan.html").read_text()
+    found = json.loads((folder / "plan.json").read_text())["on_chip"]["tiny layer"]
+    assert set(found) == {"forward", "backward"}
+    for each in found.values():
+        assert math.isclose(sum(part["time"] for part in each["partitions"]), each["time"], rel_tol=1e-9)
+        assert 0 < each["bound"] <= each["time"] * (1 + 1e-9)
+        names = [name for part in each["partitions"] for name in part["kernels"]]
+        assert len(names) == len(set(names))
+
+
 @pytest.mark.skipif(browser() is None, reason="no Chromium on the search path; install the package chromium")
 def test_the_page_in_a_browser(planned: dict[str, Any], folder: Path) -> None:
     with chromium(folder / "profile") as made:

@@ -33,7 +33,7 @@ from halley.report.plan_page import plan_page
 from halley.report.plan_words import plan_words
 
 VIEWS = ("halley", "dfmodel")
-SPATIAL_LIMIT = 120.0
+SPATIAL_LIMIT = 60.0
 """Time after which a plan of spatial chips is given with its gap, if the user names no time [s]."""
 
 RECIPE = "mixed-adam-fp32-gradients"
@@ -95,6 +95,8 @@ def plan(
     remarks = options.remarks()
     if found.chip.streams and limit is None:
         limit = SPATIAL_LIMIT
+        words = f"kernels of {found.chip.name} run side by side: the best plan after {limit:.0f} s is given with its gap"
+        remarks.print(Text(f"{words}; --time-limit sets another time"))
     if math.gcd(problem.batch, found.chips) == 1 < found.chips:
         remarks.print(Text(f"{problem.batch} sequences share no factor with {found.chips} chips: none can be data-parallel"))
     with searching(remarks, f"{shape.name} on {found.name}", "plan", limit) as bar:

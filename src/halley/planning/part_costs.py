@@ -10,7 +10,7 @@ several.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -288,21 +288,25 @@ REMEMBERED = 24
 @dataclass(slots=True, eq=False)
 class Solvers:
     """Parts by their graphs and meshes, for calls of `model_costs` that share chip, efficiency, recipe, splits, updates and
-    microbatches. Whatever takes memory, how fast shardings are stays the same."""
+    microbatches. Whatever takes memory, how fast shardings are stays the same. ``objective``: tables of what shardings are chosen
+    by, if not by the times of kernels that run one by one."""
 
+    objective: Callable[[TrainingGraph, Terms, ShardingGraph], list[Table]] | None = None
     _known: dict[tuple[TrainingGraph, Mesh, CollectiveTime], _Solver] = field(default_factory=dict)
 
     def of(self, graph: TrainingGraph, terms: Terms) -> _Solver:
         """The part on a mesh, with what it takes for good as the terms say, or those of an earlier call."""
         key = graph, terms.mesh, terms.collective
-        found = self._known.pop(key, None) or _solver(graph, terms)
+        found = self._known.pop(key, None) or _solver(graph, terms, self.objective)
         self._known[key] = found
         if len(self._known) > REMEMBERED:
             del self._known[next(iter(self._known))]
         return found
 
 
-def _solver(graph: TrainingGraph, terms: Terms) -> _Solver:
+def _solver(
+    graph: TrainingGraph, terms: Terms, chosen_by: Callable[[TrainingGraph, Terms, ShardingGraph], list[Table]] | None
+) -> _Solver:
     found, work = graph.found, graph.workload
     costs = OpCosts(graph, terms.chip, terms.efficiency, terms.recipe.gradient)
     inner = "X" in work.inputs and "Y" in work.outputs
@@ -323,7 +327,7 @@ def _solver(graph: TrainingGraph, terms: Terms) -> _Solver:
     read = {name for op in work.ops for name in op.inputs}
     problem = replace(problem, alike=graph.alike, once={name: runs for name, runs in sums.items() if name not in read})
     tables = sharding_graph(problem, _router(terms.mesh, terms.collective))
-    objective = list(tables.time)
+    objective = list(tables.time) if chosen_by is None else chosen_by(graph, terms, tables)
     if terms.update:
         objective += (Table(item.variables, item.values * (terms.update / terms.weight_bytes)) for item in tables.weights)
     price = slight(objective, tables.memory)

@@ -123,7 +123,7 @@ def sharding_graph(problem: ShardingProblem, router: Router | None = None) -> Sh
     for op in work.ops:
         graph.time.append(Table((space.variables[f"op {op.name}"],), op_costs(graph, op, many)))
     for name in space.chains:
-        _way_tables(graph, name)
+        graph.time.extend(found for _, found in way_tables(graph, name))
         _memory_tables(graph, name)
     _fix_ends(graph)
     return graph
@@ -195,18 +195,19 @@ def _layout_of(op: Op, strategy: Strategy, tensor: str) -> Layout:
     return tuple(way.reads[op.inputs.index(tensor)] for way in strategy)
 
 
-def _way_tables(graph: ShardingGraph, tensor: str) -> None:
-    """The tables of a tensor's way from its maker to its readers."""
+def way_tables(graph: ShardingGraph, tensor: str) -> Iterator[tuple[str, Table]]:
+    """The tables of a tensor's way from its maker to its readers [s], each with the op that calls for the change; "" for the end
+    of the graph."""
     known, chain = graph.layouts[tensor], graph.space.chains[tensor]
     before, held = chain.maker, chain.made
     for link in chain.links:
         if not link.variable:
             changes = known.time[held[:, None], link.wanted] / runs_of(graph, tensor, held[:, None], link.wanted)
-            graph.time.append(table((before, link.reader), changes))
+            yield link.use.op, table((before, link.reader), changes)
             break
-        graph.time.append(Table((before, link.variable), known.time[held]))
+        yield link.use.op, Table((before, link.variable), known.time[held])
         if not link.use.kept:
-            graph.time.append(Table((link.variable, link.reader), known.time[:, link.wanted]))
+            yield link.use.op, Table((link.variable, link.reader), known.time[:, link.wanted])
         before, held = link.variable, np.arange(len(known.options))
 
 

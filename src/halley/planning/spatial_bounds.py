@@ -2,8 +2,8 @@
 
 A pass takes the longest of its work on all compute tiles, of the traffic that no fusion avoids, and of its network: partitions
 take the longest of theirs, and follow each other. Kernels that run alone in any case are added. Of the three, any mean is a lower
-bound, and as a sum over ops it is minimised exactly over all shardings; prices that raise the least of it are looked for
-(`halley.planning.graph_prices`).
+bound, and as a sum over ops and passes it is minimised exactly over all shardings; for each pass, prices that raise the least of
+it are looked for (`halley.planning.graph_prices`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,17 +29,17 @@ from halley.planning.least_sum import LeastBy
 from halley.planning.op_costs import op_tasks
 from halley.planning.operations import moved_bytes, tensor_bytes
 from halley.planning.part_bounds import least_time
-from halley.planning.sharding import ShardingProblem, sharding_graph
+from halley.planning.sharding import ShardingGraph, ShardingProblem, sharding_graph, way_tables
 from halley.planning.spatial_passes import ChipRates, Group, is_weight, pass_groups, read_elsewhere, waits
 from halley.planning.training_kernels import TrainingGraph
 
 Floats = NDArray[np.float64]
 
-ROUNDS = 5
+ROUNDS = 12
 """Prices that are tried at most."""
 
-RISES = 1e-2
-"""Relative rise of a bound below which prices count as good enough."""
+RISES = 2e-3
+"""Relative rise that a bound may still have when prices count as good enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,25 +135,27 @@ def pass_floors(graph: TrainingGraph, rates: ChipRates, microbatch: Number, rank
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartTables:
-    """Tables over the choices of a sharding of a part: ``alone``, with what is forbidden, and ``resources`` (work, memory,
-    network) [s]; ``entering`` [s] of memory in any case. ``end``: the variable of the layout in which parts meet."""
+    """Tables over the choices of a sharding of a part: ``alone``, with what is forbidden, and by pass those of its ``resources``
+    (work, memory, network) [s]; ``entering`` [passes] [s] of memory in any case. ``end``: the variable of the layout in which
+    parts meet."""
 
     alone: Sequence[Table]
-    resources: tuple[Sequence[Table], ...]
-    entering: float
+    resources: tuple[tuple[Sequence[Table], ...], ...]
+    entering: Floats
     end: str
 
-    def priced(self, shares: Floats) -> LeastBy:
-        """The least of a mean over all shardings, by layout of the end, without what enters."""
+    def priced(self, shares: Floats) -> list[Table]:
+        """A mean of the resources of each pass, by ``shares`` [passes, resources], without what enters."""
         tables = list(self.alone)
-        for price, resource in zip(shares, self.resources, strict=True):
-            tables += (Table(item.variables, item.values * price) for item in resource)
-        return LeastBy(tables, self.end)
+        for prices, passing in zip(shares, self.resources, strict=True):
+            for price, resource in zip(prices, passing, strict=True):
+                tables += (Table(item.variables, item.values * price) for item in resource)
+        return tables
 
     def times(self, values: Mapping[str, int]) -> tuple[float, Floats]:
-        """Of a choice: what runs alone, and the three resources [s]."""
-        found = np.array([cost(tables, values) for tables in self.resources])
-        found[1] += self.entering
+        """Of a choice: what runs alone, and of each pass the three resources [s]."""
+        found = np.array([[cost(tables, values) for tables in passing] for passing in self.resources])
+        found[:, 1] += self.entering
         return cost(self.alone, values), found
 
 
@@ -161,9 +164,9 @@ def part_tables(graph: TrainingGraph, rates: ChipRates, problem: ShardingProblem
     through which parts meet."""
     silent = sharding_graph(replace(problem, kernel_time=lambda op, local: 0.0))
     work, ranks = graph.workload, math.prod(axis.ranks for axis in problem.mesh)
-    alone, busy, memory, entering = list[Table](), list[Table](), list[Table](), 0.0
-    for demands in pass_demands(graph):
-        entering += math.fsum(float(tensor_bytes(work, name, work.dims)) for name in demands.entering) / ranks
+    alone, resources, entering = list[Table](), list[tuple[list[Table], ...]](), list[float]()
+    for demands, sent in zip(pass_demands(graph), _network(graph, silent), strict=True):
+        entering.append(math.fsum(float(tensor_bytes(work, name, work.dims)) for name in demands.entering) / ranks)
 
         def time(op: Op, local: Mapping[str, Number]) -> float:
             return float(work_time(graph, rates, op, local))
@@ -172,16 +175,33 @@ def part_tables(graph: TrainingGraph, rates: ChipRates, problem: ShardingProblem
             return float(busy_time(held_traffic(work, rates, demands, op.name, local), rates.chip.bandwidth))
 
         alone += (_table(silent, work.op(name), problem.kernel_time) for name in demands.alone)
-        busy += (_table(silent, work.op(name), time) for name in demands.work)
-        memory += (_table(silent, work.op(name), moved) for name in demands.work)
-    network = [Table(item.variables, np.where(np.isfinite(item.values), item.values, 0.0)) for item in silent.time]
+        busy = [_table(silent, work.op(name), time) for name in demands.work]
+        memory = [_table(silent, work.op(name), moved) for name in demands.work]
+        resources.append((busy, memory, sent))
     barred = [Table(item.variables, np.where(np.isfinite(item.values), 0.0, np.inf)) for item in silent.time]
     return PartTables(
         [*alone, *(item for item in barred if item.values.any())],
-        (busy, memory, [item for item in network if item.values.any()]),
-        float(busy_time(entering, rates.chip.bandwidth)),
+        tuple(resources),
+        np.array(busy_time(np.array(entering), rates.chip.bandwidth)),
         silent.variables[f"end {end}"],
     )
+
+
+def _network(graph: TrainingGraph, silent: ShardingGraph) -> tuple[list[Table], ...]:
+    """By pass, the collectives that its kernels wait for; as in `halley.planning.spatial_passes.waited`. ``silent``: the part's
+    graph, its ops without work."""
+    work = graph.workload
+    passes = {op: number for number, groups in enumerate(pass_groups(graph)) for group in groups for op in group.ops}
+    makers = {name: op.name for op in work.ops for name in op.outputs}
+    found = [(op.name, item) for op, item in zip(work.ops, silent.time, strict=False)]
+    for name in silent.space.chains:
+        found += ((op or makers.get(name, work.ops[0].name), item) for op, item in way_tables(silent, name))
+    tables: tuple[list[Table], ...] = ([], [], [])
+    for op, item in found:
+        values = np.where(np.isfinite(item.values), item.values, 0.0)
+        if values.any():
+            tables[passes[op]].append(Table(item.variables, values))
+    return tables
 
 
 def _table(graph: object, op: Op, time: Callable[[Op, Mapping[str, int]], float]) -> Table:
@@ -198,20 +218,36 @@ def _table(graph: object, op: Op, time: Callable[[Op, Mapping[str, int]], float]
     return Table((space.variables[f"op {op.name}"],), np.array(times))
 
 
-def least_by_layout(tables: PartTables) -> Floats:
-    """[layouts] no sharding takes less with the part's end in this layout, however its kernels are fused [s]."""
-    shares, bounds = np.full(3, 1.0 / 3.0), np.zeros(1)
+class Priced(NamedTuple):
+    """``bounds`` [layouts] [s]: no sharding takes less with a part's end in this layout, however its kernels are fused.
+    ``shares`` [passes, resources]: the prices for which the lowest of them was most."""
+
+    bounds: Floats
+    shares: Floats
+
+
+def least_by_layout(tables: PartTables) -> Priced:
+    """The best bounds that were found, and their prices."""
+    shares = best = np.full((len(tables.resources), 3), 1.0 / 3.0)
+    bounds, lowest = np.zeros(1), -math.inf
     always, times = list[float](), list[Floats]()
     for _ in range(ROUNDS):
-        before = float(bounds.min())
-        found, met = _bounded(tables, shares)
+        least = LeastBy(tables.priced(shares), tables.end)
+        found = least.bounds + float(shares[:, 1] @ tables.entering)
         bounds = np.maximum(bounds, found)
-        if met is None or float(bounds.min()) <= before * (1 + RISES):
+        if float(found.min()) > lowest:
+            lowest, best = float(found.min()), shares
+        solved = least.solved(int(np.argmin(found)))
+        if solved is None:
             break
-        always.append(met[0])
-        times.append(met[1])
-        shares = best_prices(np.array(always), np.array(times)[:, None, :])[0]
-    return bounds
+        alone, taken = tables.times(solved.values)
+        always.append(alone)
+        times.append(taken)
+        shares = best_prices(np.array(always), np.array(times))
+        hoped = min(other + float((shares * each).sum()) for other, each in zip(always, times, strict=True))
+        if hoped <= lowest * (1 + RISES):
+            break
+    return Priced(bounds, best)
 
 
 @dataclass(slots=True, eq=False)
@@ -223,12 +259,4 @@ class SpatialAxisBounds(AxisBounds):
 
     def least(self, graph: TrainingGraph, problem: ShardingProblem) -> float:
         """As in `AxisBounds`: of work, memory and network, each with the others."""
-        return float(least_by_layout(part_tables(graph, self.rates, problem, "X")).min())
-
-
-def _bounded(tables: PartTables, shares: Floats) -> tuple[Floats, tuple[float, Floats] | None]:
-    """[layouts] bounds by these prices, and what the sharding of the lowest takes."""
-    least = tables.priced(shares)
-    bounds = least.bounds + shares[1] * tables.entering
-    solved = least.solved(int(np.argmin(bounds)))
-    return bounds, None if solved is None else tables.times(solved.values)
+        return float(least_by_layout(part_tables(graph, self.rates, problem, "X")).bounds.min())

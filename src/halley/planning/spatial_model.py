@@ -1,9 +1,9 @@
 """Where a plan search gets the costs of a model's parts on spatial chips: shardings and the fusion of kernels, together.
 
 Each pass of a part is cut into partitions that run side by side (`halley.planning.partitioning`), exactly for a given sharding.
-Several shardings are tried, each the best for some price of memory and network against work, as kernels run one by one; what no
-sharding falls below, however its kernels are fused, comes from `halley.planning.spatial_bounds`. The gap between the two goes
-into the certificate of the plan.
+Two shardings are tried: the best as kernels run one by one, and the best at the prices of memory and network against work at
+which `halley.planning.spatial_bounds` bounds all shardings from below, however their kernels are fused. The gap between the
+bound and the better one goes into the certificate of the plan.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,39 +23,26 @@ from halley.ir.system import System
 from halley.planning.axis_bounds import Way
 from halley.planning.communication import Communication
 from halley.planning.dfmodel_chip import dfmodel_chip
+from halley.planning.elimination import Table
 from halley.planning.layouts import CollectiveTime
 from halley.planning.machine import Efficiency, machine
-from halley.planning.op_costs import OpCosts
 from halley.planning.part_bounds import ModelBound, PartBound
 from halley.planning.part_costs import ModelCosts, PartCosts, Room, Solvers, Terms, model_costs, training_graphs
 from halley.planning.partitioning import SpatialPlan, best_plan
 from halley.planning.plan import TrainingProblem
 from halley.planning.sharded import Sharding
 from halley.planning.sharded_model import SQUEEZING, CostModel, ShardedModel
-from halley.planning.sharding import KernelTime, work_time
+from halley.planning.sharding import ShardingGraph
 from halley.planning.spatial import HALLEY, Graph, Problem, SpatialChip
-from halley.planning.spatial_bounds import SpatialAxisBounds, least_by_layout, part_tables, pass_floors
+from halley.planning.spatial_bounds import PartTables, Priced, SpatialAxisBounds, least_by_layout, part_tables, pass_floors
 from halley.planning.spatial_passes import PASSES, ChipRates, PassGraphs, pass_groups, waited
 from halley.planning.training_kernels import TrainingGraph
 
 Floats = NDArray[np.float64]
 
-class Price(NamedTuple):
-    """What shardings are looked for at: a share of the time of ``collectives``, and a factor of the bandwidth of ``memory``."""
-
-    collectives: float
-    memory: float
-
-
-ONE_BY_ONE = Price(1.0, 1.0)
-"""As kernels run one by one."""
-
-PRICES = (ONE_BY_ONE, Price(0.25, 16.0))
-"""The second: where partitions hide most of both."""
-
 LEFT_OUT = (
     "partitions over the border of two passes or layers, and of a fused attention core with its neighbours",
-    "shardings other than the best kernel by kernel and the best where memory and network are mostly hidden, beyond the bound",
+    "shardings other than the best kernel by kernel and the one that the bound takes for the best, beyond the bound",
 )
 """What no plan of a spatial chip does."""
 
@@ -98,27 +84,16 @@ def best_partitions(graph: Graph, chip: SpatialChip) -> SpatialPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Scaled:
-    """Collectives at a share of their time."""
-
-    collective: CollectiveTime
-    share: float
-
-    def __call__(self, kind: CollectiveKind, axes: tuple[str, ...], size: int) -> float:
-        return self.share * self.collective(kind, axes, size)
-
-
-@dataclass(frozen=True, slots=True)
 class SpatialModel:
-    """The model of a problem on spatial chips: a `halley.planning.sharded_model.CostModel`. ``solvers``: by price, what earlier
-    calls found out; ``known`` [layouts] [s]: by part and mesh, what no sharding falls below."""
+    """The model of a problem on spatial chips: a `halley.planning.sharded_model.CostModel`. ``priced``: shardings by the prices
+    of their bound; ``known``: by part and mesh, that bound."""
 
     problem: TrainingProblem
     base: ShardedModel = field(init=False)
     rates: ChipRates = field(init=False)
     axes: SpatialAxisBounds = field(init=False)
-    solvers: Mapping[Price, Solvers] = field(init=False, default_factory=lambda: {price: Solvers() for price in PRICES})
-    known: dict[object, Floats] = field(init=False, default_factory=dict)
+    priced: Solvers = field(init=False)
+    known: dict[object, Priced] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         problem = self.problem
@@ -126,6 +101,7 @@ class SpatialModel:
         object.__setattr__(self, "base", ShardedModel(problem))
         rates = ChipRates(machine(problem.system.chip), chip, problem.efficiency, problem.recipe.gradient)
         object.__setattr__(self, "rates", rates)
+        object.__setattr__(self, "priced", Solvers(self._objective))
         object.__setattr__(self, "axes", SpatialAxisBounds(problem, rates.machine, rates=rates))
 
     def bound(self, ranks: Number, microbatch: Number, way: Way) -> ModelBound:
@@ -151,7 +127,7 @@ class SpatialModel:
         if not terms.mesh:
             # there is one sharding, which `costs` finds at once
             return np.zeros(len(graphs))
-        return np.array([self._least(graph, terms).min() for graph in graphs]) * (1 - ROUNDING)
+        return np.array([self._least(graph, terms).bounds.min() for graph in graphs]) * (1 - ROUNDING)
 
     def _graphs(self, microbatch: int, way: Way) -> tuple[TrainingGraph, ...]:
         return training_graphs(self.problem.shape, microbatch, self.problem.sequence, way.recompute, way.fused)
@@ -170,39 +146,37 @@ class SpatialModel:
         """Shardings fused on the chip, the one that is best as kernels run one by one first. Raises Infeasible: that one does not
         fit, so that none does."""
         problem, known, graphs = self.problem, set[object](), self._graphs(microbatch, way)
-        given = self.base.terms(communication, way, resident)
-        for price in PRICES if communication.mesh else (ONE_BY_ONE,):
-            terms, solvers = given if price == ONE_BY_ONE else priced(given, price), self.solvers[price]
+        terms = self.base.terms(communication, way, resident)
+        for solvers in (self.base.solvers, self.priced) if communication.mesh else (self.base.solvers,):
             try:
                 costs = model_costs(problem.shape, microbatch, problem.sequence, terms, way.recompute, room, SQUEEZING, solvers)
             except Infeasible:
-                if price == ONE_BY_ONE:
+                if not known:
                     raise
                 continue
-            parts = [self._fused(part, graph, communication) for part, graph in zip(costs.parts, graphs, strict=True)]
-            key = tuple(item.ways for part in parts for item in part.sharding.ops), costs.boundary
+            key = tuple(item.ways for part in costs.parts for item in part.sharding.ops), costs.boundary
             if key not in known:
                 known.add(key)
+                parts = [self._fused(part, graph, communication) for part, graph in zip(costs.parts, graphs, strict=True)]
                 blocks = tuple(zip(parts[1:-1], costs.layers, strict=True))
                 yield replace(costs, embedding=parts[0], blocks=blocks, head=parts[-1])
 
     def _fused(self, part: PartCosts, graph: TrainingGraph, communication: Communication) -> PartCosts:
-        """A part under the sharding that it has, at its real times, its kernels fused as is best."""
-        collective = communication.model
-        own = OpCosts(graph, self.base.chip, self.problem.efficiency, self.problem.recipe.gradient)
-        sharding = _at_real_times(part.sharding, collective, own)
+        """A part under the sharding that it has, its kernels fused as is best."""
+        collective, sharding = communication.model, part.sharding
         times = {item.op: item.time for item in sharding.ops}
         graphs = PassGraphs(graph, self.rates, collective).of(sharding, times)
         plans = {
             name: best_partitions(made, self.rates.chip) for name, made in zip(PASSES, graphs, strict=True) if made is not None
         }
-        passes = {name: plans[name].layer if name in plans else 0.0 for name in PASSES}
+        forward, recompute, backward = (plans[name].layer if name in plans else 0.0 for name in PASSES)
         return replace(
             part,
-            **passes,
+            forward=forward,
+            recompute=recompute,
+            backward=backward,
             traffic=math.fsum(each.traffic + _loaded(each) for each in plans.values()),
             exposed=dict(_exposed(graph, sharding, collective, plans)),
-            sharding=sharding,
             on_chip={name: plan for name, plan in plans.items() if plan.layer > 0},
         )
 
@@ -210,7 +184,7 @@ class SpatialModel:
         """With what no sharding falls below. Over one chip there is one sharding, and its partitions are the best."""
         counts = np.array(best.counts, np.float64)
         if terms.mesh:
-            rows = np.stack([self._least(graph, terms) for graph in graphs], axis=1)
+            rows = np.stack([self._least(graph, terms).bounds for graph in graphs], axis=1)
             rows = rows[np.isfinite(rows).all(axis=1)] * (1 - ROUNDING)
         else:
             plans = [[plan.bound for plan in part.on_chip.values()] for part in best.parts]
@@ -222,40 +196,19 @@ class SpatialModel:
         least = tuple(rows.min(axis=0).tolist())
         return replace(best, least=least, by_boundary=tuple(map(tuple, rows.tolist())), bound=bound)
 
-    def _least(self, graph: TrainingGraph, terms: Terms) -> Floats:
-        """[layouts] what a part takes at least, by the layout in which it meets others [s]."""
+    def _least(self, graph: TrainingGraph, terms: Terms) -> Priced:
+        """What a part takes at least, by the layout in which it meets others."""
         key = graph, terms.mesh, terms.collective
         if key not in self.known:
-            end = "X" if "X" in graph.workload.inputs else "Y"
-            problem = self.solvers[ONE_BY_ONE].of(graph, terms).tables.problem
-            self.known[key] = least_by_layout(part_tables(graph, self.rates, problem, end))
+            self.known[key] = least_by_layout(self._tables(graph, self.base.solvers.of(graph, terms).tables))
         return self.known[key]
 
+    def _tables(self, graph: TrainingGraph, tables: ShardingGraph) -> PartTables:
+        return part_tables(graph, self.rates, tables.problem, "X" if "X" in graph.workload.inputs else "Y")
 
-def priced(terms: Terms, price: Price) -> Terms:
-    """The same with collectives and memory at a price."""
-    chip = replace(terms.chip, memory=price.memory * terms.chip.memory)
-    return replace(terms, collective=_Scaled(terms.collective, price.collectives), chip=chip)
-
-
-def _at_real_times(sharding: Sharding, collective: CollectiveTime, kernel_times: KernelTime) -> Sharding:
-    """A sharding that was found at other prices."""
-    problem = replace(sharding.problem, collective_time=collective, kernel_time=kernel_times)
-    moves = tuple(
-        replace(
-            move,
-            steps=tuple(
-                step if step.kind is None else replace(step, time=collective(step.kind, step.axes, step.bytes) / move.runs)
-                for step in move.steps
-            ),
-        )
-        for move in sharding.moves
-    )
-    ops = tuple(
-        replace(item, time=work_time(problem, problem.workload.op(item.op), item.ways)) for item in sharding.ops
-    )
-    time = math.fsum((*(item.time for item in ops), *(step.time for move in moves for step in move.steps)))
-    return replace(sharding, problem=problem, ops=ops, moves=moves, time=time)
+    def _objective(self, graph: TrainingGraph, terms: Terms, tables: ShardingGraph) -> list[Table]:
+        """The times of a part at the prices of its bound."""
+        return self._tables(graph, tables).priced(self._least(graph, terms).shares)
 
 
 def _loaded(plan: SpatialPlan) -> float:
