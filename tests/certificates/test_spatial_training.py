@@ -87,7 +87,12 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("shape", "mesh", "fused", "choice"), random.Random(5).sample(CASES, 5))
+DRAWN = random.Random(5).sample(CASES, 5)
+
+
+@pytest.mark.parametrize(
+    ("shape", "mesh", "fused", "choice"), [*DRAWN[:2], *(pytest.param(*case, marks=pytest.mark.slow) for case in DRAWN[2:])]
+)
 def test_laws_of_fusing(shape: Transformer, mesh: Mesh, fused: bool, choice: Recompute) -> None:
     """Never slower than kernel by kernel; never slower with more room; without room, kernel by kernel; never below the bounds."""
     ranks = math.prod(axis.ranks for axis in mesh)
@@ -121,7 +126,7 @@ LINES = (
 )
 
 
-@pytest.mark.parametrize("case", range(6))
+@pytest.mark.parametrize("case", [0, 1, *(pytest.param(case, marks=pytest.mark.slow) for case in range(2, 6))])
 def test_bound_of_all_shardings(case: int) -> None:
     """Shardings of a small graph with its backward, drawn from all of them, each with its best partitions: none is below the
     bound."""
@@ -181,7 +186,7 @@ def problem_on(chip: str, **fixed: object) -> TrainingProblem:
 
 def test_plans_on_spatial_chips_are_no_slower() -> None:
     problem = problem_on("sn10", recompute=Recompute.NONE, stages=1, microbatch=2)
-    plain, fused = best_training_plan(problem, model=ShardedModel(problem)), best_training_plan(problem)
+    plain, fused = best_training_plan(problem, model=ShardedModel(problem), others=0), best_training_plan(problem, others=0)
     assert fused.cost.time < plain.cost.time
     assert fused.certificate.bound <= fused.cost.time
     for part in fused.cost.parts.parts:

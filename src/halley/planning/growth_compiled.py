@@ -345,6 +345,49 @@ def left_out(k: Kernels, done: int, skipped: Array) -> None:
         skipped[kernel + 1, 0], skipped[kernel + 1, 1] = work, network
 
 
+@compiled(types.Tuple((ROWS, INTS, INTS, PAIRS, INTS))(ROWS, INTS, INTS, PAIRS, INTS))
+def larger(costs: Array, following: Indices, before: Indices, groups: Indices, live: Indices) -> Any:
+    """The arrays of labels with room for twice as many."""
+    more = len(before)
+    return (
+        np.concatenate((costs, np.zeros((more, 3)))),
+        np.concatenate((following, np.full(more, -1, np.int64))),
+        np.concatenate((before, np.full(more, -1, np.int64))),
+        np.concatenate((groups, np.zeros((more, 2), np.int64))),
+        np.concatenate((live, np.zeros(more, np.int64))),
+    )
+
+
+@compiled(
+    types.Tuple((INT, INT, FLOAT))(
+        MACHINE, INTS, ROWS, INTS, INTS, PAIRS, INTS, ROWS, INT, INT, INT, FLOAT, INT, FLOAT, FLOAT, FLOAT, INT, INT
+    )
+)
+def prolonged(
+    m: Machine, heads: Indices, costs: Array, following: Indices, before: Indices, groups: Indices, live: Indices,
+    rest: Array, lives: int, labels: int, best: int, limit: float,
+    target: int, steady: float, once: float, kept: float, group: int, streamed: int,
+) -> Any:  # fmt: skip
+    """Prolong the live chains of a downset by a block, to the ``target``: a label for each that may come below the limit and that
+    no other matches. How many ``labels`` there are then, the best one of a whole chain, and the limit: its value."""
+    for number in range(lives):
+        label = live[number]
+        a, b, c = costs[label, 0] + steady, costs[label, 1] + once, costs[label, 2] + kept
+        if a + rest[target, 0] >= limit:  # most often; saves a division
+            continue
+        bound = valued(m, a + rest[target, 0], b + rest[target, 1], c + rest[target, 2])
+        if bound >= limit:
+            continue
+        costs[labels, 0], costs[labels, 1], costs[labels, 2] = a, b, c
+        before[labels], groups[labels, 0], groups[labels, 1] = label, group, streamed
+        if target == len(rest) - 1:
+            best, limit = labels, bound
+        elif settled(heads, costs, following, target, labels) == 0:
+            continue
+        labels += 1
+    return labels, best, limit
+
+
 @compiled(types.Tuple((INT, FLOAT, INT, INTS, PAIRS))(STEPS, KERNELS, TENSORS, MACHINE, FLOATS, ROWS, FLOAT))
 def run(s: Steps, k: Kernels, t: Tensors, m: Machine, times: Array, rest: Array, limit: float) -> Any:
     """`halley.planning.downsets.best_chain` over the blocks of `halley.planning.growth`; it returns the last label
@@ -380,25 +423,12 @@ def run(s: Steps, k: Kernels, t: Tensors, m: Machine, times: Array, rest: Array,
             if k.alone[kernel] == np.inf:
                 continue
             costed += 1
-            for number in range(lives):
-                label = live[number]
-                a, b, c = costs[label, 0] + k.alone[kernel], costs[label, 1], costs[label, 2]
-                bound = valued(m, a + rest[target, 0], b + rest[target, 1], c + rest[target, 2])
-                if bound >= limit:
-                    continue
-                costs[labels, 0], costs[labels, 1], costs[labels, 2] = a, b, c
-                before[labels], groups[labels, 0], groups[labels, 1] = label, np.int64(1) << kernel, 0
-                if target == end:
-                    best, limit = labels, bound
-                elif settled(heads, costs, following, target, labels) == 0:
-                    continue
-                labels += 1
-                if labels == len(before):
-                    costs = np.concatenate((costs, np.zeros((labels, 3))))
-                    following = np.concatenate((following, np.full(labels, -1, np.int64)))
-                    before = np.concatenate((before, np.full(labels, -1, np.int64)))
-                    groups = np.concatenate((groups, np.zeros((labels, 2), np.int64)))
-                    live = np.concatenate((live, np.zeros(labels, np.int64)))
+            if labels + lives > len(before):
+                costs, following, before, groups, live = larger(costs, following, before, groups, live)
+            labels, best, limit = prolonged(
+                m, heads, costs, following, before, groups, live, rest, lives, labels, best, limit,
+                target, k.alone[kernel], 0.0, 0.0, np.int64(1) << kernel, 0,
+            )  # fmt: skip
         left_out(k, s.downsets[place], skipped)
         level = 0
         at[0], step[0], variant[0] = place, s.starts[place], -1
@@ -453,27 +483,13 @@ def run(s: Steps, k: Kernels, t: Tensors, m: Machine, times: Array, rest: Array,
             once, left = ramp + m.start + port_time(sums[deeper, 1], m.bandwidth), kept
             if m.one_sample:
                 steady, once, left = steady + once, 0.0, 0.0
-            for number in range(lives):
-                label = live[number]
-                a, b, c = costs[label, 0] + steady, costs[label, 1] + once, costs[label, 2] + left
-                if a + rest[target, 0] >= limit:  # most often; saves a division
-                    continue
-                bound = valued(m, a + rest[target, 0], b + rest[target, 1], c + rest[target, 2])
-                if bound >= limit:
-                    continue
-                costs[labels, 0], costs[labels, 1], costs[labels, 2] = a, b, c
-                before[labels], groups[labels, 0], groups[labels, 1] = label, group[deeper], streamed[deeper]
-                if target == end:
-                    best, limit = labels, bound
-                elif settled(heads, costs, following, target, labels) == 0:
-                    continue
-                labels += 1
-                if labels == len(before):
-                    costs = np.concatenate((costs, np.zeros((labels, 3))))
-                    following = np.concatenate((following, np.full(labels, -1, np.int64)))
-                    before = np.concatenate((before, np.full(labels, -1, np.int64)))
-                    groups = np.concatenate((groups, np.zeros((labels, 2), np.int64)))
-                    live = np.concatenate((live, np.zeros(labels, np.int64)))
+            if lowest + steady + rest[target, 0] < limit:  # most often not
+                if labels + lives > len(before):
+                    costs, following, before, groups, live = larger(costs, following, before, groups, live)
+                labels, best, limit = prolonged(
+                    m, heads, costs, following, before, groups, live, rest, lives, labels, best, limit,
+                    target, steady, once, left, group[deeper], streamed[deeper],
+                )  # fmt: skip
             if m.away:
                 level = deeper
                 at[level], step[level], variant[level] = target, s.starts[target], -1
