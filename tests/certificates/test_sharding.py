@@ -23,8 +23,8 @@ from halley.ir.placement import Partial, Replicate, Shard
 from halley.ir.workload import Op, Workload
 from halley.planning import least_sum as sums
 from halley.planning import value_bounds
-from halley.planning.constrained import least, least_use
-from halley.planning.elimination import Table, cost, eliminate
+from halley.planning.constrained import TooMuch, check_fits, least, least_use
+from halley.planning.elimination import Table, cost, eliminate, thinned
 from halley.planning.layouts import Layout
 from halley.planning.least_sum import LeastBy, least_sum
 from halley.planning.sharded import least_memory, shard
@@ -333,6 +333,38 @@ def test_the_least_cost_within_a_capacity(seed: int) -> None:
         assert found.cost == pytest.approx(min(time for time, used in points if used <= capacity))
         assert found.gap <= 1e-8
         assert found.use <= capacity
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_thinned_tables_have_the_same_least_sums(seed: int) -> None:
+    random = Random(70000 + seed)
+    tables = drawn_tables(random)
+    names = sorted({name for item in tables for name in item.variables})
+    keep = random.sample(names, random.randrange(len(names)))
+    found = thinned(tables, keep, random.choice((1, 10, 100, 10000)))
+    least_of: dict[tuple[int, ...], float] = {}
+    for each in assignments(tables):
+        key = tuple(each[name] for name in keep)
+        least_of[key] = min(cost(tables, each), least_of.get(key, math.inf))
+    done = eliminate(found.tables, keep)
+    shape = done.rest.values.shape
+    assert done.rest.values.ravel() == pytest.approx(np.array([least_of[key] for key in np.ndindex(shape)]))
+    key = tuple(random.randrange(size) for size in shape)
+    values = found.complete(done.complete(dict(zip(keep, key, strict=True))))
+    assert sorted(values) == names
+    assert cost(tables, values) == pytest.approx(least_of[key])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_fits_nowhere_is_refused_by_its_uses_alone(seed: int) -> None:
+    uses = drawn_pairs(Random(80000 + seed))
+    wanted = min(cost(uses, each) for each in assignments(uses))
+    if math.isinf(wanted):
+        return
+    check_fits(uses, wanted)
+    with pytest.raises(TooMuch) as caught:
+        check_fits(uses, wanted - 1e-6 * max(1.0, abs(wanted)))
+    assert caught.value.use == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize("seed", range(40))

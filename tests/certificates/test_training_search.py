@@ -49,6 +49,7 @@ class Drawn:
             for _ in range(len(kinds) + 2)
         ]
         self.known: dict[object, list[ModelCosts]] = {}
+        self.spent = 0
 
     def shardings(self, communication: Communication, microbatch: int, way: Way) -> list[ModelCosts]:
         key = tuple((axis.name, axis.ranks) for axis in communication.mesh), microbatch, way
@@ -76,7 +77,7 @@ class Drawn:
                     macs=1e9,
                     traffic=1e9,
                     exposed={CollectiveKind.ALL_REDUCE: 1e-6},
-                    sharding=SimpleNamespace(steps=()),  # type: ignore[arg-type]
+                    sharding=SimpleNamespace(steps=(), problem=SimpleNamespace(mesh=communication.mesh)),  # type: ignore[arg-type]
                 )
             )
         boundary = tuple(draw.choice([Replicate(), Shard("m"), Shard("k")]) for _ in communication.mesh)
@@ -314,6 +315,17 @@ def test_a_first_plan_out_of_turn_leaves_the_optimum_as_it_is(seed: int) -> None
     while not search.closed:
         search.step()
     assert search.incumbent == pytest.approx(best.time, rel=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_better_plans_out_of_turn_leave_the_optimum_as_it_is(seed: int) -> None:
+    problem, model = drawn(seed, 1)
+    best, _ = oracle.least(oracle.enumerate_plans(problem, model), problem.capacity)
+    search = started(problem, model)
+    while not search.closed:
+        search.step()
+        search.leap()
+    assert search.incumbent == pytest.approx(best.time if best else math.inf, rel=1e-12)
 
 
 @pytest.mark.parametrize("stages", [None, 4, 8])

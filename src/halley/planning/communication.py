@@ -6,7 +6,7 @@ slow each other down. Times depend on the lanes alone, so that assignments whose
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, reduce
 from itertools import pairwise
@@ -51,7 +51,8 @@ class Route(NamedTuple):
 @dataclass(frozen=True, eq=False, slots=True)
 class Interconnect:
     """A system as its roles see it. ``libraries``: by the name of an axis, what a communication library was measured to take
-    there; other axes take the least of the known algorithms.
+    there; other axes take the least of the known algorithms. ``named``: somebody tells axes apart by their names, so that equal
+    ones do not stand for each other.
 
     Makes each dimension and each pipeline's routes once, for all assignments. Raises BadInput: a library on an axis that the
     system lacks.
@@ -59,9 +60,11 @@ class Interconnect:
 
     system: System
     libraries: Mapping[str, Overlay] = field(default_factory=dict)
+    named: bool = False
     _dimensions: dict[tuple[Lane, str], Dimension] = field(default_factory=dict)
     _parts: dict[tuple[str, int, int], Dimensions] = field(default_factory=dict)
     _routes: dict[Assignment, tuple[Route, ...]] = field(default_factory=dict)
+    _like: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         known = [axis.name for axis in self.system.axes]
@@ -69,6 +72,15 @@ class Interconnect:
         strange = [name for name in self.libraries if name not in known]
         if strange:
             raise BadInput([Fault(where, "the name of an axis", repr(name), did_you_mean(name, known)) for name in strange])
+
+    def like(self, name: str) -> int:
+        """The place in the system of the first axis that is like this one in all but its name, on which nothing was measured."""
+        if not self._like:
+            first: dict[Axis, int] = {}
+            for place, axis in enumerate(self.system.axes):
+                apart = self.named or axis.name in self.libraries
+                self._like[axis.name] = place if apart else first.setdefault(replace(axis, name=""), place)
+        return self._like[name]
 
     def dimensions(self, part: SubAxis) -> Dimensions:
         """The dimensions of a part of an axis; one object for all that are equal."""
@@ -109,21 +121,29 @@ class Communication:
 
     @cached_property
     def mesh(self) -> Mesh:
-        """The axes of the model's ranks, outermost first; a part has the name of its axis."""
-        return tuple(MeshAxis(part.axis, part.size) for part in parts_of(self.assignment, Role.MODEL))
+        """The axes of the model's ranks, outermost first, but of equal axes the larger parts first; a part has the name of its
+        axis."""
+        return tuple(MeshAxis(part.axis, part.size) for part in self._parts)
+
+    @cached_property
+    def _parts(self) -> Assignment:
+        """Equal axes change places without a change of the network, so that one order of their parts stands for all."""
+        like = self.interconnect.like
+        return tuple(sorted(parts_of(self.assignment, Role.MODEL), key=lambda part: (like(part.axis), -part.size, part.stride)))
 
     @cached_property
     def _model(self) -> dict[str, Dimensions]:
-        return {part.axis: self.interconnect.dimensions(part) for part in parts_of(self.assignment, Role.MODEL)}
+        return {part.axis: self.interconnect.dimensions(part) for part in self._parts}
 
     @cached_property
     def _data(self) -> Dimensions:
         return tuple(item for part in parts_of(self.assignment, Role.DATA) for item in self.interconnect.dimensions(part))
 
     @cached_property
-    def model_key(self) -> tuple[tuple[str, Dimensions], ...]:
-        """Communications of one interconnect with equal keys have equal meshes and equal `model` times."""
-        return tuple(self._model.items())
+    def model_key(self) -> tuple[tuple[int, Dimensions], ...]:
+        """Communications of one interconnect with equal keys have meshes that are equal but for the names of equal axes, and
+        equal `model` times over axes in the same places."""
+        return tuple((self.interconnect.like(name), lanes) for name, lanes in self._model.items())
 
     @cached_property
     def data_key(self) -> Dimensions:
@@ -174,13 +194,6 @@ class Communication:
     def ranks(self, role: Role) -> int:
         """How many ranks a role has."""
         return degree(self.assignment, role)
-
-
-def transfer_times(communications: Sequence[Communication], boundary: int, size: Number) -> Number:
-    """[communications] `Communication.transfer` of each, of as many bytes as it has in ``size``; all with several stages."""
-    routes = [each.pipeline_key[boundary % len(each.pipeline_key)] for each in communications]
-    latency, bandwidth = np.array(routes).T
-    return transfer_time(latency, busy_time(size, bandwidth))
 
 
 def _place(dimension: Dimension) -> tuple[int, str, float, float]:

@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halley.errors import BadInput, Fault, Infeasible, InternalError
-from halley.planning.elimination import Table, cost, weighted
-from halley.planning.least_sum import least_sum
+from halley.planning.elimination import Table, Thinned, cost, elimination_order, thinned, weighted
+from halley.planning.least_sum import DIRECT, least_sum
 
 TOLERANCE = 1e-9
 """Relative difference of costs that counts as none; of equals, the choice with the least use is taken."""
@@ -32,13 +32,21 @@ TOLERANCE = 1e-9
 EFFORT = 1 << 35
 """Entries of tables that are joined or passed over before the best so far is taken: about a minute."""
 
+THIN = 1 << 14
+"""Entries up to which tables are joined over variables that have no part in the resource: more would make tables larger than
+they are in the best order of all variables."""
+
 
 Describe: TypeAlias = Callable[[float, Mapping[str, int] | None], str]
 """Words for a use of the resource, and for the choice that has it."""
 
 
+def _plain(use: float, values: Mapping[str, int] | None) -> str:
+    return f"{use:.6g}"
+
+
 class TooMuch(Infeasible):
-    """No choice fits; ``use``: the least that any has."""
+    """No choice fits; ``use``: none has less."""
 
     def __init__(self, fault: Fault, use: float) -> None:
         super().__init__(fault)
@@ -94,7 +102,7 @@ def least(
     uses: Sequence[Table],
     capacity: float = math.inf,
     where: str = "choice",
-    describe: Describe = lambda use, values: f"{use:.6g}",
+    describe: Describe = _plain,
     seconds: float = math.inf,
     effort: float = EFFORT,
 ) -> Least:
@@ -110,7 +118,8 @@ def least(
     Raises BadInput: no choice is allowed; TooMuch: none fits.
     """
     end = time.monotonic() + seconds
-    search = _Search(costs, uses, capacity, slight(costs, uses))
+    thin = _thinned(costs, uses)
+    search = _Search(thin.tables, uses, capacity, slight(costs, uses), thin.entries)
     # whether anything fits takes little to find out, and what costs least does not
     frugal = search.frugal({}) if capacity < math.inf else None
     root = search.relaxed({}, search.slight, math.inf) if frugal is None or frugal.use <= capacity else None
@@ -118,8 +127,7 @@ def least(
         raise BadInput(Fault(where, "a choice that is allowed", "none", "free a layout or a split"))
     if root is None:
         assert frugal is not None  # as above
-        expected, got = f"a choice of at most {describe(capacity, None)}", f"at least {describe(frugal.use, frugal.values)}"
-        raise TooMuch(Fault(where, expected, got, "take more ranks, or keep less"), frugal.use)
+        raise _too_much(frugal.use, frugal.values, capacity, where, describe)
     best, nodes, order = root.best, 1, itertools.count()
     heap: list[tuple[float, int, _Relaxed, _Allowed]] = [(root.bound, next(order), root, {})]
     while heap and heap[0][0] < best.cost * (1 - TOLERANCE) and search.entries < effort and time.monotonic() < end:
@@ -131,7 +139,33 @@ def least(
                 best = min(best, found.best, key=lambda point: point.cost)
                 heapq.heappush(heap, (max(found.bound, bound), next(order), found, branch))
     bound = min((item[0] for item in heap), default=best.cost)
-    return Least(best.values, best.cost, best.use, min(bound, best.cost), nodes, search.entries)
+    return Least(thin.complete(best.values), best.cost, best.use, min(bound, best.cost), nodes, search.entries)
+
+
+def _thinned(costs: Sequence[Table], uses: Sequence[Table]) -> Thinned:
+    """What the resource does not depend on is chosen once, whatever its price; not where that leaves tables of more than two
+    variables, which bounds by value do not take, and too many to eliminate."""
+    names = {name for item in uses for name in item.variables}
+    found = thinned(costs, names, THIN)
+    if all(len(item.variables) <= 2 for item in found.tables):
+        return found
+    order = elimination_order(tuple((item.variables, item.values.shape) for item in (*found.tables, *uses)), ())
+    return found if order.entries <= DIRECT else thinned(costs, names, 0)
+
+
+def check_fits(uses: Sequence[Table], capacity: float, where: str = "choice", describe: Describe = _plain) -> None:
+    """Raises TooMuch where no choice fits, whatever the costs forbid: found out from the uses alone, which is little beside what
+    `least` does. Nothing is said of uses in tables of more than two variables."""
+    if any(len(item.variables) > 2 for item in uses):
+        return
+    floor = least_sum(uses, any_of_equals=True)
+    if floor is not None and floor.total * (1 - TOLERANCE) > capacity:
+        raise _too_much(floor.total, floor.values, capacity, where, describe)
+
+
+def _too_much(use: float, values: Mapping[str, int], capacity: float, where: str, describe: Describe) -> TooMuch:
+    expected, got = f"a choice of at most {describe(capacity, None)}", f"at least {describe(use, values)}"
+    return TooMuch(Fault(where, expected, got, "take more ranks, or keep less"), use)
 
 
 def least_use(costs: Sequence[Table], uses: Sequence[Table]) -> float:

@@ -17,8 +17,7 @@ beside it.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import accumulate, groupby
@@ -148,14 +147,14 @@ class DataParallel:
         """Forward and backward pass of one microbatch [s], with what their collectives add."""
         if self.sharded is Sharded.PARAMETERS:
             return self._fetched(blocks)
-        counted = tally((blocks,))
-        ahead, behind = (total([times * getattr(block, name) for block, times in counted]) for name in ("forward", "behind"))
-        return ahead, self._summed(blocks)[0] if self.sharded is Sharded.GRADIENTS else behind
+        ahead = total([count * block.forward for block, count in runs(blocks)])
+        if self.sharded is Sharded.GRADIENTS:
+            return ahead, self._summed(blocks)[0]
+        return ahead, total([count * block.behind for block, count in runs(blocks)])
 
     def _fetched(self, blocks: Blocks) -> tuple[Number, Number]:
         """Forward and backward pass of one microbatch whose parameters are gathered [s]."""
-        known = {id(block): (self.gather(block), self.reduction(block)) for block, _ in tally((blocks,))}
-        gathers, scatters = zip(*(known[id(block)] for block in blocks), strict=True)
+        gathers, scatters = [self.gather(block) for block in blocks], [self.reduction(block) for block in blocks]
         backward = sharded_backward_time(gathers[::-1], [block.behind for block in reversed(blocks)], scatters[::-1])
         return prefetched_time(gathers, [block.forward for block in blocks]), backward
 
@@ -165,11 +164,10 @@ class DataParallel:
         end: Number = 0
         work: Number = 0
         busy: Number = 0
-        for _, alike in groupby(reversed(blocks), key=id):
-            block, *others = alike
-            count, reduction = 1 + len(others), self.reduction(block)
-            end = drained_time(end, work + block.behind, block.behind, reduction, count)
-            work, busy = work + count * block.behind, busy + count * reduction
+        for block, count in reversed(runs(blocks)):
+            behind, reduction = block.behind, self.reduction(block)
+            end = drained_time(end, work + behind, behind, reduction, count)
+            work, busy = work + count * behind, busy + count * reduction
         return end, work, busy
 
     def drain(self, blocks: Blocks) -> tuple[Number, Number]:
@@ -178,25 +176,22 @@ class DataParallel:
         end, work, busy = self._summed(blocks)
         return end - work, busy
 
-    def gathered_after(self, chunks: Sequence[Blocks]) -> Number:
-        """All-gathers of a stage's updated parameters after the optimizer step [s]."""
+    def gathered_after(self, held: Iterable[tuple[Block, Number]]) -> Number:
+        """All-gathers of a stage's updated parameters after the optimizer step [s]; ``held``: how often it has each block."""
         if self.sharded in (Sharded.NOTHING, Sharded.PARAMETERS):
             return 0.0
-        return total([times * self.gather(block) for block, times in tally(chunks)])
+        return total([times * self.gather(block) for block, times in held])
 
 
-def tally(chunks: Sequence[Blocks]) -> list[tuple[Block, int]]:
-    """The blocks of chunks, each object once, and how often it is there.
+def runs(blocks: Blocks) -> list[tuple[Block, int]]:
+    """Blocks in their order; those in a row that are one object together, with how many they are.
 
     >>> layer = Block(1, 2)
-    >>> [count for _, count in tally([[Block(3, 4), layer], [layer]])]
+    >>> [count for _, count in runs([Block(3, 4), layer, layer])]
     [1, 2]
     """
-    known: dict[int, Block] = {}
-    counts: Counter[int] = Counter()
-    each = {id(blocks): blocks for blocks in chunks}
-    for place, times in Counter(map(id, chunks)).items():
-        known |= {id(block): block for block in each[place]}
-        for key, count in Counter(map(id, each[place])).items():
-            counts[key] += times * count
-    return [(known[key], count) for key, count in counts.items()]
+    found = []
+    for _, alike in groupby(blocks, key=id):
+        block, *others = alike
+        found.append((block, 1 + len(others)))
+    return found

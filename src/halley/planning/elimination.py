@@ -28,6 +28,12 @@ SLAB = 1 << 18
 TOGETHER = 1 << 15
 """Entries up to which all values of a variable are joined at once."""
 
+STEP = 1 << 13
+"""What it takes to eliminate a variable from small tables, in entries that are joined in this time."""
+
+SMALL = 1 << 11
+"""Entries of a joined table up to which its parts are added up as they come."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
@@ -70,12 +76,24 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A variable goes: its tables are added up over it and ``given``; the least over its values is the next table."""
+    """A variable goes: its tables are added up over it and ``given``; the least over its values is the next table. First come
+    ``sums`` of few variables: of two parts by number, the second takes up the first; those that are ``left`` are then joined."""
 
     variable: str
     given: tuple[str, ...]
     parts: tuple[Part, ...]
     size: int
+    sums: tuple[tuple[int, int], ...]
+    left: tuple[int, ...]
+
+    def least(self, tables: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+        """The next table."""
+        found = [part.aligned(tables) for part in self.parts]
+        if self.size <= TOGETHER and not self.sums:
+            return np.asarray(_sum(found).min(axis=0))
+        for one, other in self.sums:
+            found[other] = found[other] + found[one]
+        return _least([found[number] for number in self.left])
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +117,7 @@ class Order:
 @dataclass(frozen=True, slots=True, eq=False)
 class Eliminated:
     """``rest``: the least cost for each combination of the variables that were kept; ``entries``: of all tables that were joined,
-    a measure of the work."""
+    and `STEP` for each, a measure of the work."""
 
     rest: Table
     entries: int
@@ -108,11 +126,54 @@ class Eliminated:
 
     def complete(self, kept: Mapping[str, int]) -> dict[str, int]:
         """Values of all variables that cost least for these of the kept ones."""
-        found = dict(kept)
-        for step in reversed(self._order.steps):
-            columns = [_column(self._tables[part.slot], part, found) for part in step.parts]
-            found[step.variable] = int(_sum(columns).argmin())
-        return found
+        return _completed(self._order.steps, self._tables, kept)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Thinned:
+    """``tables`` over fewer variables, whose sum is the least of those that were given; ``entries`` as in `Eliminated`."""
+
+    tables: list[Table]
+    entries: int
+    _steps: Sequence[Step]
+    _known: Sequence[NDArray[np.float64]]
+
+    def complete(self, kept: Mapping[str, int]) -> dict[str, int]:
+        """Values of all variables that cost least for these of the ones that are left."""
+        return _completed(self._steps, self._known, kept)
+
+
+def thinned(tables: Iterable[Table], keep: Iterable[str], most: int) -> Thinned:
+    """Eliminates variables but ``keep`` as long as joined tables have at most so many entries: for tables that are added to many
+    others over the variables that are kept.
+
+    >>> chain = [Table(("x", "y"), np.array([[0.0, 5.0], [2.0, 1.0]])), Table(("y", "z"), np.array([[9.0], [3.0]]))]
+    >>> found = thinned(chain, ("x",), 4)
+    >>> [(item.variables, item.values.tolist()) for item in found.tables], sorted(found.complete({"x": 1}).items())
+    ([(('x',), [8.0, 4.0])], [('x', 1), ('y', 1), ('z', 0)])
+    """
+    items = list(tables)
+    steps, left = _thinning(tuple((item.variables, item.values.shape) for item in items), frozenset(keep), most)
+    known = [item.values for item in items]
+    for step in steps:
+        known.append(step.least(known))
+    joined: dict[tuple[str, ...], NDArray[np.float64]] = {}
+    for slot, names in left:
+        order = tuple(sorted(names))
+        values = known[slot].transpose([names.index(name) for name in order])
+        joined[order] = joined[order] + values if order in joined else values
+    rest = [Table(names, values) for names, values in joined.items()]
+    return Thinned(rest, sum(step.size + STEP for step in steps), steps, known)
+
+
+def _completed(
+    steps: Sequence[Step], tables: Sequence[NDArray[np.float64]], kept: Mapping[str, int]
+) -> dict[str, int]:
+    found = dict(kept)
+    for step in reversed(steps):
+        columns = [_column(tables[part.slot], part, found) for part in step.parts]
+        found[step.variable] = int(_sum(columns).argmin())
+    return found
 
 
 def eliminate(tables: Iterable[Table], keep: Sequence[str] = ()) -> Eliminated:
@@ -144,11 +205,11 @@ def eliminate_within(tables: Iterable[Table], most: int, keep: Sequence[str] = (
 def _eliminated(items: Sequence[Table], keep: Sequence[str], order: Order) -> Eliminated:
     known = [item.values for item in items]
     for step in order.steps:
-        known.append(_least([part.aligned(known) for part in step.parts]))
+        known.append(step.least(known))
     rest = np.zeros(order.shape)
     for part in order.rest:
         rest += part.aligned(known)
-    return Eliminated(Table(tuple(keep), rest), order.entries, order, known)
+    return Eliminated(Table(tuple(keep), rest), order.entries + STEP * len(order.steps), order, known)
 
 
 def _least(parts: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
@@ -181,6 +242,17 @@ def _column(values: NDArray[np.float64], part: Part, at: Mapping[str, int]) -> N
     places: tuple[slice | int, ...] = (slice(None), *(at[name] for name in part.names))
     column: NDArray[np.float64] = values.transpose(part.axes)[places]
     return column
+
+
+@lru_cache(maxsize=32)
+def _thinning(
+    tables: tuple[tuple[tuple[str, ...], tuple[int, ...]], ...], keep: frozenset[str], most: int
+) -> tuple[tuple[Step, ...], tuple[tuple[int, tuple[str, ...]], ...]]:
+    """In which order variables go, for tables of these variables and shapes; the tables that are left, by number."""
+    pool, steps = _Pool(tables, sorted(keep)), list[Step]()
+    while (name := pool.next()) is not None and pool.prices[name][0] <= most:
+        steps.append(pool.take(name))
+    return tuple(steps), tuple((slot, pool.names[slot]) for slot in sorted(pool.left()))
 
 
 def _order_of(items: Sequence[Table], keep: Sequence[str]) -> Order:
@@ -245,18 +317,31 @@ class _Pool:
             self.having[other] = [slot for slot in self.having[other] if name not in self.names[slot]]
             self.around[other].discard(name)
         del self.prices[name]
-        given = tuple(sorted(around))
-        step = Step(
-            name,
-            given,
-            tuple(self.part(slot, (name,), given) for slot in slots),
-            self.sizes[name] * math.prod([self.sizes[other] for other in given]),
-        )
+        # loops over many values come innermost
+        given = tuple(sorted(around, key=lambda other: (self.sizes[other], other)))
+        size = self.sizes[name] * math.prod([self.sizes[other] for other in given])
+        step = Step(name, given, tuple(self.part(slot, (name,), given) for slot in slots), size, *self._sums(slots, size))
         self._add(given)
         for other in set(given).union(*(self.around[each] for each in given)):
             if other in self.prices:
                 self.prices[other] = self._price(other)
         return step
+
+    def _sums(self, slots: Sequence[int], size: int) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
+        """``sums`` and ``left`` of a `Step`, where tables are large: each table goes to the smallest that has all of its
+        variables, the small ones first."""
+        if size <= SMALL:
+            return (), tuple(range(len(slots)))
+        names = [frozenset(self.names[slot]) for slot in slots]
+        order = sorted(range(len(slots)), key=lambda number: math.prod([self.sizes[name] for name in names[number]]))
+        sums, left = list[tuple[int, int]](), list[int]()
+        for place, one in enumerate(order):
+            other = next((other for other in order[place + 1 :] if names[one] <= names[other]), None)
+            if other is None:
+                left.append(one)
+            else:
+                sums.append((one, other))
+        return tuple(sums), tuple(left)
 
     def part(self, slot: int, first: tuple[str, ...], order: Sequence[str]) -> Part:
         own = self.names[slot]

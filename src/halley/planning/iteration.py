@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
+from itertools import accumulate, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +19,8 @@ from halley.formulas.numbers import Number, ceil_div
 from halley.formulas.pipeline import pipeline_bound
 from halley.formulas.timing import busy_time, total
 from halley.formulas.training import offloaded_step_time, optimizer_traffic, sharded_bytes
-from halley.planning.data_parallel import Blocks, DataParallel, Sharded, tally
+from halley.planning.data_parallel import Block, Blocks, DataParallel, Sharded
+from halley.planning.makeup import Makeup, makeup, numbered, summed, table_of
 from halley.planning.recurrence import Times, pipeline_times
 from halley.planning.schedule import Integers, Pipeline
 
@@ -58,7 +61,7 @@ class Optimizer:
         return before + offloaded_step_time(traffic, self.bandwidth, own * recipe.state, self.offload)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Training:
     """``chunks`` [chunks] of blocks, in the order of the model; ``onward``, ``back`` [chunks - 1]: transfer of an activation
     to the next chunk, of a gradient from it, for one microbatch [s]; ``holding``: a transfer holds its sender, else it runs
@@ -89,21 +92,30 @@ class Training:
         if faults:
             raise BadInput(faults)
 
-    def of_stage(self, stage: int) -> Sequence[Blocks]:
-        """The chunks of a stage."""
-        return self.chunks[stage :: self.pipeline.stages]
+    @cached_property
+    def distinct(self) -> tuple[list[Blocks], list[Block], Makeup]:
+        """Chunks and blocks, each object once, and which of them chunks and stages have."""
+        chunks, which = numbered(self.chunks)
+        blocks, within = numbered([block for chunk in chunks for block in chunk])
+        ends = [0, *accumulate(map(len, chunks))]
+        return chunks, blocks, makeup(which, tuple(within[a:b] for a, b in pairwise(ends)), self.pipeline.stages)
+
+    @cached_property
+    def sizes(self) -> Floats:
+        """[distinct blocks, (parameters, activation, working), plans]."""
+        blocks = self.distinct[1]
+        flat = table_of([size for block in blocks for size in (block.parameters, block.activation, block.working)])
+        return flat.reshape(len(blocks), 3, -1)
 
     def parameters(self, stage: int) -> Number:
         """Parameters on a chip of a stage, before sharding over data-parallel ranks."""
-        return total([times * block.parameters for block, times in tally(self.of_stage(stage))])
+        return total([times * block.parameters for block, times in self.held(stage)])
 
-    @property
-    def kinds(self) -> tuple[list[int], Integers]:
-        """The first stage of each kind, and [stages] which kind each one is: those with the same chunks are alike."""
-        found: dict[tuple[int, ...], int] = {}
-        chunks = [tuple(id(blocks) for blocks in self.of_stage(stage)) for stage in range(self.pipeline.stages)]
-        kind = np.array([found.setdefault(each, len(found)) for each in chunks])
-        return np.unique(kind, return_index=True)[1].tolist(), kind
+    def held(self, stage: int) -> list[tuple[Block, int]]:
+        """The blocks of a stage, each object once, and how often it is there."""
+        _, blocks, made = self.distinct
+        counts = made.held[made.kind[stage]].tolist()
+        return [(block, count) for block, count in zip(blocks, counts, strict=True) if count]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,54 +162,57 @@ def iteration_time(training: Training, apart: bool = True) -> Iteration:
     >>> found.time.tolist(), found.forward.tolist(), found.bubble.tolist()
     ([95.0], [10.0], [70.0])
     """
-    pipeline, (firsts, kind) = training.pipeline, training.kinds
-    forward, backward = _passes(training)
+    pipeline, made, clipping = training.pipeline, training.distinct[2], training.optimizer.clipping
+    passes = _passes(training)
+    forward, backward = ([each[number] for number in made.chunk.tolist()] for each in zip(*passes, strict=True))
     times = pipeline_times(pipeline, forward, backward, training.onward, training.back, training.holding)
     done, reduced = times.stage_ends, _reduced(training, times)
     transfers = apart and (len(training.onward) or len(training.back))
     bare = pipeline_times(pipeline, forward, backward).stage_ends if transfers else done
-    work = _table([_work(training, stage, forward, backward) for stage in firsts])
-    after = _table([_after(training, stage) for stage in firsts])
-    clipping = training.optimizer.clipping
-    known = reduced + after[kind, 0]
+    after = _after(training)
+    known = reduced + after[0][made.kind]
     # all stages wait for the norm
-    waiting = known.max(axis=0) - known if clipping else np.zeros_like(known)
-    latest = (known + waiting + after[kind, 1] + after[kind, 2]).argmax(axis=0)
-    by_stage = np.stack(np.broadcast_arrays(bare, done - bare, reduced - done, waiting, np.empty(len(latest)))[:-1])
-    passed, *waits = by_stage[:, latest, np.arange(len(latest))]
-    own = [np.broadcast_to(part, (*part.shape[:2], len(latest))) for part in (work, after)]
-    of_work, of_after = (part[kind[latest], :, np.arange(len(latest))].T for part in own)
-    norm = of_after[0] + (training.optimizer.norm_reduction if clipping else 0.0)
-    return Iteration(*(*of_work, passed - of_work.sum(axis=0), *waits, norm, *of_after[1:], latest))
+    ready = np.broadcast_to(known.max(axis=0), known.shape) if clipping else known
+    latest = (ready + (after[1] + after[2])[made.kind]).argmax(axis=0)
+    passed, ended, final, alone, together = (_of(latest, each) for each in (bare, done, reduced, known, ready))
+    kind = made.kind[latest]
+    norm, step, gather = (_of(kind, each) for each in after)
+    work = _work(training, kind, passes)
+    waits = ended - passed, final - ended, together - alone
+    norm = norm + (training.optimizer.norm_reduction if clipping else 0.0)
+    return Iteration(*(*work, passed - work.sum(axis=0), *waits, norm, step, gather, latest))
 
 
-def _passes(training: Training) -> tuple[list[Number], list[Number]]:
-    """Forward and backward pass of each chunk [s]; chunks that are one object are worked out once."""
-    known = {id(blocks): training.data.passes(blocks) for blocks in {id(blocks): blocks for blocks in training.chunks}.values()}
-    passes = [known[id(blocks)] for blocks in training.chunks]
-    return [ahead for ahead, _ in passes], [behind for _, behind in passes]
+def _of(rows: Integers, table: Floats) -> Floats:
+    """[plans] of each plan the value in one of the rows of a table [rows, plans], or of one that holds for all plans."""
+    return np.asarray(table[rows, np.arange(len(rows)) if table.shape[1] > 1 else 0])
 
 
-def _table(rows: Sequence[Sequence[Number]]) -> Floats:
-    """[rows, parts, plans] of numbers and arrays over plans."""
-    flat = np.broadcast_arrays(*(np.atleast_1d(np.asarray(part, np.float64)) for row in rows for part in row))
-    return np.stack(flat).reshape(len(rows), len(rows[0]), -1)
+def _passes(training: Training) -> list[tuple[Number, Number]]:
+    """Forward and backward pass of each distinct chunk [s]."""
+    return [training.data.passes(blocks) for blocks in training.distinct[0]]
 
 
-def _work(training: Training, stage: int, forward: Sequence[Number], backward: Sequence[Number]) -> list[Number]:
-    """Parts of the time that a stage's passes take: forward, recompute, backward, sharding."""
-    count, stages = training.pipeline.microbatches, training.pipeline.stages
-    blocks = tally(training.of_stage(stage))
+def _work(training: Training, kind: Integers, passes: Sequence[tuple[Number, Number]]) -> Floats:
+    """[parts, plans] parts of the time that the passes of a stage of this ``kind`` [plans] take: forward, recompute, backward,
+    sharding."""
+    _, blocks, made = training.distinct
     names = ("forward", "recompute", "backward")
-    work = [count * total([times * getattr(block, name) for block, times in blocks]) for name in names]
-    return [*work, count * total([*forward[stage::stages], *backward[stage::stages]]) - total(work)]
+    counts, runs = made.held[kind].T, made.run[kind].T
+    parts = [total(count * getattr(block, name) for block, count in zip(blocks, counts, strict=True)) for name in names]
+    whole = total(count * (ahead + behind) for (ahead, behind), count in zip(passes, runs, strict=True))
+    work = training.pipeline.microbatches * np.stack([*parts, whole])
+    work[3] -= work[:3].sum(axis=0)
+    return work
 
 
-def _after(training: Training, stage: int) -> list[Number]:
-    """Parts of a stage's time once its gradients are summed: its own part of the norm, step, gather."""
-    data, optimizer, parameters = training.data, training.optimizer, training.parameters(stage)
-    norm = optimizer.norm_time(data, parameters) if optimizer.clipping else 0.0
-    return [norm, optimizer.step_time(data, parameters), data.gathered_after(training.of_stage(stage))]
+def _after(training: Training) -> tuple[Floats, Floats, Floats]:
+    """[kinds, plans] parts of a stage's time once its gradients are summed: its own part of the norm, step, gather."""
+    data, optimizer, (_, blocks, made) = training.data, training.optimizer, training.distinct
+    parameters = summed(made.held, training.sizes[:, 0])
+    norm = optimizer.norm_time(data, parameters) if optimizer.clipping else np.zeros_like(parameters)
+    gather = data.gathered_after(zip(blocks, made.held.T[:, :, None], strict=True))
+    return norm, optimizer.step_time(data, parameters), np.zeros_like(parameters) + gather
 
 
 def _reduced(training: Training, times: Times) -> Floats:
@@ -214,28 +229,23 @@ def _reduced(training: Training, times: Times) -> Floats:
 
 def _drained(training: Training, last_backward: Floats) -> Floats:
     """[stages, plans] when a stage's gradients are summed that its network begins to sum after the last microbatch."""
-    pipeline, (firsts, kind) = training.pipeline, training.kinds
-    ends = last_backward.reshape(pipeline.chunks, pipeline.stages, -1)
-    known = {id(blocks): training.data.drain(blocks) for blocks in {id(blocks): blocks for blocks in training.chunks}.values()}
-    found = []
-    for stages, first in ((np.flatnonzero(kind == kind[first]), first) for first in firsts):
-        after, busy = _table([known[id(blocks)] for blocks in training.of_stage(first)]).transpose(1, 0, 2)
-        # those of earlier chunks are still to follow
-        behind = after + np.cumsum(busy, axis=0) - busy
-        found.append((stages, (ends[:, stages] + behind[:, None]).max(axis=0)))
-    drained = np.empty((pipeline.stages, found[0][1].shape[-1]))
-    for stages, each in found:
-        drained[stages] = each
-    return drained
+    pipeline, (chunks, _, made) = training.pipeline, training.distinct
+    after, busy = (table_of(each) for each in zip(*(training.data.drain(blocks) for blocks in chunks), strict=True))
+    shape = pipeline.chunks, pipeline.stages, -1
+    busy = busy[made.chunk].reshape(shape)
+    # those of earlier chunks are still to follow
+    behind = after[made.chunk].reshape(shape) + np.cumsum(busy, axis=0) - busy
+    return np.asarray((last_backward.reshape(shape) + behind).max(axis=0))
 
 
 def iteration_bound(training: Training) -> Number:
     """Lower bound of an iteration's time [s], without running its schedule: the first stage is the last to finish its passes."""
-    data, first, pipeline = training.data, training.of_stage(0), training.pipeline
-    forward, backward = _passes(training)
+    data, pipeline, made, first = training.data, training.pipeline, training.distinct[2], training.held(0)
+    passes = _passes(training)
+    forward, backward = ([each[number] for number in made.chunk.tolist()] for each in zip(*passes, strict=True))
     none = [0.0] * pipeline.last
     given = () if training.holding else (training.onward, training.back)
     onward, back = [times if len(times) else none for times in given] or [none, none]
     work = pipeline_bound(forward, backward, onward, back, pipeline.stages, pipeline.microbatches)
-    last = data.reduction(first[0][0]) if data.sharded < Sharded.GRADIENTS else 0.0
+    last = data.reduction(training.chunks[0][0]) if data.sharded < Sharded.GRADIENTS else 0.0
     return work + last + training.optimizer.step_time(data, training.parameters(0)) + data.gathered_after(first)

@@ -29,8 +29,11 @@ Layout: TypeAlias = tuple[Placement, ...]
 CollectiveTime: TypeAlias = Callable[[CollectiveKind, tuple[str, ...], int], float]
 """Time [s] of a collective over axes, by name; bytes as `halley.network.collective.CONVENTIONS` counts them."""
 
+REMEMBERED = 48
+"""Shapes of tensors whose ways a `Router` keeps, the last ones that were made: over three axes each takes a MB or two."""
+
 SHORTER = 1 - 1e-12
-"""A detour has to be shorter than the direct way by more than rounding."""
+"""What is shorter by less than this share is put down to rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +106,29 @@ KINDS = (
 @dataclass(frozen=True, slots=True, eq=False)
 class Ways:
     """The ways between the layouts of all tensors of one shape, by the numbers of the layouts. ``bytes`` [options]: on the rank
-    that has most. ``time`` [from, to] [s]: of the cheapest sequence of changes, ``following`` [from, to]: where the first of
-    them leads. A single change takes ``direct`` [from, to] [s]; it is one of `KINDS` (``kind``) over ``axes``, a bit each."""
+    that has most. ``time`` [from, to] [s]: of the cheapest sequence of changes. A single change takes ``direct`` [from, to] [s];
+    it is one of `KINDS` (``kind``) over ``axes``, a bit each."""
 
     bytes: NDArray[np.int64]
     time: NDArray[np.float64]
-    following: NDArray[np.intp]
     direct: NDArray[np.float64]
     kind: NDArray[np.int8]
     axes: NDArray[np.int8]
+
+    def through(self, before: int, after: int) -> list[int]:
+        """The layouts of the cheapest sequence, the last one too; of equals, one of fewest changes."""
+        reached, came = self.direct[before], list[NDArray[np.intp]]()
+        while reached[after] * SHORTER > self.time[before, after]:
+            detours = reached[:, None] + self.direct
+            last = detours.argmin(axis=0)
+            found = np.take_along_axis(detours, last[None], axis=0)[0]
+            came.append(np.where(found < reached, last, -1))
+            reached = np.minimum(reached, found)
+        places = [after]
+        for each in reversed(came):
+            if (place := int(each[places[-1]])) >= 0:
+                places.append(place)
+        return places[::-1]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -197,8 +214,7 @@ class Layouts:
     def path(self, before: int, after: int) -> tuple[Step, ...]:
         """The collectives of the cheapest way, slices among them."""
         found, ways = list[Step](), self.ways
-        while before != after:
-            through = int(ways.following[before, after])
+        for through in ways.through(before, after) if before != after else ():
             kind = KINDS[ways.kind[before, through]]
             axes = tuple(axis.name for place, axis in enumerate(self.mesh) if ways.axes[before, through] >> place & 1)
             size = int(_sent(kind, ways.bytes, np.array(before), np.array(through)))
@@ -236,6 +252,8 @@ class Router:
             for place, dim in enumerate(dims, 1):
                 sizes *= local_counts(extents[dim], known.digits == place, self.mesh)
             self._ways[key] = self._routed(known, sizes)
+            if len(self._ways) > REMEMBERED:
+                del self._ways[next(iter(self._ways))]
         return Layouts(tensor, self.mesh, known, self._ways[key])
 
     def _routed(self, known: Options, sizes: NDArray[np.int64]) -> Ways:
@@ -258,7 +276,7 @@ class Router:
                 direct[before, after] = np.array(times)[which]
                 kinds[before, after] = KINDS.index(kind)
                 over[before, after] = bits
-        return Ways(sizes, *_shortest(direct), direct, kinds, over)
+        return Ways(sizes, _shortest(direct, np.array(known.complete)), direct, kinds, over)
 
     def price(self, kind: CollectiveKind, axes: tuple[str, ...], size: int) -> float:
         """Time of a collective [s]. Raises InternalError: it is below 0 or not a number."""
@@ -293,16 +311,20 @@ def local_counts(extent: int | NDArray[np.int64], split: NDArray[np.bool_], mesh
     return np.asarray(ceil_div(np.asarray(extent), parts), np.int64)
 
 
-def _shortest(direct: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
-    """All pairs (Floyd and Warshall): times, and where to go first."""
-    count = len(direct)
-    time = direct.copy()
+def _shortest(direct: NDArray[np.float64], complete: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Times between all pairs (Floyd and Warshall). Nothing complete becomes partial again: so layouts that are ``complete`` come
+    first, and lead to each other alone."""
+    count, whole = len(direct), len(complete)
+    order = np.concatenate((complete, np.setdiff1d(np.arange(count), complete)))
+    time = direct[np.ix_(order, order)]
     np.fill_diagonal(time, 0.0)
-    following = np.tile(np.arange(count), (count, 1))
-    for middle in range(count):
-        detour = time[:, middle, None] + time[None, middle, :]
-        shorter = detour < time * SHORTER
-        if shorter.any():
-            time = np.where(shorter, detour, time)
-            following = np.where(shorter, following[:, middle, None], following)
-    return time, following
+    detours, ahead = np.empty((count, whole)), time[:, :whole]
+    for middle in range(whole):
+        np.add(time[:, middle, None], ahead[middle], out=detours)
+        np.minimum(ahead, detours, out=ahead)
+    for middle in range(whole, count):
+        before = np.flatnonzero(np.isfinite(time[:, middle]))
+        time[before] = np.minimum(time[before], time[before, middle, None] + time[middle])
+    found = np.empty_like(time)
+    found[np.ix_(order, order)] = time
+    return found

@@ -88,7 +88,8 @@ def _plainly(items: Sequence[Table], keep: Sequence[str] = ()) -> Eliminated | N
 @dataclass(slots=True, eq=False)
 class LeastBy:
     """The least sum for each value of one variable. ``bounds``: by value, below the least sum with it; exact sums are found when
-    they are asked for.
+    they are asked for. ``entries`` of the tables that were joined, or passed over, for the bounds. (Joined tables take some MB.
+    They are made again for exact sums, as many a search asks for none.)
 
     >>> chain = [Table(("x", "y"), np.array([[0.0, 5.0], [2.0, 1.0]])), Table(("y", "z"), np.array([[9.0], [3.0]]))]
     >>> by = LeastBy(chain, "x")
@@ -99,21 +100,23 @@ class LeastBy:
     tables: Sequence[Table]
     variable: str
     bounds: NDArray[np.float64] = field(init=False)
+    entries: int = field(init=False, default=0)
     _solved: dict[int, Solved | None] = field(init=False, default_factory=dict)
     _done: Eliminated | None = field(init=False, default=None)
     _narrow: ValueBounds | None = field(init=False, default=None)
     _most: float = field(init=False, default=math.inf)
 
     def __post_init__(self) -> None:
-        self._done = _plainly(self.tables, (self.variable,))
-        if self._done is not None:
-            self.bounds = self._done.rest.values
+        done = _plainly(self.tables, (self.variable,))
+        if done is not None:
+            self.bounds, self.entries = done.rest.values, done.entries
             return
-        start = _risen(self.tables, value_bounds(self.tables), math.inf, NEAR)
+        start, passed = _risen(self.tables, value_bounds(self.tables), math.inf, NEAR)
         count = int(start.pairs.sizes[start.names.index(self.variable)])
         self.bounds = start.bounds(self.variable, count)
         self._most = start.best + CLOSE * abs(start.best)
-        self._narrow = _risen(self.tables, start, self._most, NEARER)
+        self._narrow, again = _risen(self.tables, start, self._most, NEARER)
+        self.entries = passed + again
         self.bounds = np.maximum(self.bounds, np.minimum(self._narrow.bounds(self.variable, count, self._most), self._most))
         self.bounds -= SLACK * abs(start.lowest)
 
@@ -129,10 +132,14 @@ class LeastBy:
         return found if found is not None and found.total < limit else None
 
     def _found(self, value: int, limit: float) -> Solved | None:
-        if self._done is None:
+        if self._narrow is not None:
             return self._searched(value, limit)
         total = float(self.bounds[value])
-        return Solved(self._done.complete({self.variable: value}), total, self._done.entries) if math.isfinite(total) else None
+        if math.isinf(total):
+            return None
+        self._done = self._done or _plainly(self.tables, (self.variable,))
+        assert self._done is not None  # as the bounds were found so
+        return Solved(self._done.complete({self.variable: value}), total, self._done.entries)
 
     def _searched(self, value: int, limit: float) -> Solved | None:
         """By bounds: among the values that may be in a sum close to the least, and, if that is in vain, among all."""
@@ -146,9 +153,9 @@ class LeastBy:
         return _searched(self.tables, value_bounds(self.tables).with_value(self.variable, value), limit=limit)
 
 
-def _risen(items: Sequence[Table], node: ValueBounds, most: float, near: float) -> ValueBounds:
-    """Bounds that have risen until the gap is ``near``, relative, or they rise no more. Values that no sum up to ``most`` has
-    are left out."""
+def _risen(items: Sequence[Table], node: ValueBounds, most: float, near: float) -> tuple[ValueBounds, int]:
+    """Bounds that have risen until the gap is ``near``, relative, or they rise no more, and the entries that were passed over.
+    Values that no sum up to ``most`` has are left out."""
     entries = look = 0
     while not node.impossible:
         keep = node.needed(most)
@@ -162,7 +169,7 @@ def _risen(items: Sequence[Table], node: ValueBounds, most: float, near: float) 
             look = entries + LOOKING
         if node.closed or node.gap <= near * abs(node.best) < math.inf or _stalled(node, gap, lowest):
             break
-    return node
+    return node, entries
 
 
 def _searched(items: Sequence[Table], start: ValueBounds, any_of_equals: bool = False, limit: float = math.inf) -> Solved | None:

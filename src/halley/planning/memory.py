@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halley.errors import Fault, Infeasible
-from halley.formulas.numbers import Number
-from halley.formulas.timing import longest, total
+from halley.formulas.timing import total
 from halley.formulas.training import sharded_bytes
-from halley.planning.data_parallel import Sharded, tally
+from halley.planning.data_parallel import Sharded
 from halley.planning.iteration import Training
+from halley.planning.makeup import Makeup, summed
 from halley.planning.schedule import Integers, Pipeline, Schedule, order
 from halley.planning.timetable import SHORT_GROUPS
 from halley.units import format_bytes
@@ -78,35 +78,42 @@ def memory(training: Training) -> Memory:
     >>> found.total.tolist(), found.activations.tolist()
     ([[16800.0], [16400.0]], [[800.0], [400.0]])
     """
-    pipeline, (firsts, kind) = training.pipeline, training.kinds
-    alike = [_of_kind(training, stage) for stage in firsts]
-    activations = np.stack([(in_flight(pipeline, stage) @ alike[k][1]).max(axis=0) for stage, k in enumerate(kind.tolist())])
-    every = np.broadcast_arrays(activations[0], *(np.asarray(part, np.float64) for held, _ in alike for part in held))
-    weights, gradients, states, working, offloaded = np.stack(every[1:]).reshape(len(firsts), 5, -1)[kind].transpose(1, 0, 2)
-    return Memory(weights, gradients, states, np.broadcast_to(activations, weights.shape), working, offloaded)
-
-
-def _of_kind(training: Training, stage: int) -> tuple[tuple[Number, ...], Floats]:
-    """What stages keep that have the chunks of this one: all parts of `Memory` but activations; and those of a microbatch, by
-    chunk."""
-    data, chunks = training.data, training.of_stage(stage)
-    blocks, parameters = tally(chunks), training.parameters(stage)
-    recipe, sharded = data.recipe, data.sharded
+    data, made, recipe = training.data, training.distinct[2], training.data.recipe
+    parameters, activation, working = training.sizes.transpose(1, 0, 2)
+    whole = summed(made.held, parameters)
     kinds = ((recipe.weight, Sharded.PARAMETERS), (recipe.gradient, Sharded.GRADIENTS), (recipe.state, Sharded.OPTIMIZER))
-    weights, gradients, states = (
-        sharded_bytes(parameters, word, data.ranks if sharded >= least else 1) for word, least in kinds
-    )
-    distinct = {id(chunk): chunk for chunk in chunks}
-    kept = {key: total([times * block.activation for block, times in tally((chunk,))]) for key, chunk in distinct.items()}
-    whole = total(word for word, least in kinds[:2] if sharded >= least)
-    most = longest([block.parameters for block, _ in blocks]) * min(sum(times for _, times in blocks), 2)
-    working = longest([block.working for block, _ in blocks]) + whole * most
-    here, away = (states, 0.0) if training.optimizer.offload is None else (0.0, states)
-    activations = np.stack(np.broadcast_arrays(*(np.atleast_1d(np.asarray(kept[id(chunk)], np.float64)) for chunk in chunks)))
-    return (weights, gradients, here, working, away), activations
+    shares = ((word, data.ranks if data.sharded >= least else 1) for word, least in kinds)
+    weights, gradients, states = (sharded_bytes(whole, word, ranks) for word, ranks in shares)
+    gathered = total([word for word, least in kinds[:2] if data.sharded >= least])
+    held = (made.held > 0)[:, :, None]
+    few = np.minimum(made.held.sum(axis=1), 2)[:, None]
+    moment = (held * working).max(axis=1) + gathered * few * (held * parameters).max(axis=1)
+    moments, starts = _moments(training.pipeline, made)
+    activations = np.maximum.reduceat(summed(moments, activation), starts, axis=0)
+    away = np.zeros_like(states)
+    here, there = (states, away) if training.optimizer.offload is None else (away, states)
+    stages = (each[made.kind] for each in (weights, gradients, here, moment, there))
+    activations, weights, gradients, here, moment, there = np.broadcast_arrays(activations, *stages)
+    return Memory(weights, gradients, here, activations, moment, there)
 
 
-@lru_cache(maxsize=1 << 14)
+@lru_cache(maxsize=1024)
+def _moments(pipeline: Pipeline, made: Makeup) -> tuple[Integers, Integers]:
+    """[moments, distinct blocks] activations that a stage keeps of each block at every distinct moment that could be the fullest,
+    those of one stage after those of the one before, and where each stage's start."""
+    pipeline, chunks = _short(pipeline), made.chunk.reshape(pipeline.chunks, pipeline.stages)
+    sums = [_running(pipeline, made.blocks[chunks[:, first]]) for first in made.firsts]
+    found = []
+    for stage, kind in enumerate(made.kind.tolist()):
+        rows = _kept(pipeline, stage, *sums[kind])
+        # compared as bytes, which is many times as fast as number by number
+        whole = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
+        found.append(rows[np.unique(whole, return_index=True)[1]])
+    ends = np.cumsum([len(each) for each in found])
+    return np.concatenate(found), np.concatenate(([0], ends[:-1]))
+
+
+@lru_cache(maxsize=4096)
 def in_flight(pipeline: Pipeline, stage: int) -> Integers:
     """[moments, chunks] microbatches whose activations a stage keeps of each of its chunks, at every distinct moment that
     could be the fullest.
@@ -116,24 +123,35 @@ def in_flight(pipeline: Pipeline, stage: int) -> Integers:
     >>> in_flight(Pipeline(4, 8), 1).tolist()
     [[3]]
     """
+    pipeline = _short(pipeline)
+    return np.unique(_kept(pipeline, stage, *_running(pipeline, np.eye(pipeline.chunks, dtype=np.int64))), axis=0)
+
+
+def _running(pipeline: Pipeline, chunks: Integers) -> tuple[Integers, Integers]:
+    """[passes + 1, columns] how much forward passes of a stage have kept, and backward passes let go, after each of them;
+    ``chunks`` [chunks of the stage, columns]: what a pass keeps."""
+    forward = order(pipeline).chunk
+    # backward passes take the chunks the other way round
+    ahead, behind = np.zeros((2, len(forward) + 1, chunks.shape[1]), np.int64)
+    np.cumsum(chunks[forward], axis=0, out=ahead[1:])
+    np.cumsum(chunks[::-1][forward], axis=0, out=behind[1:])
+    return ahead, behind
+
+
+def _kept(pipeline: Pipeline, stage: int, ahead: Integers, behind: Integers) -> Integers:
+    """[moments, columns] what a stage keeps."""
+    passes = len(ahead) - 1
+    # before the first backward pass it only fills up; then one goes for one that comes
+    warmup = min(pipeline.warmup(stage), passes - 1)
+    return ahead[warmup + 1 :] - behind[: passes - warmup]
+
+
+def _short(pipeline: Pipeline) -> Pipeline:
+    """A pipeline without groups of microbatches between the first and the last, whose moments are those of a group before."""
     spare = pipeline.microbatches // pipeline.stages - SHORT_GROUPS
     if spare > 0 and pipeline.schedule is Schedule.ONE_FORWARD_ONE_BACKWARD:
-        # between the first and the last groups of microbatches, moments are those of a group before
-        pipeline = replace(pipeline, microbatches=pipeline.microbatches - spare * pipeline.stages)
-    return _in_flight(pipeline, stage)
-
-
-@lru_cache(maxsize=4096)
-def _in_flight(pipeline: Pipeline, stage: int) -> Integers:
-    """The same, all microbatches walked through."""
-    passes, warmup = pipeline.microbatches * pipeline.chunks, pipeline.warmup(stage)
-    forward = np.eye(pipeline.chunks, dtype=np.int64)[order(pipeline).chunk]
-    ahead = np.cumsum(forward, axis=0)
-    # backward passes take the chunks the other way round
-    behind = np.vstack((np.zeros((1, pipeline.chunks), dtype=np.int64), np.cumsum(forward[:, ::-1], axis=0)))
-    # before the first backward pass it only fills up; then one goes for one that comes
-    moments = np.arange(min(warmup, passes - 1), passes)
-    return np.unique(ahead[moments] - behind[np.maximum(moments - warmup, 0)], axis=0)
+        return replace(pipeline, microbatches=pipeline.microbatches - spare * pipeline.stages)
+    return pipeline
 
 
 def check_memory(

@@ -21,7 +21,7 @@ from halley.errors import BadInput, Fault
 from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Shard
 from halley.ir.workload import OpKind
-from halley.planning.constrained import EFFORT, TOLERANCE, Least, least, slight
+from halley.planning.constrained import EFFORT, TOLERANCE, Least, check_fits, least, slight
 from halley.planning.data_parallel import RECIPES, Recipe
 from halley.planning.elimination import Table, cost, weighted
 from halley.planning.facts import differentiated
@@ -82,6 +82,13 @@ class ModelCosts(PerPart[PartCosts]):
     least: tuple[float, ...] = ()
     by_boundary: tuple[tuple[float, ...], ...] = ()
     bound: float = 0.0
+
+    def on(self, mesh: Mesh, collective: CollectiveTime) -> ModelCosts:
+        """The same over axes of other names, as `Sharding.on`."""
+        if mesh == self.embedding.sharding.problem.mesh:
+            return self
+        first, *layers, last = (replace(part, sharding=part.sharding.on(mesh, collective)) for part in self.parts)
+        return replace(self, embedding=first, blocks=tuple(zip(layers, self.layers, strict=True)), head=last)
 
     @property
     def time(self) -> float:
@@ -167,6 +174,7 @@ def model_costs(
         raise BadInput(Fault(f"parts of {shape.name}", "a layout in which all parts can meet", "none", "free the splits"))
     if room and math.fsum(held * each.memory for held, each in zip(_held(parts, room), found, strict=True)) > room.capacity:
         found = _fitting(parts, counts, room, allowed, effort)
+        known.spent += found[0].certificate.entries
     costs = [_part_costs(part, sharding, in_flight) for part, sharding in zip(parts, found, strict=True)]
     possible = times[np.isfinite(times).all(axis=1)] * (1 - TOLERANCE)
     return ModelCosts(
@@ -281,27 +289,42 @@ class _Solver:
             yield Table(tuple(names), scale * item.values)
 
 
+BUILT = 1 << 24
+"""What it takes to put the tables of a part together, in entries that are joined in this time."""
+
 REMEMBERED = 24
-"""Parts that `Solvers` keep, the last ones that were asked for: each takes some MB."""
+"""Parts that `Solvers` keep at most, the last ones that were asked for: on a mesh of two axes each takes some MB."""
+
+ENTRIES = 1 << 24
+"""Entries of their tables at most, of all together: over three axes, two or three parts have as many."""
 
 
 @dataclass(slots=True, eq=False)
 class Solvers:
     """Parts by their graphs and meshes, for calls of `model_costs` that share chip, efficiency, recipe, splits, updates and
     microbatches. Whatever takes memory, how fast shardings are stays the same. ``objective``: tables of what shardings are chosen
-    by, if not by the times of kernels that run one by one."""
+    by, if not by the times of kernels that run one by one; ``spent``: what all of them took, in entries of tables: the same on
+    every machine."""
 
     objective: Callable[[TrainingGraph, Terms, ShardingGraph], list[Table]] | None = None
+    spent: int = 0
     _known: dict[tuple[TrainingGraph, Mesh, CollectiveTime], _Solver] = field(default_factory=dict)
 
     def of(self, graph: TrainingGraph, terms: Terms) -> _Solver:
         """The part on a mesh, with what it takes for good as the terms say, or those of an earlier call."""
         key = graph, terms.mesh, terms.collective
-        found = self._known.pop(key, None) or _solver(graph, terms, self.objective)
+        found = self._known.pop(key, None)
+        if found is None:
+            found = _solver(graph, terms, self.objective)
+            self.spent += BUILT + found.least.entries
         self._known[key] = found
-        if len(self._known) > REMEMBERED:
+        while len(self._known) > REMEMBERED or (len(self._known) > 1 and self._entries > ENTRIES):
             del self._known[next(iter(self._known))]
         return found
+
+    @property
+    def _entries(self) -> int:
+        return sum(item.values.size for each in self._known.values() for item in each.tables.time)
 
 
 def _solver(
@@ -335,7 +358,7 @@ def _solver(
     return _Solver(graph, costs, tables, objective, end, least_by)
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=8)
 def _router(mesh: Mesh, collective: CollectiveTime) -> Router:
     """Parts, and calls that differ in recomputation, have tensors of equal shapes."""
     return Router(mesh, collective)
@@ -392,6 +415,7 @@ def _fitting(
         return f"{format_bytes(size)} per chip"
 
     where = f"memory of {', '.join(solver.graph.workload.name for solver in solvers)}"
+    check_fits(uses, room.capacity, where, describe)
     best = least(times, uses, room.capacity, where, describe, effort=effort)
     found = []
     for number, solver in enumerate(solvers):

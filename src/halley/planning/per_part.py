@@ -24,7 +24,7 @@ class PerPart(Generic[T]):
     @property
     def parts(self) -> tuple[T, ...]:
         """Embedding, each kind of layer, head."""
-        return self.embedding, *(part for part, _ in self.blocks), self.head
+        return self.embedding, *[part for part, _ in self.blocks], self.head
 
     @property
     def counts(self) -> tuple[int, ...]:

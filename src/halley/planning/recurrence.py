@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 from halley.errors import BadInput, Fault
 from halley.formulas.numbers import Number
 from halley.formulas.pipeline import flow_shop_time
+from halley.planning.makeup import numbered, table_of
 from halley.planning.schedule import SWITCH, Integers, Pipeline, Schedule
-from halley.planning.timetable import Section, Timetable, timetable
+from halley.planning.timetable import NONE, Section, Timetable, timetable
 
 Floats = NDArray[np.float64]
 
@@ -80,28 +81,21 @@ def pipeline_times(
     _check_lengths(pipeline, {"onward": onward, "back": back}, chunks - 1)
     # of the last chunk no activation leaves, of the first no gradient
     work, leaving = [*forward, *backward], [*onward, 0.0, 0.0, *back]
-    times, rows = _distinct([0.0, *work, *leaving])
-    none, (of_work, of_leaving) = np.zeros(2 * chunks, np.int64), np.split(rows[1:], 2)
+    found, numbers = numbered([0.0, *work, *leaving])
+    times, rows = table_of(found), np.array(numbers)
+    none, (of_work, of_leaving) = np.full(2 * chunks, NONE), np.split(rows[1:], 2)
     if pipeline.schedule is Schedule.GPIPE:
         return _gpipe(pipeline, times[of_work], times[of_leaving], holding)
     places = np.stack([of_work, of_leaving, none] if holding else [of_work, none, of_leaving])
     start, compiled = time.perf_counter(), SWITCH.kernels()
     run: Run = compiled.run if compiled is not None else _run
-    found = timetable(pipeline)
+    passes = timetable(pipeline)
     last, ends = np.empty((chunks, times.shape[1])), np.empty((pipeline.stages, times.shape[1]))
-    for block in _blocks(found, times.shape[1]):
-        last[:, block], ends[:, block] = _ends(run, found, pipeline.stages, places, np.ascontiguousarray(times[:, block]))
+    for block in _blocks(passes, times.shape[1]):
+        last[:, block], ends[:, block] = _ends(run, passes, pipeline.stages, places, np.ascontiguousarray(times[:, block]))
     if compiled is None:
         SWITCH.spent += time.perf_counter() - start
     return Times(last, ends)
-
-
-def _distinct(given: Sequence[Number]) -> tuple[Floats, Integers]:
-    """[distinct, plans] times, and which of them each one is: those that are one object are one row."""
-    firsts: dict[int, int] = {}
-    rows = np.array([firsts.setdefault(id(each), len(firsts)) for each in given])
-    kept = [given[place] for place in np.unique(rows, return_index=True)[1]]
-    return np.stack(np.broadcast_arrays(*(np.atleast_1d(np.asarray(each, dtype=np.float64)) for each in kept))), rows
 
 
 def _gpipe(pipeline: Pipeline, passes: Floats, leaving: Floats, holding: bool) -> Times:
@@ -128,24 +122,26 @@ def _ends(run: Run, found: Timetable, stages: int, rows: Integers, times: Floats
     table, last = np.zeros((found.places, times.shape[1])), np.empty((rows.shape[1] // 2, times.shape[1]))
     run(found.prologue, rows, times, table, last)
     if found.repeats:
-        table[found.live] = _repeated(run, found, rows, times, table[found.live])
+        table[found.live] = _repeated(run, found, rows, times, table)
     run(found.epilogue, rows, times, table, last)
     return last, table[:stages]
 
 
-def _repeated(run: Run, found: Timetable, rows: Integers, times: Floats, state: Floats) -> Floats:
-    """[live, plans] what all repeats of the body make of what the prologue leaves, ``state``.
+def _repeated(run: Run, found: Timetable, rows: Integers, times: Floats, table: Floats) -> Floats:
+    """[live, plans] what all repeats of the body make of what the prologue leaves in the ``table``.
 
     What a body leaves are maxima of sums of what it finds: convex, and moved along with all that it finds. Where a body moves all
     times alike, so do all later ones. Where two in a row move each as far, and so does one that starts ``jump`` bodies further
     on at that rate, so do all between: what is convex, and linear at both ends of a stretch, is linear on it.
     """
+    state, last = table[found.live], np.empty((0, 0))
     after, running = np.empty_like(state), np.arange(state.shape[1])
     left, jump = np.full(len(running), found.repeats), np.zeros(len(running), np.int64)
-    step, last = np.full_like(state, np.inf), np.empty((0, 0))
-    table = np.zeros((found.places, len(running)))
-    while running.size:
-        start = state + jump * np.where(jump, step, 0.0)
+    step = np.full_like(state, np.inf)
+    while True:
+        start = state
+        if jump.any():
+            start = state + jump * np.where(jump, step, 0.0)
         table[found.live] = start
         run(found.body, rows, times, table, last)
         end = table[found.live]
@@ -153,13 +149,18 @@ def _repeated(run: Run, found: Timetable, rows: Integers, times: Floats, state: 
         same = np.abs(moved - step).max(axis=0) <= rounding
         tried = jump > 0
         taken = same | ~tried
-        state, step = np.where(taken, end, state), np.where(taken, moved, step)
+        if taken.all():
+            state, step = end, moved
+        else:
+            state, step = np.where(taken, end, state), np.where(taken, moved, step)
         left = np.where(taken, left - jump - 1, left)
         jump = np.where(tried, jump // 2, np.where(same, left - 1, 0))
         jump = np.minimum(jump, np.maximum(left - 1, 0))
-        done = taken & ((np.abs(moved - moved[0]).max(axis=0) <= rounding) | (left == 0))
+        done = taken & ((moved.max(axis=0) - moved.min(axis=0) <= rounding) | (left == 0))
         if done.any():
             after[:, running[done]] = (state + left * step[0])[:, done]
+            if done.all():
+                break
             running, left, jump = running[~done], left[~done], jump[~done]
             state, step, times, table = (each.compress(~done, axis=1) for each in (state, step, times, table))
     return after

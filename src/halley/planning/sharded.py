@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from halley.errors import Fault, InternalError
 from halley.planning.constrained import EFFORT, TOLERANCE, Least, least, least_use
 from halley.planning.elimination import cost
-from halley.planning.layouts import Layout, Step
+from halley.planning.layouts import CollectiveTime, Layout, Mesh, Step
 from halley.planning.sharding import ShardingGraph, ShardingProblem, inherent, runs_of, sharding_graph, work_time
 from halley.planning.sharding_space import Strategy
 from halley.units import format_bytes
@@ -88,6 +88,16 @@ class Sharding:
     def collective_time(self) -> float:
         """Time of the collectives [s]."""
         return math.fsum(step.time for _, step in self.steps)
+
+    def on(self, mesh: Mesh, collective_time: CollectiveTime) -> Sharding:
+        """The same over other axes, which are like these place by place: their names, and collectives that take as long."""
+        names = {old.name: new.name for old, new in zip(self.problem.mesh, mesh, strict=True)}
+        moves = tuple(
+            replace(move, steps=tuple(replace(step, axes=tuple(names[axis] for axis in step.axes)) for step in move.steps))
+            for move in self.moves
+        )
+        problem = replace(self.problem, mesh=mesh, collective_time=collective_time)
+        return replace(self, problem=problem, moves=moves)
 
     def strategy(self, op: str) -> Strategy:
         return next(item.ways for item in self.ops if item.op == op)

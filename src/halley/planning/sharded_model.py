@@ -28,6 +28,10 @@ second; a gap is left then."""
 class CostModel(Protocol):
     """Costs of a model's parts. The calls are told the chips that share each op, the sequences of a microbatch, and the way."""
 
+    @property
+    def spent(self) -> int:
+        """What was done so far, in entries of tables that are joined: the same on every machine."""
+
     def costs(
         self, communication: Communication, microbatch: int, way: Way, room: Room | None = None, resident: float | None = None
     ) -> ModelCosts:
@@ -60,6 +64,11 @@ class ShardedModel:
         object.__setattr__(self, "chip", chip)
         object.__setattr__(self, "products", ProductBounds(chip, problem.efficiency, problem.recipe.gradient))
         object.__setattr__(self, "axes", AxisBounds(problem, chip))
+
+    @property
+    def spent(self) -> int:
+        """As in `CostModel`."""
+        return self.solvers.spent
 
     def costs(
         self, communication: Communication, microbatch: int, way: Way, room: Room | None = None, resident: float | None = None

@@ -113,7 +113,9 @@ def sharding_graph(problem: ShardingProblem, router: Router | None = None) -> Sh
 
     Raises BadInput: a layout that a tensor cannot have, ties that leave an op no way.
     """
-    work, axes = problem.workload, tuple(axis.name for axis in problem.mesh)
+    # without splits by name, meshes of as many axes share a space
+    named = any(problem.splits.values())
+    work, axes = problem.workload, tuple(axis.name if named else f"{place}" for place, axis in enumerate(problem.mesh))
     groups = problem.tied, problem.alike, problem.together
     space = sharding_space(pattern_of(work, axes, problem.splits, *groups, problem.backward))
     router = router or Router(problem.mesh, problem.collective_time)
@@ -199,16 +201,17 @@ def way_tables(graph: ShardingGraph, tensor: str) -> Iterator[tuple[str, Table]]
     """The tables of a tensor's way from its maker to its readers [s], each with the op that calls for the change; "" for the end
     of the graph."""
     known, chain = graph.layouts[tensor], graph.space.chains[tensor]
-    before, held = chain.maker, chain.made
+    # tensors of one shape share a table
+    before, held, every = chain.maker, chain.made, np.arange(len(known.options))
     for link in chain.links:
         if not link.variable:
             changes = known.time[held[:, None], link.wanted] / runs_of(graph, tensor, held[:, None], link.wanted)
             yield link.use.op, table((before, link.reader), changes)
             break
-        yield link.use.op, Table((before, link.variable), known.time[held])
+        yield link.use.op, Table((before, link.variable), known.time if held is every else known.time[held])
         if not link.use.kept:
             yield link.use.op, Table((link.variable, link.reader), known.time[:, link.wanted])
-        before, held = link.variable, np.arange(len(known.options))
+        before, held = link.variable, every
 
 
 def _memory_tables(graph: ShardingGraph, tensor: str) -> None:

@@ -104,6 +104,11 @@ class SpatialModel:
         object.__setattr__(self, "priced", Solvers(self._objective))
         object.__setattr__(self, "axes", SpatialAxisBounds(problem, rates.machine, rates=rates))
 
+    @property
+    def spent(self) -> int:
+        """As in `CostModel`."""
+        return self.base.solvers.spent + self.priced.spent
+
     def bound(self, ranks: Number, microbatch: Number, way: Way) -> ModelBound:
         """As in `CostModel`."""
         problem = self.problem

@@ -26,6 +26,9 @@ STAGE, TIME, SOURCE, TARGET, LINK, ENDED = range(6)
 model, then backward passes); places of its input, of its result, and of the link that carries the result; and the chunk whose
 last microbatch this backward pass is, -1 for all others."""
 
+NONE = 0
+"""The row of times that are 0 for all plans."""
+
 
 @dataclass(frozen=True, slots=True)
 class Section:

@@ -9,25 +9,28 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from operator import attrgetter
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from halley.formulas.numbers import Number
-from halley.formulas.timing import total
+from halley.formulas.timing import busy_time, total, transfer_time
 from halley.formulas.training import sharded_bytes
 from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Shard
 from halley.ir.workload import OpKind, Workload
 from halley.network.bill import bill
 from halley.planning.axes import Role
-from halley.planning.communication import Communication, transfer_times
-from halley.planning.data_parallel import Block, Blocks, CollectiveTime, DataParallel, Sharded, dealt_out
+from halley.planning.communication import Communication, Dimensions, Route
+from halley.planning.data_parallel import Block, Blocks, DataParallel, Sharded, dealt_out
 from halley.planning.iteration import AROUND, Iteration, Optimizer, Training, iteration_time
 from halley.planning.layouts import local_extents
 from halley.planning.machine import machine
+from halley.planning.makeup import numbered
 from halley.planning.memory import Memory, in_flight, memory
 from halley.planning.part_costs import ModelCosts, PartCosts, Room
 from halley.planning.plan import Exposed, Plan, PlanCost, TrainingProblem
@@ -65,29 +68,22 @@ class Batch:
 
 def training_of(problem: TrainingProblem, batch: Batch, cases: Sequence[Case]) -> Training:
     """The iterations of plans, with arrays over ``cases``."""
-    kinds = cases[0].costs.layers
     costs, which = _distinct([case.costs for case in cases])
-    parts = [_block(each, which) for each in zip(*(each.parts for each in costs), strict=True)]
     communications, at = _distinct([case.communication for case in cases])
-    ranks = np.array([_data_ranks(each) for each in communications], np.float64)[at]
-    data = DataParallel(ranks, batch.sharded, _joint(communications, at), problem.recipe)
-    onward = _transfers(problem, batch, cases, costs, which, at)
-    norms = np.array([_norm_reduction(each) for each in communications])[at]
+    networks = _Networks(communications, [_facts(each) for each in communications], at)
+    parts = _blocks(costs, which)
+    onward = _transfers(problem, batch, networks, costs, which)
+    tied = np.minimum(parts[0].parameters, parts[-1].parameters)
     return Training(
         batch.pipeline,
-        dealt_parts(parts, kinds, batch.pipeline),
-        data,
-        optimizer_of(problem, batch.offload, norms),
+        dealt_parts(parts, costs[0].layers, batch.pipeline),
+        DataParallel(networks.ranks, batch.sharded, networks.time, problem.recipe),
+        optimizer_of(problem, batch.offload, networks.norms),
         onward,
         onward,
         holding=False,
-        tied=_tied_sums(problem, batch, cases, ranks),
+        tied=_tied_sums(problem, batch, networks, tied),
     )
-
-
-@lru_cache(maxsize=1 << 12)
-def _data_ranks(communication: Communication) -> int:
-    return communication.ranks(Role.DATA)
 
 
 def dealt_parts(parts: Sequence[Block], kinds: Sequence[int], pipeline: Pipeline) -> tuple[Blocks, ...]:
@@ -112,95 +108,141 @@ def optimizer_of(problem: TrainingProblem, offload: bool, norm_reduction: Number
 
 def _distinct(given: Sequence[T]) -> tuple[list[T], Integers]:
     """Each object once, and for all which of them it is."""
-    known = {id(each): each for each in given}
-    places = dict(zip(known, range(len(known)), strict=True))
-    return list(known.values()), np.array([places[id(each)] for each in given], np.intp)
+    found, numbers = numbered(given)
+    return found, np.array(numbers, np.intp)
 
 
-def _block(parts: Sequence[PartCosts], which: Integers) -> Block:
-    return Block(*np.array([_times_and_sizes(part) for part in parts], np.float64)[which].T.copy())
+def _blocks(costs: Sequence[ModelCosts], which: Integers) -> list[Block]:
+    """Of each part of the model, over all plans; ``which`` [plans] of the distinct ``costs`` is a plan's."""
+    numbers = chain.from_iterable(_times_and_sizes(part) for each in costs for part in each.parts)
+    table = np.fromiter(numbers, np.float64).reshape(len(costs), len(costs[0].parts), -1)
+    return [Block(*part) for part in table.transpose(1, 2, 0)[:, :, which]]
 
 
 _times_and_sizes = attrgetter("forward", "backward", "recompute", "parameters", "activation", "working")
 """What a `Block` has, in its order."""
 
+PAYLOADS = 4096
+"""Payloads of a collective over one network whose times are kept."""
 
-def _joint(distinct: Sequence[Communication], at: Integers) -> CollectiveTime:
-    """Collectives over data-parallel ranks of all plans at once, ``at`` [plans] places among the ``distinct`` communications:
-    each network is asked once, and what it answered is kept."""
-    places = at.tolist()
+Times = dict[CollectiveKind, dict[float, float]]
+"""Of collectives over one network [s], by kind and payload [B]."""
 
-    def time(kind: CollectiveKind, payload: Number) -> Number:
-        sizes = np.broadcast_to(payload, len(places)).tolist()
-        tables = [_collectives(each, kind) for each in distinct]
-        asked: list[set[float]] = [set() for _ in distinct]
-        for place, size in zip(places, sizes, strict=True):
-            if size not in tables[place]:
-                asked[place].add(size)
-        if any(asked):
-            _ask(distinct, kind, asked)
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Facts:
+    """What plans of one communication share: data-parallel ``ranks``; the sum of a ``norm`` over all chips [s]; ``routes``
+    [stages, (latency, bandwidth)] from each stage to the next; ``collectives`` over data-parallel ranks, as far as their times
+    are known. The last two are one object for equal networks."""
+
+    ranks: int
+    norm: float
+    routes: Floats
+    collectives: Times
+
+
+_FACTS: WeakKeyDictionary[Communication, _Facts] = WeakKeyDictionary()
+"""Known as long as the communication is."""
+
+
+def _facts(communication: Communication) -> _Facts:
+    known = _FACTS.get(communication)
+    if known is None:
+        norm = _norm_reduction(communication)
+        routes, collectives = _routes(communication.pipeline_key), _collectives(communication.data_key)
+        known = _FACTS[communication] = _Facts(communication.ranks(Role.DATA), norm, routes, collectives)
+    return known
+
+
+@lru_cache(maxsize=1 << 10)
+def _routes(routes: tuple[Route, ...]) -> Floats:
+    return np.array(routes, np.float64).reshape(-1, 2)
+
+
+@lru_cache(maxsize=1 << 10)
+def _collectives(network: Dimensions) -> Times:
+    """Times of collectives over a network, as far as they are known."""
+    return {kind: {} for kind in CollectiveKind}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Networks:
+    """How plans communicate that are timed together: distinct ``communications`` with their ``facts``, and ``at`` [plans] which
+    of them is a plan's."""
+
+    communications: Sequence[Communication]
+    facts: Sequence[_Facts]
+    at: Integers
+
+    @property
+    def ranks(self) -> Floats:
+        """[plans] that share the batch."""
+        return np.array([each.ranks for each in self.facts], np.float64)[self.at]
+
+    @property
+    def norms(self) -> Floats:
+        """[plans] sums of the norm of the gradients [s]."""
+        return np.array([each.norm for each in self.facts])[self.at]
+
+    def time(self, kind: CollectiveKind, payload: Number) -> Number:
+        """[plans] of collectives over data-parallel ranks [s]: each network is asked once, and what it answered is kept."""
+        tables = [each.collectives[kind] for each in self.facts]
+        places, sizes = self.at.tolist(), np.broadcast_to(payload, len(self.at)).tolist()
+        try:
+            return np.array([tables[place][size] for place, size in zip(places, sizes, strict=True)])
+        except KeyError:
+            self._ask(kind, tables, places, sizes)
         return np.array([tables[place][size] for place, size in zip(places, sizes, strict=True)])
 
-    return time
-
-
-def _ask(communications: Sequence[Communication], kind: CollectiveKind, sizes: Sequence[set[float]]) -> None:
-    """Find out what collectives of these sizes take, each network asked once."""
-    for communication, rows in _networks(communications):
-        asked = np.array(sorted(set[float]().union(*(sizes[row] for row in rows))))
-        found = dict(zip(asked.tolist(), communication.data(kind, asked).tolist(), strict=True))
-        for row in rows:
-            _collectives(communications[row], kind).update(found)
-
-
-def _networks(communications: Sequence[Communication]) -> list[tuple[Communication, list[int]]]:
-    """Communications whose data-parallel ranks have equal networks: one of them, and the places of all."""
-    rows: dict[object, list[int]] = {}
-    for row, each in enumerate(communications):
-        rows.setdefault(each.data_key, []).append(row)
-    return [(communications[places[0]], places) for places in rows.values()]
-
-
-@lru_cache(maxsize=1 << 14)
-def _collectives(communication: Communication, kind: CollectiveKind) -> dict[float, float]:
-    """Times [s] of a collective over data-parallel ranks, as far as they are known, by payload [B]."""
-    return {}
+    def _ask(
+        self, kind: CollectiveKind, tables: Sequence[dict[float, float]], places: Sequence[int], sizes: Sequence[float]
+    ) -> None:
+        """Find out what collectives of these sizes take."""
+        asked: dict[int, tuple[int, set[float]]] = {}
+        for place, size in zip(places, sizes, strict=True):
+            asked.setdefault(id(tables[place]), (place, set()))[1].add(size)
+        for place, wanted in asked.values():
+            table = tables[place]
+            if len(table.keys() | wanted) > PAYLOADS:
+                table.clear()
+            new = np.array(sorted(wanted - table.keys()))
+            if len(new):
+                table.update(zip(new.tolist(), self.communications[place].data(kind, new).tolist(), strict=True))
 
 
 def _transfers(
-    problem: TrainingProblem, batch: Batch, cases: Sequence[Case], costs: Sequence[ModelCosts], which: Integers, at: Integers
+    problem: TrainingProblem, batch: Batch, networks: _Networks, costs: Sequence[ModelCosts], which: Integers
 ) -> Sequence[Number]:
     """[chunks - 1] of an activation to the next chunk [s]; as long for its gradient. Those that are equal are one object.
-
-    ``which``, ``at`` [cases] places among the distinct ``costs`` and communications."""
+    ``which`` [plans] of the distinct ``costs`` is a plan's."""
     pipeline = batch.pipeline
     if pipeline.stages == 1:
         return ()
     layouts = dict[object, int]()
     layout = np.array([layouts.setdefault(each.boundary, len(layouts)) for each in costs])[which]
-    _, firsts, pair = np.unique(at * len(layouts) + layout, return_index=True, return_inverse=True)
-    distinct = [cases[first] for first in firsts]
-    communications = [case.communication for case in distinct]
-    sizes = np.array([boundary_bytes(problem, batch, case) for case in distinct], np.float64)
+    _, firsts, pair = np.unique(networks.at * len(layouts) + layout, return_index=True, return_inverse=True)
+    found = networks.at[firsts].tolist()
+    cases = [Case(networks.communications[at], costs[each]) for at, each in zip(found, which[firsts].tolist(), strict=True)]
+    sizes = np.array([boundary_bytes(problem, batch, case) for case in cases], np.float64)
+    known, pipelines = _distinct([each.routes for each in networks.facts])
+    routes, of = np.stack(known), pipelines[found]
     # chunks that follow each other lie on stages that follow each other, the first after the last
     stages = pipeline.stages if pipeline.chunks > 1 else pipeline.stages - 1
-    routes = np.stack([_alike(each)[:stages] for each in communications], axis=1)
     starts = dict[bytes, int]()
-    column = [starts.setdefault(each.tobytes(), stage) for stage, each in enumerate(routes)]
-    times = {stage: transfer_times(communications, stage, sizes)[pair] for stage in starts.values()}
+    column = [starts.setdefault(routes[:, stage].tobytes(), stage) for stage in range(stages)]
+    times = {stage: _sent(routes[of, stage], sizes)[pair] for stage in starts.values()}
     return [times[column[chunk % stages]] for chunk in range(pipeline.last)]
 
 
-@lru_cache(maxsize=1 << 12)
-def _alike(communication: Communication) -> Integers:
-    """[stages] the first stage from which the way to the next is the same."""
-    firsts: dict[object, int] = {}
-    return np.array([firsts.setdefault(route, stage) for stage, route in enumerate(communication.pipeline_key)])
+def _sent(routes: Floats, sizes: Floats) -> Floats:
+    """[plans] transfers of these sizes on routes [plans, (latency, bandwidth)] [s]."""
+    latency, bandwidth = routes.T
+    return np.asarray(transfer_time(latency, busy_time(sizes, bandwidth)))
 
 
 def boundary_bytes(problem: TrainingProblem, batch: Batch, case: Case) -> int:
     """What a chip has of a microbatch's activation between two layers [B], in the layout in which parts meet."""
-    samples = problem.batch // (_data_ranks(case.communication) * batch.pipeline.microbatches)
+    samples = problem.batch // (_facts(case.communication).ranks * batch.pipeline.microbatches)
     splits = tuple(item.dim if isinstance(item, Shard) else "" for item in case.costs.boundary)
     return _local_points(case.communication, samples, problem.sequence, problem.shape.model, splits) * WORD
 
@@ -211,26 +253,22 @@ def _local_points(communication: Communication, samples: int, sequence: int, mod
     return math.prod(local_extents({"b": samples, "m": sequence, "k": model}, splits, communication.mesh).values())
 
 
-def _tied_sums(problem: TrainingProblem, batch: Batch, cases: Sequence[Case], ranks: Floats) -> Floats:
-    """[cases] the first and the last stage send each other half of the gradients of a tied table, then the sums [s]; each chip
-    those that are its own after the reductions over data-parallel ``ranks``."""
+def _tied_sums(problem: TrainingProblem, batch: Batch, networks: _Networks, parameters: Floats) -> Floats:
+    """[plans] the first and the last stage send each other half of the gradients of a tied table, then the sums [s]; each chip
+    those that are its own after the reductions over data-parallel ranks. ``parameters`` [plans] of the table on a chip."""
     if not problem.shape.tied or batch.pipeline.stages == 1:
-        return np.zeros(len(cases))
-    parameters = np.array([_tied_parameters(case.costs) for case in cases], np.float64)
-    half = _tied_bytes(problem, batch, parameters, ranks) / 2
-    sums = 2.0 * transfer_times([case.communication for case in cases], batch.pipeline.stages - 1, half)
-    return np.asarray(sums)
+        return np.zeros(len(parameters))
+    half = _tied_bytes(problem, batch, parameters, networks.ranks) / 2
+    routes = np.stack([each.routes[batch.pipeline.stages - 1] for each in networks.facts])[networks.at]
+    return 2.0 * _sent(routes, half)
 
 
 def tied_bytes(problem: TrainingProblem, batch: Batch, case: Case) -> float:
     """Gradients of a tied table that a chip of the first and of the last stage both have [B]; 0 where none is tied."""
     if not problem.shape.tied or batch.pipeline.stages == 1:
         return 0.0
-    return float(_tied_bytes(problem, batch, _tied_parameters(case.costs), _data_ranks(case.communication)))
-
-
-def _tied_parameters(costs: ModelCosts) -> float:
-    return min(costs.embedding.parameters, costs.head.parameters)
+    parameters = min(case.costs.embedding.parameters, case.costs.head.parameters)
+    return float(_tied_bytes(problem, batch, parameters, _facts(case.communication).ranks))
 
 
 def _tied_bytes(problem: TrainingProblem, batch: Batch, parameters: Number, ranks: Number) -> Number:
@@ -239,10 +277,9 @@ def _tied_bytes(problem: TrainingProblem, batch: Batch, parameters: Number, rank
 
 def norm_reductions(cases: Sequence[Case]) -> Floats:
     """[cases] the norm of the gradients, summed over the ranks of data and model [s]."""
-    return np.array([_norm_reduction(case.communication) for case in cases])
+    return np.array([_facts(case.communication).norm for case in cases])
 
 
-@lru_cache(maxsize=1 << 12)
 def _norm_reduction(communication: Communication) -> float:
     axes = tuple(axis.name for axis in communication.mesh)
     model = communication.model(CollectiveKind.ALL_REDUCE, axes, NORM_BYTES) if axes else 0.0

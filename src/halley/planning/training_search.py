@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from halley.errors import BadInput, Infeasible
 from halley.planning.communication import Communication, Interconnect
+from halley.planning.part_costs import ModelCosts
 from halley.planning.plan import Outcome, PlanCertificate, TrainingProblem, TrainingResult
 from halley.planning.sharded_model import CostModel
 from halley.planning.spatial_model import LEFT_OUT as on_chip
@@ -26,7 +27,11 @@ ALTERNATIVES = 10
 """Plans of other kinds that are found beside the best one."""
 
 PATIENCE = 4
-"""After how many groups whose layers were sharded, without any plan, one is looked for out of turn."""
+"""After how many groups whose layers were sharded a plan is looked for out of turn: where there is none, among those that keep
+least, else among those of lowest bound. Then whenever there are twice as many of these groups."""
+
+NARROW = 0.01
+"""Relative gap at which a better plan is no longer looked for out of turn."""
 
 CLOSED = 1e-6
 """Relative gap at which a plan counts as optimal."""
@@ -55,19 +60,23 @@ def best_training_plan(
     began = time.perf_counter()
     found = started(problem, model)
     stopped = dived = False
+    ahead = PATIENCE
     try:
         while not found.closed and not stopped:
             found.step()
             passed = time.perf_counter() - began
-            if found.refined >= PATIENCE and not found.best and not dived:
-                found.dive()
+            if found.refined >= ahead:
+                ahead = 2 * found.refined
+                if not found.best and not dived:
+                    found.dive()
+                elif found.bound < (1 - NARROW) * found.incumbent:
+                    found.leap()
                 dived = True
             stopped = limit is not None and passed > limit
             if progress is not None:
                 best = f"best {format_time(found.incumbent)}" if found.best else "no plan yet"
                 progress(f"{best}, bound {format_time(found.bound)}, {found.solved} solved", found.share)
-        if found.closed:
-            found.settle()
+        found.settle()
     except KeyboardInterrupt:
         stopped = True
     if not found.best:
@@ -95,7 +104,9 @@ class Proof(NamedTuple):
 def started(problem: TrainingProblem, model: CostModel | None = None) -> TrainingSearch:
     """A search with all plans bounded, before its first step. Raises as `best_training_plan`."""
     space = training_space(problem)
-    interconnect = Interconnect(problem.system, problem.libraries)
+    # what is fixed by the names of axes tells equal ones apart
+    named = bool(problem.fixed.splits) or problem.fixed.boundary is not None
+    interconnect = Interconnect(problem.system, problem.libraries, named)
     communications = [Communication(interconnect, each) for each in space.assignments]
     costs = model or cost_model(problem)
     found = TrainingSearch(problem, floors_of(space, communications, costs), costs)
@@ -114,14 +125,17 @@ def _fits(problem: TrainingProblem, model: CostModel | None) -> bool:
     return bool(found.best)
 
 
+def _case(communication: Communication, costs: ModelCosts) -> Case:
+    """A plan with its shardings over its own axes: they were found over axes that are equal but for their names."""
+    return Case(communication, costs.on(communication.mesh, communication.model))
+
+
 def _result(found: TrainingSearch, proof: Proof, others: int) -> TrainingResult:
     problem, space, closed = found.problem, found.floors.space, proof.closed
     ranked = sorted(found.best.values(), key=lambda each: each.time)[: others + 1]
     plans = [space.plan(each.layout, each.option) for each in ranked]
-    costs = [
-        plan_cost(problem, plan, Case(found.floors.communications[space.assignment[each.layout]], each.costs))
-        for plan, each in zip(plans, ranked, strict=True)
-    ]
+    cases = [_case(found.floors.communications[space.assignment[each.layout]], each.costs) for each in ranked]
+    costs = [plan_cost(problem, plan, case) for plan, case in zip(plans, cases, strict=True)]
     certificate = PlanCertificate(
         space=space.choices,
         size=space.size,

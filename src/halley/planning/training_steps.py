@@ -17,8 +17,8 @@ import heapq
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import IntEnum
-from typing import NamedTuple, assert_never
+from functools import partial
+from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,7 @@ from halley.planning.plan import TrainingProblem
 from halley.planning.sharded_model import CostModel
 from halley.planning.training_cost import Batch, Case, room_left, training_of
 from halley.planning.training_floors import Floors
+from halley.planning.training_items import Crowded, Group, Item, Stage, Timed
 from halley.planning.training_proof import PlanProof
 from halley.rewrite.recompute import Recompute
 
@@ -44,68 +45,20 @@ Integers = NDArray[np.int64]
 SAME = 1e-12
 """Relative difference of times that is put down to rounding."""
 
-FILLING = 1000
-"""Steps at most for plans of other kinds once the best one is proven."""
+FILLING = 1 << 30
+"""How long plans of other kinds are looked for at most once the best one is proven, in entries of tables: a second or two."""
+
+STEPPED = 1 << 20
+"""What a step takes beside shardings, in entries."""
 
 DIVING = 200
 """Pipelines that are timed at most in one group to find a first plan."""
 
+LEAPING = 4
+"""Shardings that are looked for out of turn for a better plan."""
+
 TRIES = 4
 """How often a plan's shardings are found again for a stage that is too full; beyond, the plan counts with its bound."""
-
-
-class Timed(NamedTuple):
-    """A plan of the space that fits, with its time [s] and the costs of its parts; ``bound`` [s]: of all its shardings that fit,
-    for all layers in a microbatch."""
-
-    time: float
-    layout: int
-    option: int
-    costs: ModelCosts
-    bound: float
-
-
-class _Crowded(NamedTuple):
-    """A plan that does not fit with the shardings in ``costs``, after ``tries`` to find others; ``least`` [s]: of all that do,
-    for all layers in a microbatch."""
-
-    layout: int
-    option: int
-    costs: ModelCosts
-    least: float
-    tries: int = 0
-
-
-class _Stage(IntEnum):
-    """What is known of an item: the work of its plans at least; that and their memory; what layers take; their shardings; a
-    single plan that is crowded."""
-
-    WORK = 0
-    MEMORY = 1
-    LAYERS = 2
-    SHARDED = 3
-    CROWDED = 4
-
-
-class _Item(NamedTuple):
-    """Something to look at, at its bound [s]."""
-
-    bound: float
-    stage: _Stage
-    key: int
-
-
-@dataclass(slots=True, eq=False)
-class _Group:
-    """Plans of one group in the order of their bounds; those ``waiting`` have no time yet, those ``tight`` surely do not fit with
-    these shardings."""
-
-    costs: ModelCosts
-    bounds: Floats
-    layouts: Integers
-    options: Integers
-    waiting: NDArray[np.bool_]
-    tight: NDArray[np.bool_]
 
 
 @dataclass(slots=True, eq=False)
@@ -123,10 +76,10 @@ class TrainingSearch:
     solved: int = 0
     refined: int = 0
     timed: int = 0
-    crowded: list[_Crowded] = field(default_factory=list)
-    settled: list[tuple[float, Timed | None]] = field(default_factory=list)
-    _heap: list[_Item] = field(default_factory=list)
-    _groups: dict[int, _Group] = field(default_factory=dict)
+    crowded: list[Crowded] = field(default_factory=list)
+    settled: list[tuple[float, Timed]] = field(default_factory=list)
+    _heap: list[Item] = field(default_factory=list)
+    _groups: dict[int, Group] = field(default_factory=dict)
     _roomy: dict[object, ModelCosts] = field(default_factory=dict)
     _unfit: dict[tuple[int, int], list[Floats]] = field(default_factory=dict)
     _layouts: dict[int, Integers] = field(default_factory=dict)
@@ -151,7 +104,7 @@ class TrainingSearch:
                 key = int(floors.cell[layouts[rows[0]]]) * len(floors.ways) + way
                 self._layouts[key] = layouts[rows]
                 self._work[key] = floors.floors[way].work[layouts[rows[0]]]
-                heapq.heappush(self._heap, _Item(float(bounds[rows].min()), _Stage.WORK, key))
+                heapq.heappush(self._heap, Item(float(bounds[rows].min()), Stage.WORK, key))
         self.first = self.bound
 
     def _options(self, way: int) -> Integers:
@@ -192,26 +145,30 @@ class TrainingSearch:
         return self.bound >= self.threshold * (1 - SAME)
 
     def step(self) -> None:
-        """Look at the item of the lowest bound; interrupted, it stays open."""
+        """Look at the item of the lowest bound."""
         item = heapq.heappop(self._heap)
+        self._unless_interrupted(item, lambda: self._look(item))
+
+    def _unless_interrupted(self, item: Item, work: Callable[[], None]) -> None:
+        """Work that settles an item; interrupted, the item stays open."""
         try:
-            self._look(item)
+            work()
         except KeyboardInterrupt:
             heapq.heappush(self._heap, item)
             raise
 
-    def _look(self, item: _Item) -> None:
+    def _look(self, item: Item) -> None:
         match item.stage:
-            case _Stage.WORK:
+            case Stage.WORK:
                 if not self._raise(item):
                     self._weigh(item.key)
-            case _Stage.MEMORY:
+            case Stage.MEMORY:
                 self._refine(item.key)
-            case _Stage.LAYERS:
+            case Stage.LAYERS:
                 self._open(item.key)
-            case _Stage.SHARDED:
+            case Stage.SHARDED:
                 self._time(item.key)
-            case _Stage.CROWDED:
+            case Stage.CROWDED:
                 self._squeeze(item.bound, self.crowded[item.key])
             case _:
                 assert_never(item.stage)
@@ -222,13 +179,20 @@ class TrainingSearch:
         for number in sorted(set(ranks.values())):
             item = min((item for item in self._waiting() if ranks[item.key] == number), key=lambda item: self._kept(item.key))
             self._take(item.key)
-            try:
-                self._try(item.key)
-            except KeyboardInterrupt:
-                heapq.heappush(self._heap, item)
-                raise
+            self._unless_interrupted(item, partial(self._try, item.key))
             if self.best:
                 return
+
+    def leap(self) -> None:
+        """Look for a better plan out of turn: lowest bound first, among the groups whose layers are known."""
+        before, until = self.incumbent, self.solved + LEAPING
+        for _ in range(DIVING):
+            known = min((item for item in self._heap if item.stage >= Stage.LAYERS), default=None)
+            if known is None or known.bound >= before or self.incumbent < before or self.solved >= until:
+                return
+            self._heap.remove(known)
+            heapq.heapify(self._heap)
+            self._unless_interrupted(known, partial(self._look, known))
 
     def _try(self, key: int) -> None:
         """All of a group, until one of its plans fits."""
@@ -245,18 +209,18 @@ class TrainingSearch:
         way = self.floors.ways[key % len(self.floors.ways)]
         return -list(Recompute).index(way.recompute), int(self.floors.space.microbatch[self._layouts[key][0]])
 
-    def _waiting(self) -> list[_Item]:
+    def _waiting(self) -> list[Item]:
         """The groups whose shardings are not known yet."""
-        return [item for item in self._heap if item.stage < _Stage.SHARDED]
+        return [item for item in self._heap if item.stage < Stage.SHARDED]
 
     def _take(self, key: int) -> bool:
         """A group leaves the line; False: it is not in it."""
-        found = [item for item in self._heap if item.key == key and item.stage is not _Stage.CROWDED]
+        found = [item for item in self._heap if item.key == key and item.stage is not Stage.CROWDED]
         self._heap = [item for item in self._heap if item not in found]
         heapq.heapify(self._heap)
         return bool(found)
 
-    def _raise(self, item: _Item) -> bool:
+    def _raise(self, item: Item) -> bool:
         """Bound the plans of a group by what is known of one axis of its mesh, or line it up to find out; False: nothing is left
         but to look at its plans."""
         floors, layouts, way = self.floors, self._layouts[item.key], item.key % len(self.floors.ways)
@@ -279,20 +243,28 @@ class TrainingSearch:
             self.bounds[layouts, option] = np.where(fits, floors.times(layouts, option, work), np.inf)
         bound = float(self.bounds[np.ix_(layouts, self._options(key % len(floors.ways)))].min())
         if math.isfinite(bound):
-            heapq.heappush(self._heap, _Item(bound, _Stage.MEMORY, key))
+            heapq.heappush(self._heap, Item(bound, Stage.MEMORY, key))
 
     def fill(self, others: int, late: Callable[[], bool]) -> None:
-        """Go on, lowest bound first, until there are as many plans of other kinds or it is ``late``."""
+        """Go on until there are as many plans of other kinds or it is ``late``, lowest bound first, with so much work at most;
+        if they are not enough then, with plans whose shardings are known."""
         self.others = others
-        for _ in range(FILLING):
-            if self.closed or len(self.best) > others or late():
-                return
+        most = self.model.spent + FILLING
+
+        def enough() -> bool:
+            return self.closed or len(self.best) > others or late()
+
+        while not enough() and self.model.spent < most:
             self.step()
+            most -= STEPPED
+        while not enough() and (known := [item for item in self._heap if item.stage is Stage.SHARDED]):
+            self._take(min(known).key)
+            self._time(min(known).key)
 
     @property
     def unfit(self) -> float:
         """Plans for which no sharding that fits was found, nor that there is none, take no less [s]."""
-        return min((bound for bound, timed in self.settled if timed is None), default=math.inf)
+        return min((bound for bound, timed in self.settled if math.isinf(timed.time)), default=math.inf)
 
     def _refine(self, key: int) -> None:
         """Bound the plans of a group by what its layers take at least: embedding and head are for those that are still good."""
@@ -303,7 +275,7 @@ class TrainingSearch:
         self._work[key] = np.concatenate((floor[:1], np.maximum(floor[1:-1], layers), floor[-1:]))
         bound = self._lift(key, self._work[key])
         if math.isfinite(bound):
-            heapq.heappush(self._heap, _Item(bound, _Stage.LAYERS, key))
+            heapq.heappush(self._heap, Item(bound, Stage.LAYERS, key))
 
     def _lift(self, key: int, work: Floats) -> float:
         """Bound the plans of a group by what parts take at least [parts]; the lowest of the bounds [s]."""
@@ -330,7 +302,7 @@ class TrainingSearch:
         for option in which.tolist():
             own = options == option
             tight[own] = self.floors.memories(layouts[own], option, costs) > self.problem.capacity
-        self._groups[key] = _Group(costs, bounds[rows, columns][order], layouts, options, waiting, tight)
+        self._groups[key] = Group(costs, bounds[rows, columns][order], layouts, options, waiting, tight)
         self._line_up(key)
 
     def _mesh(self, layout: int) -> Communication:
@@ -349,10 +321,10 @@ class TrainingSearch:
         ahead = np.flatnonzero(group.waiting[: waiting[0] if waiting.size else None])
         group.waiting[ahead] = False
         for row in ahead.tolist():
-            crowded = _Crowded(int(group.layouts[row]), int(group.options[row]), group.costs, group.costs.bound)
+            crowded = Crowded(int(group.layouts[row]), int(group.options[row]), group.costs, group.costs.bound)
             self._crowd(float(group.bounds[row]), crowded)
         if waiting.size:
-            heapq.heappush(self._heap, _Item(float(group.bounds[waiting[0]]), _Stage.SHARDED, key))
+            heapq.heappush(self._heap, Item(float(group.bounds[waiting[0]]), Stage.SHARDED, key))
         else:
             del self._groups[key]
 
@@ -373,7 +345,7 @@ class TrainingSearch:
             if math.isfinite(taken):
                 self._record(Timed(taken, each, int(option), group.costs, group.costs.bound))
             else:
-                self._crowd(float(group.bounds[row]), _Crowded(each, int(option), group.costs, group.costs.bound))
+                self._crowd(float(group.bounds[row]), Crowded(each, int(option), group.costs, group.costs.bound))
         self._line_up(key)
 
     def _evaluate(self, layouts: Integers, option: int, costs: ModelCosts) -> Floats:
@@ -408,11 +380,11 @@ class TrainingSearch:
         option = space.options[found.option]
         return (*(int(column[found.layout]) for column in columns), option.recompute, option.sharded, option.offload)
 
-    def _crowd(self, bound: float, crowded: _Crowded) -> None:
+    def _crowd(self, bound: float, crowded: Crowded) -> None:
         self.crowded.append(crowded)
-        heapq.heappush(self._heap, _Item(bound, _Stage.CROWDED, len(self.crowded) - 1))
+        heapq.heappush(self._heap, Item(bound, Stage.CROWDED, len(self.crowded) - 1))
 
-    def _squeeze(self, bound: float, crowded: _Crowded) -> None:
+    def _squeeze(self, bound: float, crowded: Crowded) -> None:
         """Find the shardings of a plan again, for the memory that is left on the stage that has least: first beside what all
         shardings work in, which tells whether any fits; then beside what those at hand work in."""
         layout, option = crowded.layout, crowded.option
@@ -425,34 +397,35 @@ class TrainingSearch:
         if costs is None:
             # with the first room no sharding fits; with others, none of those that were tried
             if crowded.tries:
-                self.settled.append((bound, None))
+                self.settled.append((bound, Timed(math.inf, layout, option, crowded.costs, crowded.least)))
             return
         proven = costs.bound if crowded.tries == 0 else crowded.least
         known = float(floors.times(np.array([layout]), option, np.array(costs.least))[0])
         bound = self.bounds[layout, option] = max(bound, known)
         if bound >= self.threshold:
-            self.settled.append((bound, None))
+            self.settled.append((bound, Timed(math.inf, layout, option, costs, proven)))
             return
         taken = float(self._evaluate(np.array([layout]), option, costs)[0])
         if math.isfinite(taken):
             self._record(Timed(taken, layout, option, costs, proven))
         elif crowded.tries < TRIES:
-            self._crowd(bound, _Crowded(layout, option, costs, proven, crowded.tries + 1))
+            self._crowd(bound, Crowded(layout, option, costs, proven, crowded.tries + 1))
         else:
-            self.settled.append((bound, None))
+            self.settled.append((bound, Timed(math.inf, layout, option, costs, proven)))
 
     def settle(self) -> None:
-        """Bound the other shardings of the plans that were timed, those of the lowest bound first, until one stays below the best
-        time."""
-        best = self.incumbent
+        """Bound the other shardings of the plans that were timed, and of those that did not fit, those of the lowest bound first,
+        until one stays below all that are left, open ones too."""
+        best, lowest = self.incumbent, min(self.incumbent, self.bound)
         for place in sorted(range(len(self.settled)), key=lambda place: self.settled[place][0]):
             bound, timed = self.settled[place]
-            if bound >= best or timed is None:
-                continue
+            if bound >= lowest:
+                return
             found = max(bound, self._alone(timed))
             if found < best:
                 found = max(found, self._proof(timed).least(min(best, timed.time)))
-            self.settled[place] = max(bound, min(timed.time, found)), timed
+            found = max(bound, min(timed.time, found))
+            self.settled[place], lowest = (found, timed), min(lowest, found)
 
     def _alone(self, timed: Timed) -> float:
         """What a plan of one stage takes at least [s], under any shardings that fit: the stage does all the work, however that is
