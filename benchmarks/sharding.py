@@ -16,7 +16,8 @@ from halley.planning import value_bounds
 from halley.planning.layers import Boundary, layer_matrix, shard_layers
 from halley.planning.layouts import Mesh, MeshAxis
 from halley.planning.machine import machine
-from halley.planning.part_costs import Room, Terms, model_costs
+from halley.planning.part_costs import Room, model_costs
+from halley.planning.part_solvers import Terms
 from halley.planning.sharded import shard
 from halley.planning.sharding import ShardingProblem
 from halley.planning.training_sharding import training_problem

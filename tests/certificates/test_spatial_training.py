@@ -20,7 +20,8 @@ from halley.planning.elimination import cost
 from halley.planning.layouts import Mesh, MeshAxis
 from halley.planning.machine import PEAK, Efficiency, machine
 from halley.planning.op_costs import OpCosts
-from halley.planning.part_costs import ModelCosts, Terms, model_costs, training_graphs
+from halley.planning.part_costs import ModelCosts, model_costs, training_graphs
+from halley.planning.part_solvers import Terms
 from halley.planning.partitioning import best_plan
 from halley.planning.plan import Fixed, TrainingProblem
 from halley.planning.sharded import Sharding, decoded

@@ -24,7 +24,8 @@ from halley.network.collective import best_time, team_of
 from halley.planning.layouts import CollectiveTime, MeshAxis
 from halley.planning.machine import machine
 from halley.planning.part_bounds import ModelBound, PartBound, model_bound
-from halley.planning.part_costs import ModelCosts, PartCosts, Room, Terms, model_costs
+from halley.planning.part_costs import ModelCosts, PartCosts, Room, model_costs
+from halley.planning.part_solvers import Terms
 from halley.planning.sharded import shard
 from halley.planning.sharding_text import parallelisms
 from halley.rewrite.recompute import Recompute

@@ -10,7 +10,7 @@ several.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -21,21 +21,17 @@ from halley.errors import BadInput, Fault
 from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Shard
 from halley.ir.workload import OpKind
-from halley.planning.constrained import EFFORT, TOLERANCE, Least, check_fits, least, slight
-from halley.planning.data_parallel import RECIPES, Recipe
-from halley.planning.elimination import Table, cost, weighted
+from halley.planning.constrained import EFFORT, TOLERANCE, Least, check_fits, least
+from halley.planning.elimination import Table, cost
 from halley.planning.facts import differentiated
 from halley.planning.kernels import demand
-from halley.planning.layouts import CollectiveTime, Layout, Mesh, Router, local_extents
-from halley.planning.least_sum import LeastBy
-from halley.planning.machine import Efficiency, Machine
-from halley.planning.op_costs import OpCosts, op_tasks
+from halley.planning.layouts import CollectiveTime, Layout, Mesh, local_extents
+from halley.planning.op_costs import op_tasks
+from halley.planning.part_solvers import PartSolver, Solvers, Terms
 from halley.planning.partitioning import SpatialPlan
 from halley.planning.per_part import PerPart
 from halley.planning.sharded import Sharding, decoded
-from halley.planning.sharding import ShardingGraph, sharding_graph, with_memory
 from halley.planning.training_kernels import TrainingGraph, lifetimes, resized, training_graph
-from halley.planning.training_sharding import training_problem
 from halley.rewrite.recompute import Recompute
 from halley.units import format_bytes
 from halley.workloads.model import Part
@@ -105,45 +101,6 @@ class Room:
     capacity: float
     held: tuple[float, ...] = ()
     in_flight: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """On what a model is costed: ``mesh`` and ``collective`` times of the chips that share each op, a ``chip`` and its
-    ``efficiency``, the ``recipe``. ``fused``: attention is one kernel. ``boundary``: the layout in which parts meet, if it is
-    given; ``splits``: by op, the dims that axes split, where the user says so. ``resident`` [B]: what a parameter takes for
-    good, if not all that the recipe says (state that is shared out over other ranks). ``update`` [s]: what each parameter of a
-    chip adds to an iteration (the optimizer's step), divided by the microbatches: it counts when shardings are chosen, and is
-    in none of the times; certificates, and ``ModelCosts.least``, are then of the sum. ``microbatches`` of an iteration: gradients
-    of weights that are partial sums are reduced once, for all of them, and times have the share of one.
-
-    Raises BadInput: a ``resident`` size that is not above 0, an ``update`` below 0, fewer than one microbatch.
-    """
-
-    mesh: Mesh
-    collective: CollectiveTime
-    chip: Machine
-    efficiency: Efficiency
-    recipe: Recipe = RECIPES["mixed-adam-fp32-gradients"]
-    fused: bool = True
-    boundary: Layout | None = None
-    splits: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    resident: float | None = None
-    update: float = 0.0
-    microbatches: int = 1
-
-    def __post_init__(self) -> None:
-        if not self.microbatches >= 1:
-            raise BadInput(Fault("costs of parts", "at least 1 microbatch of an iteration", repr(self.microbatches)))
-        if not self.weight_bytes > 0 or not self.update >= 0:
-            got = f"{self.weight_bytes} B, {self.update} s"
-            raise BadInput(Fault("costs of parts", "above 0 bytes for a parameter, and an update of at least 0 s", got))
-
-    @property
-    def weight_bytes(self) -> float:
-        """What an element of a weight takes for good [B]."""
-        whole = self.recipe.weight + self.recipe.gradient + self.recipe.state
-        return whole if self.resident is None else self.resident
 
 
 def model_costs(
@@ -238,133 +195,10 @@ def part_counts(shape: Transformer, microbatch: int, sequence: int) -> tuple[int
     return tuple(part.count for part in _parts(shape, microbatch, sequence))
 
 
-# --- one part, for all layouts in which it may meet the others ----------------------------------------------------------
+# --- shardings of all parts ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Solver:
-    """``objective`` [s]: what is minimised, in tables; ``least``: the least of it for a microbatch, by the layout of what passes
-    through ``end``."""
-
-    graph: TrainingGraph
-    costs: OpCosts
-    tables: ShardingGraph
-    objective: list[Table]
-    end: str
-    least: LeastBy
-
-    def within(self, weight_bytes: float, in_flight: float) -> _Solver:
-        """The same part where weights take other bytes for good, and as many microbatches are kept."""
-        weights = dict.fromkeys(self.graph.weights, weight_bytes)
-        if (weights, in_flight) == (self.tables.problem.weights, self.tables.problem.in_flight):
-            return self
-        return replace(self, tables=with_memory(self.tables, weights, in_flight))
-
-    @property
-    def times(self) -> NDArray[np.float64]:
-        """[layouts] no sharding with this layout takes less [s]."""
-        return self.least.bounds
-
-    @property
-    def variable(self) -> str:
-        return self.tables.variables[f"end {self.end}"]
-
-    def time(self, layout: int, limit: float) -> float:
-        """The least with the boundary in this layout [s]; inf if it cannot lie so, or takes ``limit`` or more."""
-        found = self.least.solved(layout, limit)
-        return found.total if found else math.inf
-
-    def fastest(self, layout: int) -> Sharding:
-        """The sharding of least time with the boundary in this layout, which it can have."""
-        found = self.least.solved(layout)
-        assert found is not None  # the layout was chosen by its time
-        time, memory = cost(self.tables.time, found.values), cost(self.tables.memory, found.values)
-        return decoded(self.tables, Least(found.values, time, memory, time * (1 - TOLERANCE), 1, found.entries))
-
-    def renamed(self, tables: Iterable[Table], number: int, scale: float, boundary: str) -> Iterator[Table]:
-        """Tables in which the part's variables are told from others', but for the layout of the boundary."""
-        own = self.variable
-        for item in tables:
-            names = (boundary if name == own else f"{number} {name}" for name in item.variables)
-            yield Table(tuple(names), scale * item.values)
-
-
-BUILT = 1 << 24
-"""What it takes to put the tables of a part together, in entries that are joined in this time."""
-
-REMEMBERED = 24
-"""Parts that `Solvers` keep at most, the last ones that were asked for: on a mesh of two axes each takes some MB."""
-
-ENTRIES = 1 << 24
-"""Entries of their tables at most, of all together: over three axes, two or three parts have as many."""
-
-
-@dataclass(slots=True, eq=False)
-class Solvers:
-    """Parts by their graphs and meshes, for calls of `model_costs` that share chip, efficiency, recipe, splits, updates and
-    microbatches. Whatever takes memory, how fast shardings are stays the same. ``objective``: tables of what shardings are chosen
-    by, if not by the times of kernels that run one by one; ``spent``: what all of them took, in entries of tables: the same on
-    every machine."""
-
-    objective: Callable[[TrainingGraph, Terms, ShardingGraph], list[Table]] | None = None
-    spent: int = 0
-    _known: dict[tuple[TrainingGraph, Mesh, CollectiveTime], _Solver] = field(default_factory=dict)
-
-    def of(self, graph: TrainingGraph, terms: Terms) -> _Solver:
-        """The part on a mesh, with what it takes for good as the terms say, or those of an earlier call."""
-        key = graph, terms.mesh, terms.collective
-        found = self._known.pop(key, None)
-        if found is None:
-            found = _solver(graph, terms, self.objective)
-            self.spent += BUILT + found.least.entries
-        self._known[key] = found
-        while len(self._known) > REMEMBERED or (len(self._known) > 1 and self._entries > ENTRIES):
-            del self._known[next(iter(self._known))]
-        return found
-
-    @property
-    def _entries(self) -> int:
-        return sum(item.values.size for each in self._known.values() for item in each.tables.time)
-
-
-def _solver(
-    graph: TrainingGraph, terms: Terms, chosen_by: Callable[[TrainingGraph, Terms, ShardingGraph], list[Table]] | None
-) -> _Solver:
-    found, work = graph.found, graph.workload
-    costs = OpCosts(graph, terms.chip, terms.efficiency, terms.recipe.gradient)
-    inner = "X" in work.inputs and "Y" in work.outputs
-    end = "X" if "X" in work.inputs else "Y"
-    problem = training_problem(
-        found,
-        terms.mesh,
-        costs,
-        terms.collective,
-        dict.fromkeys(graph.weights, terms.weight_bytes),
-        {"Y": "X"} if inner else {},
-        splits={op: split for op, split in terms.splits.items() if any(op == each.name for each in work.ops)},
-    )
-    if not inner:
-        gradient = found.gradients["X"] if end == "X" else found.seeds["Y"]
-        problem = replace(problem, together=(*problem.together, (end, gradient)))
-    sums = {found.gradients[name]: terms.microbatches for name in graph.weights if name in found.gradients}
-    read = {name for op in work.ops for name in op.inputs}
-    problem = replace(problem, alike=graph.alike, once={name: runs for name, runs in sums.items() if name not in read})
-    tables = sharding_graph(problem, _router(terms.mesh, terms.collective))
-    objective = list(tables.time) if chosen_by is None else chosen_by(graph, terms, tables)
-    if terms.update:
-        objective += (Table(item.variables, item.values * (terms.update / terms.weight_bytes)) for item in tables.weights)
-    price = slight(objective, tables.memory)
-    least_by = LeastBy(list(weighted(objective, tables.memory, price)), tables.variables[f"end {end}"])
-    return _Solver(graph, costs, tables, objective, end, least_by)
-
-
-@lru_cache(maxsize=8)
-def _router(mesh: Mesh, collective: CollectiveTime) -> Router:
-    """Parts, and calls that differ in recomputation, have tensors of equal shapes."""
-    return Router(mesh, collective)
-
-
-def _together(solvers: Sequence[_Solver], counts: Sequence[int], times: NDArray[np.float64]) -> list[Sharding] | None:
+def _together(solvers: Sequence[PartSolver], counts: Sequence[int], times: NDArray[np.float64]) -> list[Sharding] | None:
     """The shardings that take the least time together, under one layout of the boundary; None if they have none in common.
     ``times`` [layouts, parts] are lower bounds, so that a layout is taken when its time is below all bounds that are left; where
     a layout is looked at, they become exact."""
@@ -384,7 +218,7 @@ def _together(solvers: Sequence[_Solver], counts: Sequence[int], times: NDArray[
     return None if chosen is None else [solver.fastest(chosen) for solver in solvers]
 
 
-def _allowed(solver: _Solver, terms: Terms) -> NDArray[np.bool_]:
+def _allowed(solver: PartSolver, terms: Terms) -> NDArray[np.bool_]:
     """The layouts that the boundary may have. Raises BadInput: the one that is given is none."""
     known = solver.tables.layouts[solver.end]
     if terms.boundary is None:
@@ -392,7 +226,7 @@ def _allowed(solver: _Solver, terms: Terms) -> NDArray[np.bool_]:
     return np.asarray(np.array(known.complete) == known.index(terms.boundary))
 
 
-def _held(solvers: Sequence[_Solver], room: Room) -> tuple[float, ...]:
+def _held(solvers: Sequence[PartSolver], room: Room) -> tuple[float, ...]:
     """How many of each part a chip has. Raises BadInput: not a number for each."""
     if room.held and len(room.held) != len(solvers):
         expected = f"{len(solvers)} numbers: embedding, each kind of layer, head"
@@ -401,7 +235,7 @@ def _held(solvers: Sequence[_Solver], room: Room) -> tuple[float, ...]:
 
 
 def _fitting(
-    solvers: Sequence[_Solver], counts: Sequence[int], room: Room, allowed: NDArray[np.bool_], effort: float
+    solvers: Sequence[PartSolver], counts: Sequence[int], room: Room, allowed: NDArray[np.bool_], effort: float
 ) -> list[Sharding]:
     """The shardings that take the least time among those that fit together: all parts as one problem, in which the layout of
     the boundary is a variable that they share. Raises Infeasible: none fits."""
@@ -431,7 +265,7 @@ def _fitting(
 # --- what a sharding costs ----------------------------------------------------------------------------------------------
 
 
-def _part_costs(solver: _Solver, sharding: Sharding, in_flight: float) -> PartCosts:
+def _part_costs(solver: PartSolver, sharding: Sharding, in_flight: float) -> PartCosts:
     graph = solver.graph
     times: dict[str, list[float]] = {"forward": [], "recompute": [], "backward": []}
     exposed: dict[CollectiveKind, list[float]] = {}
@@ -466,7 +300,7 @@ def _part_costs(solver: _Solver, sharding: Sharding, in_flight: float) -> PartCo
     )
 
 
-def _demand(solver: _Solver, sharding: Sharding) -> tuple[float, float]:
+def _demand(solver: PartSolver, sharding: Sharding) -> tuple[float, float]:
     """Multiply-accumulates and memory traffic [B] of a chip, in all passes."""
     macs, traffic = list[float](), list[float]()
     work = solver.graph.workload

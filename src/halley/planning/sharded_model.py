@@ -14,7 +14,8 @@ from halley.planning.axis_bounds import AxisBounds, Way
 from halley.planning.communication import Communication
 from halley.planning.machine import Machine, machine
 from halley.planning.part_bounds import ModelBound, model_bound
-from halley.planning.part_costs import ModelCosts, Room, Solvers, Terms, least_layer_times, model_costs, training_graphs
+from halley.planning.part_costs import ModelCosts, Room, least_layer_times, model_costs, training_graphs
+from halley.planning.part_solvers import Solvers, Terms
 from halley.planning.plan import TrainingProblem
 from halley.planning.product_bounds import ProductBounds
 

@@ -27,7 +27,8 @@ from halley.planning.elimination import Table
 from halley.planning.layouts import CollectiveTime
 from halley.planning.machine import Efficiency, machine
 from halley.planning.part_bounds import ModelBound, PartBound
-from halley.planning.part_costs import ModelCosts, PartCosts, Room, Solvers, Terms, model_costs, training_graphs
+from halley.planning.part_costs import ModelCosts, PartCosts, Room, model_costs, training_graphs
+from halley.planning.part_solvers import Solvers, Terms
 from halley.planning.partitioning import SpatialPlan, best_plan
 from halley.planning.plan import TrainingProblem
 from halley.planning.sharded import Sharding

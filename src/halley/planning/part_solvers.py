@@ -1,0 +1,186 @@
+"""One part of a model on a mesh, solved once for all layouts in which it may meet the other parts, and kept for the next call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halley.errors import BadInput, Fault
+from halley.planning.constrained import TOLERANCE, Least, slight
+from halley.planning.data_parallel import RECIPES, Recipe
+from halley.planning.elimination import Table, cost, weighted
+from halley.planning.layouts import CollectiveTime, Layout, Mesh, Router
+from halley.planning.least_sum import LeastBy
+from halley.planning.machine import Efficiency, Machine
+from halley.planning.op_costs import OpCosts
+from halley.planning.sharded import Sharding, decoded
+from halley.planning.sharding import ShardingGraph, sharding_graph, with_memory
+from halley.planning.training_kernels import TrainingGraph
+from halley.planning.training_sharding import training_problem
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On what a model is costed: ``mesh`` and ``collective`` times of the chips that share each op, a ``chip`` and its
+    ``efficiency``, the ``recipe``. ``fused``: attention is one kernel. ``boundary``: the layout in which parts meet, if it is
+    given; ``splits``: by op, the dims that axes split, where the user says so. ``resident`` [B]: what a parameter takes for
+    good, if not all that the recipe says (state that is shared out over other ranks). ``update`` [s]: what each parameter of a
+    chip adds to an iteration (the optimizer's step), divided by the microbatches: it counts when shardings are chosen, and is
+    in none of the times; certificates, and ``ModelCosts.least``, are then of the sum. ``microbatches`` of an iteration: gradients
+    of weights that are partial sums are reduced once, for all of them, and times have the share of one.
+
+    Raises BadInput: a ``resident`` size that is not above 0, an ``update`` below 0, fewer than one microbatch.
+    """
+
+    mesh: Mesh
+    collective: CollectiveTime
+    chip: Machine
+    efficiency: Efficiency
+    recipe: Recipe = RECIPES["mixed-adam-fp32-gradients"]
+    fused: bool = True
+    boundary: Layout | None = None
+    splits: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    resident: float | None = None
+    update: float = 0.0
+    microbatches: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.microbatches >= 1:
+            raise BadInput(Fault("costs of parts", "at least 1 microbatch of an iteration", repr(self.microbatches)))
+        if not self.weight_bytes > 0 or not self.update >= 0:
+            got = f"{self.weight_bytes} B, {self.update} s"
+            raise BadInput(Fault("costs of parts", "above 0 bytes for a parameter, and an update of at least 0 s", got))
+
+    @property
+    def weight_bytes(self) -> float:
+        """What an element of a weight takes for good [B]."""
+        whole = self.recipe.weight + self.recipe.gradient + self.recipe.state
+        return whole if self.resident is None else self.resident
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartSolver:
+    """``objective`` [s]: what is minimised, in tables; ``least``: the least of it for a microbatch, by the layout of what passes
+    through ``end``."""
+
+    graph: TrainingGraph
+    costs: OpCosts
+    tables: ShardingGraph
+    objective: list[Table]
+    end: str
+    least: LeastBy
+
+    def within(self, weight_bytes: float, in_flight: float) -> PartSolver:
+        """The same part where weights take other bytes for good, and as many microbatches are kept."""
+        weights = dict.fromkeys(self.graph.weights, weight_bytes)
+        if (weights, in_flight) == (self.tables.problem.weights, self.tables.problem.in_flight):
+            return self
+        return replace(self, tables=with_memory(self.tables, weights, in_flight))
+
+    @property
+    def times(self) -> NDArray[np.float64]:
+        """[layouts] no sharding with this layout takes less [s]."""
+        return self.least.bounds
+
+    @property
+    def variable(self) -> str:
+        return self.tables.variables[f"end {self.end}"]
+
+    def time(self, layout: int, limit: float) -> float:
+        """The least with the boundary in this layout [s]; inf if it cannot lie so, or takes ``limit`` or more."""
+        found = self.least.solved(layout, limit)
+        return found.total if found else math.inf
+
+    def fastest(self, layout: int) -> Sharding:
+        """The sharding of least time with the boundary in this layout, which it can have."""
+        found = self.least.solved(layout)
+        assert found is not None  # the layout was chosen by its time
+        time, memory = cost(self.tables.time, found.values), cost(self.tables.memory, found.values)
+        return decoded(self.tables, Least(found.values, time, memory, time * (1 - TOLERANCE), 1, found.entries))
+
+    def renamed(self, tables: Iterable[Table], number: int, scale: float, boundary: str) -> Iterator[Table]:
+        """Tables in which the part's variables are told from others', but for the layout of the boundary."""
+        own = self.variable
+        for item in tables:
+            names = (boundary if name == own else f"{number} {name}" for name in item.variables)
+            yield Table(tuple(names), scale * item.values)
+
+
+BUILT = 1 << 24
+"""What it takes to put the tables of a part together, in entries that are joined in this time."""
+
+REMEMBERED = 24
+"""Parts that `Solvers` keep at most, the last ones that were asked for: on a mesh of two axes each takes some MB."""
+
+ENTRIES = 1 << 24
+"""Entries of their tables at most, of all together: over three axes, two or three parts have as many."""
+
+
+@dataclass(slots=True, eq=False)
+class Solvers:
+    """Parts by their graphs and meshes, for calls of `model_costs` that share chip, efficiency, recipe, splits, updates and
+    microbatches. Whatever takes memory, how fast shardings are stays the same. ``objective``: tables of what shardings are chosen
+    by, if not by the times of kernels that run one by one; ``spent``: what all of them took, in entries of tables: the same on
+    every machine."""
+
+    objective: Callable[[TrainingGraph, Terms, ShardingGraph], list[Table]] | None = None
+    spent: int = 0
+    _known: dict[tuple[TrainingGraph, Mesh, CollectiveTime], PartSolver] = field(default_factory=dict)
+
+    def of(self, graph: TrainingGraph, terms: Terms) -> PartSolver:
+        """The part on a mesh, with what it takes for good as the terms say, or those of an earlier call."""
+        key = graph, terms.mesh, terms.collective
+        found = self._known.pop(key, None)
+        if found is None:
+            found = _solver(graph, terms, self.objective)
+            self.spent += BUILT + found.least.entries
+        self._known[key] = found
+        while len(self._known) > REMEMBERED or (len(self._known) > 1 and self._entries > ENTRIES):
+            del self._known[next(iter(self._known))]
+        return found
+
+    @property
+    def _entries(self) -> int:
+        return sum(item.values.size for each in self._known.values() for item in each.tables.time)
+
+
+def _solver(
+    graph: TrainingGraph, terms: Terms, chosen_by: Callable[[TrainingGraph, Terms, ShardingGraph], list[Table]] | None
+) -> PartSolver:
+    found, work = graph.found, graph.workload
+    costs = OpCosts(graph, terms.chip, terms.efficiency, terms.recipe.gradient)
+    inner = "X" in work.inputs and "Y" in work.outputs
+    end = "X" if "X" in work.inputs else "Y"
+    problem = training_problem(
+        found,
+        terms.mesh,
+        costs,
+        terms.collective,
+        dict.fromkeys(graph.weights, terms.weight_bytes),
+        {"Y": "X"} if inner else {},
+        splits={op: split for op, split in terms.splits.items() if any(op == each.name for each in work.ops)},
+    )
+    if not inner:
+        gradient = found.gradients["X"] if end == "X" else found.seeds["Y"]
+        problem = replace(problem, together=(*problem.together, (end, gradient)))
+    sums = {found.gradients[name]: terms.microbatches for name in graph.weights if name in found.gradients}
+    read = {name for op in work.ops for name in op.inputs}
+    problem = replace(problem, alike=graph.alike, once={name: runs for name, runs in sums.items() if name not in read})
+    tables = sharding_graph(problem, _router(terms.mesh, terms.collective))
+    objective = list(tables.time) if chosen_by is None else chosen_by(graph, terms, tables)
+    if terms.update:
+        objective += (Table(item.variables, item.values * (terms.update / terms.weight_bytes)) for item in tables.weights)
+    price = slight(objective, tables.memory)
+    least_by = LeastBy(list(weighted(objective, tables.memory, price)), tables.variables[f"end {end}"])
+    return PartSolver(graph, costs, tables, objective, end, least_by)
+
+
+@lru_cache(maxsize=8)
+def _router(mesh: Mesh, collective: CollectiveTime) -> Router:
+    """Parts, and calls that differ in recomputation, have tensors of equal shapes."""
+    return Router(mesh, collective)
