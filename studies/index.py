@@ -26,9 +26,9 @@ def contents() -> str:
         "be; times are of [the",
         "model](../model.md).",
         "",
-        "The present figures were searched before stages could overlap and buffers could be single (21 November 2026). Plans "
-        "are better now,",
-        "attention's above all; `make studies` searches again.",
+        "The figures of the SN40L and of state-space models were searched before stages could overlap and buffers could be",
+        "single (21 November 2026). Plans are better now, attention's above all, but many of those cases are no longer proven in",
+        "minutes; `make studies` searches again.",
         "",
         "| study | result |",
         "|---|---|",
