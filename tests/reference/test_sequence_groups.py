@@ -12,7 +12,7 @@ from halley.rewrite.tidy import tidy
 from halley.search.frames import frames
 from halley.search.partitions import before, consecutive_groups, group_ops, in_order
 from halley.search.template import template
-from halley.workloads import build, variants
+from halley.workloads import build, mamba_2, variants
 
 BLOCKS = ("mamba", "mamba-2", "hyena")
 
@@ -52,3 +52,21 @@ def test_groups_of_a_block_run_as_they_are_costed(kind: str) -> None:
 def test_groups_of_a_block_run_as_they_are_costed_at_length(kind: str, block: int) -> None:
     for seed in range(1000 * (block + 1), 1000 * (block + 1) + 40):
         checked(seed, kind)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_windows_of_a_tensor_without_the_streamed_dim_run_as_they_are_costed(seed: int) -> None:
+    """The second pass copies windows of a tensor that lacks the dim of their places, over which the first pass sums."""
+    draw = Random(seed)
+    workload = mamba_2(2, 4, 8, 2, 4, state=2, variant="chunked")
+    chip, names = search_chip(draw), [op.name for op in workload.ops]
+    fused = sum(1 << names.index(name) for name in ("convolve_b", "activate_b", "window_c"))
+    alone = [1 << place for place in range(len(names)) if not fused >> place & 1]
+    made = []
+    for group in in_order(before(workload), [fused, *alone]):
+        ops = group_ops(workload, group)
+        frame = draw.choice(frames(workload, template(chip), ops))
+        shapes = [[s for s in stage.skeletons if group != fused or s.name.startswith("rows streamed")] for stage in frame.stages]
+        made.append((ops, frame, [draw.choice(own) for own in shapes]))
+    tree = whole(workload, chip, made, [drawn_tiles(draw, slots_of(group), False) for group in made])
+    assert Checker(workload, chip, seed)(tidy(tree, workload.dims))

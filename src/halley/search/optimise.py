@@ -238,12 +238,13 @@ class _Optimiser:
         while left:
             beside = self._beside(left)
             least = {group: rest + group.lower.min(axis=0, initial=np.inf) for group, rest in beside.items()}
-            group = self._next({group: (*places[group][0], rest) for group, rest in least.items()})
-            del left[group]
-            if not found.hopeless(least[group]).all():
+            left = {group: own for group, own in left.items() if not found.hopeless(least[group]).all()}  # nor ever again
+            self.finished = len(places) - len(left)
+            if left:
+                group = self._next({group: (*own[0], least[group]) for group, own in left.items()})
+                del left[group]
                 group.run(self._rivals(places[group], found, beside[group]))
                 found = self._found()
-            self.finished += 1
         self.settled.add(BEST.name)
 
     def _next(self, left: Mapping[Group, tuple[Plans, Kernels, Values]]) -> Group:

@@ -8,7 +8,7 @@ one dynamic programme counts them, bounds them and finds the best.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cached_property
@@ -149,14 +149,27 @@ class Partitions:
         """The groups that are in some partition, smaller ones first."""
         return tuple(sorted({step.group for step in self.steps}, key=lambda group: (group.bit_count(), members(group))))
 
+    @cached_property
+    def arriving(self) -> list[list[tuple[int, Kernels]]]:
+        """For each state, the states that come before it and the groups that are chosen on the way."""
+        return self._ends((step.target, step.source, step.group) for step in self.steps)
+
+    @cached_property
+    def leaving(self) -> list[list[tuple[int, Kernels]]]:
+        """For each state, the states that follow it and the groups that are chosen on the way."""
+        return self._ends((step.source, step.target, step.group) for step in self.steps)
+
+    def _ends(self, steps: Iterable[tuple[int, int, Kernels]]) -> list[list[tuple[int, Kernels]]]:
+        ends: list[list[tuple[int, Kernels]]] = [[] for _ in range(self.states)]
+        for here, there, group in steps:
+            ends[here].append((there, group))
+        return ends
+
     def fold(
         self, one: Value, times: Callable[[Value, Kernels], Value], plus: Callable[[Sequence[Value]], Value], back: bool = False
     ) -> list[Value]:
         """For each state, ``plus`` over all paths that lead to it (``back``: from it to the end) of ``times`` along the path."""
-        ends: list[list[tuple[int, Kernels]]] = [[] for _ in range(self.states)]
-        for source, group, target in self.steps:
-            here, there = (source, target) if back else (target, source)
-            ends[here].append((there, group))
+        ends = self.leaving if back else self.arriving
         values = [one] * self.states
         for place in range(self.states - 2, -1, -1) if back else range(1, self.states):
             values[place] = plus([times(values[other], group) for other, group in ends[place]])

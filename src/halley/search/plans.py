@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,18 +46,21 @@ class Plans:
     def least_beside(self) -> dict[Kernels, Values]:
         """For each group the least of each objective that the others of a partition with it take; infinite where one of them has
         no mapping."""
-        nothing = np.zeros(len(self.partitions.steps) and self.group(self.partitions.groups[0]).lower.shape[1])
-        lower = {kernels: self.group(kernels).lower.min(axis=0, initial=np.inf) for kernels in self.partitions.groups}
+        groups = self.partitions.groups
+        lower = [self.group(kernels).lower.min(axis=0, initial=np.inf).tolist() for kernels in groups]
+        columns = [self._beside(dict(zip(groups, column, strict=True))) for column in zip(*lower, strict=True)]
+        return {kernels: np.array([column[kernels] for column in columns]) for kernels in groups}
+
+    def _beside(self, least: Mapping[Kernels, float]) -> dict[Kernels, float]:
+        """The same of one objective, given the ``least`` of each group. It is asked after every search of a group: on plain
+        numbers it takes a tenth of the time that it would on arrays."""
         ahead, behind = (
-            self.partitions.fold(
-                nothing, lambda value, kernels: value + lower[kernels], lambda values: np.min(values, axis=0), back=back
-            )
-            for back in (False, True)
+            self.partitions.fold(0.0, lambda value, kernels: value + least[kernels], min, back=back) for back in (False, True)
         )
-        found: dict[Kernels, Values] = {}
+        found = dict.fromkeys(least, math.inf)
         for source, kernels, target in self.partitions.steps:
-            least = ahead[source] + behind[target]
-            found[kernels] = np.minimum(found[kernels], least) if kernels in found else least
+            if (rest := ahead[source] + behind[target]) < found[kernels]:
+                found[kernels] = rest
         return found
 
 
@@ -65,9 +69,9 @@ def best_sums(partitions: Partitions, rows: Callable[[Kernels], Values], width: 
     empty = np.empty((0, width))
     if not partitions.steps:
         return empty, []
-    arriving: list[list[tuple[int, Kernels]]] = [[] for _ in range(partitions.states)]
-    for source, kernels, target in partitions.steps:
-        arriving[target].append((source, kernels))
+    if width == 1:
+        return _least_sum(partitions, {kernels: rows(kernels)[:, 0].tolist() for kernels in partitions.groups})
+    arriving = partitions.arriving
     points: list[Values] = [np.zeros((1, width))]
     origins: list[list[tuple[int, int, Kernels, int]]] = [[]]  # state before, its row, the group, the group's row
     for state in range(1, partitions.states):
@@ -94,3 +98,25 @@ def best_sums(partitions: Partitions, rows: Callable[[Kernels], Values], width: 
         return tuple(found)
 
     return points[-1], [picks(row) for row in range(len(points[-1]))]
+
+
+def _least_sum(partitions: Partitions, rows: Mapping[Kernels, list[float]]) -> tuple[Values, list[Picks]]:
+    """The same of one objective: of each group the least row alone can matter."""
+    least = {kernels: min(own) for kernels, own in rows.items() if own}
+    reached: list[float | None] = [0.0] + [None] * (partitions.states - 1)
+    origins: list[tuple[int, Kernels]] = [(0, 0)] * partitions.states
+    for state in range(1, partitions.states):
+        best: float | None = None
+        for source, kernels in partitions.arriving[state]:
+            before = reached[source]
+            if before is not None and kernels in least and (best is None or before + least[kernels] < best):
+                best, origins[state] = before + least[kernels], (source, kernels)
+        reached[state] = best
+    end = reached[-1]
+    if end is None:
+        return np.empty((0, 1)), []
+    picks, state = [], partitions.states - 1
+    while state:
+        state, kernels = origins[state]
+        picks.append((kernels, rows[kernels].index(least[kernels])))
+    return np.array([[end]]), [tuple(picks)]

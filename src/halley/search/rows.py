@@ -176,7 +176,8 @@ def _pass(stage: RowStage, ops: Sequence[Op], tile: Number, count: Number) -> li
     if inside:
         touched = dict.fromkeys(name for op in inside for name in (*op.inputs, *op.outputs))
         tensors = [name for name in touched if stage.long in workload.tensors[name].dims]
-        start = next(name for name in tensors if name in stage.arriving)
+        # none arrives where windows of a tensor that lacks the dim are copied
+        start = next((name for name in tensors if name in stage.arriving), tensors[0])
         chain = in_place(workload, inside, start)
         rest = tuple((name,) for name in tensors if name not in chain)
         body = one([Compute(op.name) for op in inside])

@@ -1,0 +1,87 @@
+"""What a search takes for the least that a group costs is no more than any mapping of it costs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from tests.certificates.exhaustive import draw_batched, draw_chip, draw_divisible, draw_graph, draw_workload
+from tests.reference.sequences import SIZES
+from tests.reference.test_counts import search_chip
+
+from halley import load_chip
+from halley.cost.evaluate import evaluate
+from halley.ir.hardware import Chip
+from halley.ir.mapping import Hold
+from halley.ir.workload import Workload
+from halley.rewrite.tidy import tidy
+from halley.search.choice import Choice
+from halley.search.floors import Floors
+from halley.search.frames import Frame, frames
+from halley.search.groups import _kept
+from halley.search.partitions import every_partition, group_ops
+from halley.search.stages import Skeleton
+from halley.search.template import template
+from halley.workloads import attention, build, variants
+
+MAPPINGS = 6
+"""Of each frame that is drawn."""
+
+CHIPS: list[Callable[[random.Random], Chip]] = [
+    draw_chip,
+    search_chip,
+    lambda draw: load_chip("edge"),
+    lambda draw: load_chip("cloud"),
+]
+
+
+def sequences(draw: random.Random) -> Workload:
+    kind = draw.choice(["mamba", "mamba-2", "hyena"])
+    return draw.choice(variants(build(kind, SIZES[kind](draw))))
+
+
+def attentions(draw: random.Random) -> Workload:
+    variant = draw.choice(["plain", "deferred", "online"])
+    return attention(1, 4, draw.choice([1, 4]), draw.choice([1, 48, 256]), 200, 64, variant=variant)
+
+
+def compared(workload: Workload, chip: Chip, draw: random.Random) -> int:
+    """Mappings of one group, drawn in some of its frames, against the floors of the frame and of the group."""
+    machine = template(chip)
+    groups = every_partition(workload)[0].groups
+    tried = draw.sample(groups, len(groups))
+    kernels = next(group for group in tried if frames(workload, machine, group_ops(workload, group)))
+    ops, kept = group_ops(workload, kernels), _kept(workload, kernels)
+    space = frames(workload, machine, ops)
+    floors = Floors(workload, chip, machine, ops, kept)
+    least, count = floors.group(), 0
+    for frame in draw.sample(space, min(8, len(space))):
+        floor = floors.frame(frame)
+        assert all(least[name] <= floor[name] * (1 + 1e-12) for name in least), frame.name
+        for _ in range(MAPPINGS):
+            skeletons = tuple(draw.choice(stage.skeletons) for stage in frame.stages)
+            tiles = drawn(frame, skeletons, draw)
+            tree = Hold(machine.outer, tuple((name,) for name in kept), Choice(frame, skeletons, tiles).tree(), 1)
+            estimate = evaluate(workload, chip, tidy(tree, workload.dims))
+            assert floor["time"] <= float(estimate.time) * (1 + 1e-12), frame.name
+            assert floor["energy"] <= float(estimate.energy) * (1 + 1e-12), frame.name
+            count += 1
+    return count
+
+
+def drawn(frame: Frame, skeletons: tuple[Skeleton, ...], draw: random.Random) -> dict[str, int]:
+    """Tile sizes; large ones half of the time, as floors are close to these."""
+    tiles: dict[str, int] = {}
+    large = draw.random() < 0.5
+    for slot in (*frame.shared, *(slot for skeleton in skeletons for slot in skeleton.slots)):
+        sizes = slot.sizes(int(slot.limit(tiles)))
+        tiles[slot.name] = sizes[-1] if large and draw.random() < 0.7 else draw.choice(sizes)
+    return tiles
+
+
+@pytest.mark.parametrize("drawn_from", [draw_workload, draw_batched, draw_graph, draw_divisible, sequences, attentions])
+@pytest.mark.parametrize("seed", range(5))
+def test_no_mapping_costs_less_than_its_floor(drawn_from: Callable[[random.Random], Workload], seed: int) -> None:
+    draw = random.Random(seed)
+    assert sum(compared(drawn_from(draw), CHIPS[seed % len(CHIPS)](draw), draw) for _ in range(2))
