@@ -53,7 +53,6 @@ def sent(kind: str, ranks: int, size: float) -> float:
     return sum(size / ranks for _ in range(shares[kind]))
 
 
-
 def counted(result: TrainingResult) -> Counter[str]:
     """By role, the bytes that a chip of the busiest stage sends: walks its chunks and microbatches one by one."""
     plan, cost, found = result.plan, result.cost, Counter[str]()

@@ -2,40 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 from rich.text import Text
 
 from halley.cli import options
 from halley.errors import BadInput
-from halley.io.save import write_atomic
+from halley.io.save import dumps, write_atomic
 from halley.report.table import Table
 from halley.report.terminal import show
 
 
 def give(
-    lines: Sequence[str], tables: Iterable[Table], document: Mapping[str, Any], json: bool, files: Mapping[str, str], force: bool
+    lines: Sequence[str],
+    tables: Iterable[Table],
+    document: Mapping[str, Any],
+    json: bool,
+    out: str | None,
+    force: bool,
+    pages: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """``lines`` above the ``tables``, the first of them bold, or the ``document``; ``files``: by name, what is written to them.
-
-    Files come first, so that a reader who leaves early (`| head`) does not lose the answer; and it is shown even if it cannot be
-    saved. Raises BadInput then.
+    """``lines`` above the ``tables``, the first of them bold, or the ``document``; ``out``: where the document is written;
+    ``pages``: by name, what other files get. Raises BadInput as `saved_first`.
     """
-    unsaved = None
-    try:
-        for target, text in files.items():
-            write_atomic(target, text, force)
-    except BadInput as error:
-        unsaved = error
-    if json:
-        options.print_json(document)
-    else:
+    files = ({out: dumps(document)} if out else {}) | dict(pages)
+    with saved_first(lambda: _write(files, force)):
+        if json:
+            options.print_json(document)
+            return
         console = options.output()
         for place, line in enumerate(lines):
             console.print(Text(line, style="" if place else "bold"))
         show(console, tables)
+
+
+@contextmanager
+def saved_first(save: Callable[[], str]) -> Iterator[None]:
+    """Saves an answer before it is shown, so that a reader who leaves early (`| head`) does not lose it; it is shown even if it
+    cannot be saved. ``save`` gives what to say of it, if anything. Raises BadInput once it was shown: it could not be saved.
+    """
+    words, unsaved = "", None
+    try:
+        words = save()
+    except BadInput as error:
+        unsaved = error
+    yield
     if unsaved is not None:
         raise unsaved
-    for target in files:
-        options.remarks().print(Text(f"written to {target}"))
+    if words:
+        options.remarks().print(Text(words))
+
+
+def _write(files: Mapping[str, str], force: bool) -> str:
+    """Write the files, by name; what to say of them."""
+    for target, text in files.items():
+        write_atomic(target, text, force)
+    return "\n".join(f"written to {target}" for target in files)

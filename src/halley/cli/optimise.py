@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.text import Text
 
 from halley.cli import options
+from halley.cli.answers import saved_first
 from halley.cli.errors import LIMIT
 from halley.cli.options import BaselineOption, ChipOption, ForceOption, JsonOption, ObjectiveOption, TimeLimitOption, TraceOption
 from halley.cli.parameters import refuse_beside, workload_from
 from halley.cli.report import refuse_existing, save_trace
 from halley.cli.solve import enough, solve
-from halley.errors import BadInput
 from halley.io.load import load_chip, load_problem
 from halley.io.result import result_document, save_result
 from halley.report.facts import plan_text, problem_text, result_tables, verdict
@@ -78,22 +78,13 @@ def optimise(
     for target in filter(None, (out if save else None, trace)):
         refuse_existing(target, force)
     result = solve(problem, remarks)
-    # saved first, so that a reader who leaves early (`| head`) does not lose the answer; and shown even if it cannot be saved
-    saved, unsaved = "", None
-    try:
-        saved = _save(result, out, force) if save else ""
-    except BadInput as error:
-        unsaved = error
-    if json:
-        options.print_json(result_document(result))
-    else:
-        report(options.output(), result)
-    if trace is not None:
-        save_trace(result, trace, force)
-    if unsaved is not None:
-        raise unsaved
-    if saved:
-        remarks.print(Text(saved))
+    with saved_first(lambda: _save(result, out, force) if save else ""):
+        if json:
+            options.print_json(result_document(result))
+        else:
+            report(options.output(), result)
+        if trace is not None:
+            save_trace(result, trace, force)
     if not enough(result, good):
         remarks.print(Text(f"halley: {verdict(result.best.certificate, result.best.status)}"))
         raise typer.Exit(LIMIT)

@@ -20,7 +20,6 @@ from halley.cli.systems import EfficiencyOption, SystemOption, efficiency_of, sy
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.io.fits import load_libraries
 from halley.io.plan import plan_document
-from halley.io.save import dumps
 from halley.io.transformers import load_model
 from halley.planning.axes import Role
 from halley.planning.data_parallel import recipe
@@ -102,10 +101,8 @@ def plan(
     with searching(remarks, f"{shape.name} on {found.name}", "plan", limit) as bar:
         result = best_training_plan(problem, bar, limit)
     document, said = plan_document(result), verdict(result.certificate, result.outcome)
-    files = {out: dumps(document)} if out else {}
-    if page:
-        files[page] = plan_page(result)
-    give((headline(result), plan_words(result.plan, result.cost), said), plan_tables(result, ops), document, json, files, force)
+    lines = headline(result), plan_words(result.plan, result.cost), said
+    give(lines, plan_tables(result, ops), document, json, out, force, {page: plan_page(result)} if page else {})
     if result.outcome is Outcome.LIMIT:
         remarks.print(Text(f"halley: {said}"))
         raise typer.Exit(LIMIT)
@@ -129,6 +126,5 @@ def _degrees(fixed: Fixed) -> dict[Role, int]:
 def _dfmodel(problem: DFModelProblem, json: bool, out: str | None, force: bool) -> None:
     """The plan in DFModel's view."""
     result = best_training(problem)
-    document = dfmodel_document(result)
-    files = {out: dumps(document)} if out else {}
-    give((dfmodel_headline(result), dfmodel_verdict(result)), dfmodel_tables(result), document, json, files, force)
+    lines = dfmodel_headline(result), dfmodel_verdict(result)
+    give(lines, dfmodel_tables(result), dfmodel_document(result), json, out, force)

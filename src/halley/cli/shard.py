@@ -13,7 +13,6 @@ from halley.cli.parameters import refuse_beside, workload_from
 from halley.cli.report import refuse_existing
 from halley.cli.systems import EfficiencyOption, SystemOption, efficiency_of, system_of
 from halley.io.load import load_problem
-from halley.io.save import dumps
 from halley.planning.graph_plan import GraphProblem, plan_graph
 from halley.planning.machine import PEAK
 from halley.report.graph_plan import graph_document, graph_headline, graph_tables, graph_verdict
@@ -65,6 +64,4 @@ def shard(
     if out:
         refuse_existing(out, force)
     plan = plan_graph(problem)
-    document = graph_document(plan)
-    files = {out: dumps(document)} if out else {}
-    give((graph_headline(plan), graph_verdict(plan)), graph_tables(plan, ops), document, json, files, force)
+    give((graph_headline(plan), graph_verdict(plan)), graph_tables(plan, ops), graph_document(plan), json, out, force)

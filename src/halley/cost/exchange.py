@@ -196,7 +196,7 @@ class _Moved:
 
     def crossing(self) -> Crossing:
         axis = self.counter.chip.axis(self.node.level, self.node.axis)
-        total = self._weigh([sum(counts) for counts in zip(*self.shape.crossings, strict=True)], self.word)
+        total = self._weigh(self.shape.moves, self.word)
         first = self.scope.firsts.get(self.name, 0)
         links: tuple[tuple[tuple[int, int], Number], ...] = ()
         if not isinstance(total, Term):  # no cost depends on single links

@@ -113,6 +113,11 @@ class Profile:
     combines: tuple[int, ...]
     rows: tuple[tuple[int, tuple[Row, ...]], ...]
 
+    @property
+    def moves(self) -> tuple[int, ...]:
+        """How often each chunk crosses a link."""
+        return tuple(sum(counts) for counts in zip(*self.crossings, strict=True)) or (0,) * len(self.sends)
+
     def busiest_bytes(self, chunk_bytes: Callable[[int], Number]) -> Number:
         """Sum over steps of the bytes on that step's busiest link, for chunks of sizes (by number) that do not rise with it
         (any sizes for an all-to-all) [B]: numbers, arrays or terms.

@@ -36,7 +36,7 @@ def worthwhile(kind: CollectiveKind, axes: tuple[tuple[Topology, int], ...]) -> 
     shapes = {name: [profile(kind, name, *axis) for axis in axes] for name in fitting}
 
     def outdoes(name: str, other: str) -> bool:
-        return all(no_worse(one, two) for one, two in zip(shapes[name], shapes[other], strict=True))
+        return all(_no_worse(one, two) for one, two in zip(shapes[name], shapes[other], strict=True))
 
     kept: list[str] = []
     for name in fitting:
@@ -45,20 +45,15 @@ def worthwhile(kind: CollectiveKind, axes: tuple[tuple[Topology, int], ...]) -> 
     return tuple(kept)
 
 
-def no_worse(one: Profile, two: Profile) -> bool:
+def _no_worse(one: Profile, two: Profile) -> bool:
     """Whether a collective surely costs no more than another, on any links and for any payload."""
-    pairs = ((one.sends, two.sends), (one.combines, two.combines), (_moved(one), _moved(two)))
+    pairs = ((one.sends, two.sends), (one.combines, two.combines), (one.moves, two.moves))
     return one.hops <= two.hops and all(map(_covered, *zip(*pairs, strict=True))) and _less_busy(one, two)
 
 
 def _covered(counts: tuple[float, ...], others: tuple[float, ...]) -> bool:
     """Whether every prefix of counts comes to no more."""
     return all(a <= b for a, b in zip(accumulate(counts), accumulate(others), strict=True))
-
-
-def _moved(shape: Profile) -> tuple[int, ...]:
-    """How often each chunk crosses a link."""
-    return tuple(map(sum, zip(*shape.crossings, strict=True))) or (0,) * len(shape.sends)
 
 
 def _less_busy(one: Profile, two: Profile) -> bool:

@@ -47,6 +47,10 @@ class Route(NamedTuple):
     latency: float
     bandwidth: float
 
+    def time(self, size: Number) -> Number:
+        """Of a transfer of so many bytes [s]."""
+        return transfer_time(self.latency, busy_time(size, self.bandwidth))
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Interconnect:
@@ -183,12 +187,11 @@ class Communication:
         routes = self.pipeline_key
         if not routes:
             return 0.0 * size
-        route = routes[boundary % len(routes)]
-        return transfer_time(route.latency, busy_time(size, route.bandwidth))
+        return routes[boundary % len(routes)].time(size)
 
     def fastest_transfer(self, size: Number) -> Number:
         """The shortest time [s] of a `transfer` from any stage to the next; 0 where there is one stage."""
-        times = [transfer_time(route.latency, busy_time(size, route.bandwidth)) for route in dict.fromkeys(self.pipeline_key)]
+        times = [route.time(size) for route in dict.fromkeys(self.pipeline_key)]
         return reduce(minimum, times) if times else 0.0 * size
 
     def ranks(self, role: Role) -> int:

@@ -42,6 +42,10 @@ class Sharded(IntEnum):
     GRADIENTS = 2
     PARAMETERS = 3
 
+    def owners(self, ranks: Number) -> Number:
+        """How many of the data-parallel ranks have a share in the update of a parameter; all others repeat it."""
+        return 1 if self is Sharded.NOTHING else ranks
+
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
@@ -51,6 +55,11 @@ class Recipe:
     weight: int
     gradient: int
     state: int
+
+    @property
+    def shares(self) -> tuple[tuple[int, Sharded], ...]:
+        """Bytes per parameter of weight, gradient and state, each with what has to be sharded for ranks to share it out."""
+        return (self.weight, Sharded.PARAMETERS), (self.gradient, Sharded.GRADIENTS), (self.state, Sharded.OPTIMIZER)
 
 
 RECIPES: dict[str, Recipe] = {
@@ -147,10 +156,11 @@ class DataParallel:
         """Forward and backward pass of one microbatch [s], with what their collectives add."""
         if self.sharded is Sharded.PARAMETERS:
             return self._fetched(blocks)
-        ahead = total([count * block.forward for block, count in runs(blocks)])
+        counted = runs(blocks)
+        ahead = total([count * block.forward for block, count in counted])
         if self.sharded is Sharded.GRADIENTS:
             return ahead, self._summed(blocks)[0]
-        return ahead, total([count * block.behind for block, count in runs(blocks)])
+        return ahead, total([count * block.behind for block, count in counted])
 
     def _fetched(self, blocks: Blocks) -> tuple[Number, Number]:
         """Forward and backward pass of one microbatch whose parameters are gathered [s]."""

@@ -47,8 +47,8 @@ class Optimizer:
 
     def norm_time(self, data: DataParallel, parameters: Number) -> Number:
         """A chip reads its gradients [s]; those that it alone has, where they are scattered."""
-        own = 1 if data.sharded is Sharded.NOTHING else data.ranks
-        return busy_time(sharded_bytes(parameters, data.recipe.gradient, own), self.bandwidth)
+        own = sharded_bytes(parameters, data.recipe.gradient, data.sharded.owners(data.ranks))
+        return busy_time(own, self.bandwidth)
 
     def step_time(self, data: DataParallel, parameters: Number) -> Number:
         """A chip updates the parameters that are its own to update [s]."""

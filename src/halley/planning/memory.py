@@ -5,8 +5,7 @@
     states        of the optimizer; a share where anything is sharded; elsewhere where they are offloaded
     activations   most that the schedule keeps at once, over all chunks of the stage
     working       of the pass at work; and what is whole for a moment where it is stored in shares: the weights of two blocks
-    (one
-                  at work, one fetched ahead), the gradients of two (one made, one scattered)
+                  (one at work, one fetched ahead), the gradients of two (one made, one scattered)
 
 What a schedule keeps is exact, chunk by chunk. Not modelled: fragmentation, buffers of libraries.
 """
@@ -26,8 +25,7 @@ from halley.formulas.training import sharded_bytes
 from halley.planning.data_parallel import Sharded
 from halley.planning.iteration import Training
 from halley.planning.makeup import Makeup, summed
-from halley.planning.schedule import Integers, Pipeline, Schedule, order
-from halley.planning.timetable import SHORT_GROUPS
+from halley.planning.schedule import Integers, Pipeline, order, shortened
 from halley.units import format_bytes
 
 Floats = NDArray[np.float64]
@@ -81,10 +79,9 @@ def memory(training: Training) -> Memory:
     data, made, recipe = training.data, training.distinct[2], training.data.recipe
     parameters, activation, working = training.sizes.transpose(1, 0, 2)
     whole = summed(made.held, parameters)
-    kinds = ((recipe.weight, Sharded.PARAMETERS), (recipe.gradient, Sharded.GRADIENTS), (recipe.state, Sharded.OPTIMIZER))
-    shares = ((word, data.ranks if data.sharded >= least else 1) for word, least in kinds)
+    shares = ((word, data.ranks if data.sharded >= least else 1) for word, least in recipe.shares)
     weights, gradients, states = (sharded_bytes(whole, word, ranks) for word, ranks in shares)
-    gathered = total([word for word, least in kinds[:2] if data.sharded >= least])
+    gathered = total([word for word, least in recipe.shares[:2] if data.sharded >= least])
     held = (made.held > 0)[:, :, None]
     few = np.minimum(made.held.sum(axis=1), 2)[:, None]
     moment = (held * working).max(axis=1) + gathered * few * (held * parameters).max(axis=1)
@@ -101,7 +98,8 @@ def memory(training: Training) -> Memory:
 def _moments(pipeline: Pipeline, made: Makeup) -> tuple[Integers, Integers]:
     """[moments, distinct blocks] activations that a stage keeps of each block at every distinct moment that could be the fullest,
     those of one stage after those of the one before, and where each stage's start."""
-    pipeline, chunks = _short(pipeline), made.chunk.reshape(pipeline.chunks, pipeline.stages)
+    # a group of microbatches that is left out has the moments of the one before
+    pipeline, chunks = shortened(pipeline)[0], made.chunk.reshape(pipeline.chunks, pipeline.stages)
     sums = [_running(pipeline, made.blocks[chunks[:, first]]) for first in made.firsts]
     found = []
     for stage, kind in enumerate(made.kind.tolist()):
@@ -123,7 +121,7 @@ def in_flight(pipeline: Pipeline, stage: int) -> Integers:
     >>> in_flight(Pipeline(4, 8), 1).tolist()
     [[3]]
     """
-    pipeline = _short(pipeline)
+    pipeline, _ = shortened(pipeline)
     return np.unique(_kept(pipeline, stage, *_running(pipeline, np.eye(pipeline.chunks, dtype=np.int64))), axis=0)
 
 
@@ -144,14 +142,6 @@ def _kept(pipeline: Pipeline, stage: int, ahead: Integers, behind: Integers) -> 
     # before the first backward pass it only fills up; then one goes for one that comes
     warmup = min(pipeline.warmup(stage), passes - 1)
     return ahead[warmup + 1 :] - behind[: passes - warmup]
-
-
-def _short(pipeline: Pipeline) -> Pipeline:
-    """A pipeline without groups of microbatches between the first and the last, whose moments are those of a group before."""
-    spare = pipeline.microbatches // pipeline.stages - SHORT_GROUPS
-    if spare > 0 and pipeline.schedule is Schedule.ONE_FORWARD_ONE_BACKWARD:
-        return replace(pipeline, microbatches=pipeline.microbatches - spare * pipeline.stages)
-    return pipeline
 
 
 def check_memory(

@@ -1,5 +1,6 @@
 """The recurrence of `halley.planning.recurrence` as one loop that numba compiles once and keeps on disk: the same operations in
-the same order, and the same numbers. Nothing imports this module but `recurrence`: numba takes a good part of a second to load.
+the same order, and the same numbers. Nothing imports this module but `halley.planning.schedule.SWITCH`: numba takes a good part
+of a second to load.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -19,6 +19,10 @@ Integers = NDArray[np.int64]
 
 SWITCH = Switch(module="halley.planning.recurrence_compiled", patience=1.0)
 """Whether pipelines are walked through compiled."""
+
+SHORT_GROUPS = 4
+"""Whole groups of as many microbatches as stages that show all that longer 1F1B pipelines do: stages run ahead by less than two,
+and what is there twice comes again."""
 
 CHUNK_LIMIT = 1024
 MICROBATCH_LIMIT = 65_536
@@ -156,16 +160,27 @@ def in_steps(pipeline: Pipeline) -> Integers:
     return found[np.lexsort((found[:, 1], found[:, 0]))]
 
 
+def shortened(pipeline: Pipeline) -> tuple[Pipeline, int]:
+    """A pipeline with the groups of microbatches left out that do again what those before them did, and how many these are; none
+    of GPipe.
+
+    >>> shortened(Pipeline(2, 101))[0].microbatches, shortened(Pipeline(2, 101))[1], shortened(Pipeline(2, 9))[1]
+    (9, 46, 0)
+
+    Raises BadInput: its stages wait for each other.
+    """
+    spare = pipeline.microbatches // pipeline.stages - SHORT_GROUPS
+    if spare <= 0 or pipeline.schedule is Schedule.GPIPE:
+        return pipeline, 0
+    return replace(pipeline, microbatches=pipeline.microbatches - spare * pipeline.stages), spare
+
+
 @lru_cache(maxsize=4096)
 def deadlocked(pipeline: Pipeline) -> bool:
-    """Whether stages of a schedule wait for each other for ever. Groups of microbatches between the first and the last are alike:
-    four whole ones tell."""
-    spare = pipeline.microbatches // pipeline.stages - 4
+    """Whether stages of a schedule wait for each other for ever."""
     try:
-        if spare > 0:
-            # checks itself as it is made
-            replace(pipeline, microbatches=pipeline.microbatches - spare * pipeline.stages)
-        else:
+        # a shorter one checks itself as it is made
+        if not shortened(pipeline)[1]:
             in_steps(pipeline)
     except BadInput:
         return True
@@ -189,6 +204,18 @@ def deal(layers: int, parts: int) -> tuple[int, ...]:
         raise BadInput(faults)
     each, rest = divmod(layers, parts)
     return tuple(each + (parts - 1 - rest <= part < parts - 1) for part in range(parts))
+
+
+def layers_before(kinds: Sequence[int], layers: Sequence[int]) -> Integers:
+    """[chunks + 1, kinds] how many layers of each kind come before each chunk, and at last in all; ``kinds``: layers of each, in
+    the order of the model; ``layers`` [chunks]: how many each chunk has.
+
+    >>> layers_before((2, 4), (1, 3, 2)).tolist()
+    [[0, 0], [1, 0], [2, 2], [2, 4]]
+    """
+    ends, starts = np.cumsum((0, *layers)), np.cumsum((0, *kinds[:-1]))
+    passed: Integers = np.clip(ends[:, None] - starts, 0, np.array(kinds))
+    return passed
 
 
 def check_degrees(chips: int, degrees: Mapping[str, int]) -> None:

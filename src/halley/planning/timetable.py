@@ -15,11 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from halley.planning.schedule import Integers, Pipeline, in_steps
-
-SHORT_GROUPS = 4
-"""Whole groups of S microbatches of the pipeline in which the body is looked for: stages run ahead by less than two, and a body
-shows itself where it is there twice."""
+from halley.planning.schedule import Integers, Pipeline, in_steps, shortened
 
 STAGE, TIME, SOURCE, TARGET, LINK, ENDED = range(6)
 """Columns of a section's passes: the stage; its place among the times of passes (forward passes of all chunks in the order of the
@@ -62,11 +58,11 @@ def timetable(pipeline: Pipeline) -> Timetable:
     >>> len(found.prologue.passes), len(found.body.passes), found.repeats, len(found.epilogue.passes)
     (4, 8, 49, 4)
     """
-    spare = max(0, pipeline.microbatches // pipeline.stages - SHORT_GROUPS)
+    short, spare = shortened(pipeline)
+    found = _timetable(short)
     if not spare:
-        return _timetable(pipeline)
-    short = _timetable(replace(pipeline, microbatches=pipeline.microbatches - spare * pipeline.stages))
-    return replace(short, repeats=short.repeats + spare) if short.repeats else _timetable(pipeline)
+        return found
+    return replace(found, repeats=found.repeats + spare) if found.repeats else _timetable(pipeline)
 
 
 @lru_cache(maxsize=1024)

@@ -17,7 +17,7 @@ from halley.formulas.pipeline import passes_in_flight, warmup_passes
 from halley.formulas.training import sharded_bytes
 from halley.planning.data_parallel import DataParallel, Recipe, Sharded
 from halley.planning.iteration import Optimizer
-from halley.planning.schedule import deal
+from halley.planning.schedule import deal, layers_before
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -47,10 +47,7 @@ class Shapes:
 @lru_cache(maxsize=65536)
 def _shape(kinds: tuple[int, ...], stages: int, chunks: int) -> tuple[Integers, ...]:
     """One pipeline's row of `Shapes`; ``kinds``: layers of each kind, in the order of the model."""
-    ends = np.cumsum((0, *deal(sum(kinds), stages * chunks)))
-    starts = np.cumsum((0, *kinds[:-1]))
-    # [chunks + 1, kinds] layers before each chunk
-    passed = np.clip(ends[:, None] - starts, 0, np.array(kinds))
+    passed = layers_before(kinds, deal(sum(kinds), stages * chunks))
     held = np.diff(passed, axis=0)
     own = held.reshape(chunks, stages, len(kinds)).sum(axis=0)
     middle = own[: stages - 1].sum(axis=1)
@@ -180,9 +177,8 @@ def least_memory(rows: Rows, sharded: Sharded, offload: bool, recipe: Recipe) ->
     """[plans] bytes that the chips of some stage need at least."""
     parameters = rows.of_stages(rows.parameters)
     data = rows.data[:, None].astype(np.float64)
-    kinds = [(recipe.weight, Sharded.PARAMETERS), (recipe.gradient, Sharded.GRADIENTS)]
-    kinds += [] if offload else [(recipe.state, Sharded.OPTIMIZER)]
-    states = sum(sharded_bytes(parameters, word, data if sharded >= least else 1.0) for word, least in kinds)
+    here = recipe.shares[:2] if offload else recipe.shares
+    states = sum(sharded_bytes(parameters, word, data if sharded >= least else 1.0) for word, least in here)
     count, chunks = rows.microbatches[:, None], rows.chunks[:, None]
     passes = count * chunks
     ahead = warmup_passes(rows.stages[:, None], chunks.astype(np.float64), rows.shape.stage)

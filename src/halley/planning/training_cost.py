@@ -34,7 +34,7 @@ from halley.planning.makeup import numbered
 from halley.planning.memory import Memory, in_flight, memory
 from halley.planning.part_costs import ModelCosts, PartCosts, Room
 from halley.planning.plan import Exposed, Plan, PlanCost, TrainingProblem
-from halley.planning.schedule import Pipeline
+from halley.planning.schedule import Pipeline, layers_before
 from halley.planning.training_loads import Stage, loads, traffic
 from halley.workloads.training import training_model
 
@@ -272,7 +272,7 @@ def tied_bytes(problem: TrainingProblem, batch: Batch, case: Case) -> float:
 
 
 def _tied_bytes(problem: TrainingProblem, batch: Batch, parameters: Number, ranks: Number) -> Number:
-    return sharded_bytes(parameters, problem.recipe.gradient, 1 if batch.sharded is Sharded.NOTHING else ranks)
+    return sharded_bytes(parameters, problem.recipe.gradient, batch.sharded.owners(ranks))
 
 
 def norm_reductions(cases: Sequence[Case]) -> Floats:
@@ -337,12 +337,10 @@ def stage_parts(plan: Plan, costs: ModelCosts, stage: int) -> list[tuple[PartCos
 
 def held_parts(plan: Plan, kinds: Sequence[int], stage: int) -> NDArray[np.int64]:
     """[chunks of the stage, parts] how many of each part of the model they have: embedding, ``kinds`` of layers, head."""
-    starts, ends = np.cumsum((0, *kinds[:-1])), np.cumsum(plan.layers)
-    found = np.zeros((plan.pipeline.chunks, len(kinds) + 2), np.int64)
-    for place, chunk in enumerate(range(stage, plan.pipeline.last + 1, plan.pipeline.stages)):
-        first, last = ends[chunk] - plan.layers[chunk], ends[chunk]
-        found[place, 1:-1] = np.clip(np.minimum(last, starts + kinds) - np.maximum(first, starts), 0, None)
-        found[place, [0, -1]] = chunk == 0, chunk == plan.pipeline.last
+    stages = plan.pipeline.stages
+    layers = np.diff(layers_before(kinds, plan.layers), axis=0)[stage::stages]
+    found = np.pad(layers, ((0, 0), (1, 1)))
+    found[0, 0], found[-1, -1] = stage == 0, stage == stages - 1
     return found
 
 
@@ -378,10 +376,9 @@ def room_left(
     """
     held = memory(training_of(problem, Batch(plan.pipeline, plan.sharded, plan.offload), [case]))
     stage = int(held.total[:, 0].argmax())
-    recipe, ranks, parts = problem.recipe, plan.data, case.costs.parts
-    kinds = [(recipe.weight, Sharded.PARAMETERS), (recipe.gradient, Sharded.GRADIENTS)]
-    kinds += [] if plan.offload else [(recipe.state, Sharded.OPTIMIZER)]
-    resident = total([word / ranks if plan.sharded >= share else word for word, share in kinds])
+    parts, shares = case.costs.parts, problem.recipe.shares
+    here = shares[:2] if plan.offload else shares
+    resident = total([word / plan.data if plan.sharded >= share else word for word, share in here])
     numbers = held_parts(plan, case.costs.layers, stage)
     counts = numbers.sum(axis=0)
     has = counts > 0

@@ -130,21 +130,22 @@ def floors_of(space: Space, communications: Sequence[Communication], model: Cost
     meshes: dict[object, int] = {}
     mesh = np.array([meshes.setdefault(communication.model_key, len(meshes)) for communication in communications])
     cell = distinct_columns([mesh[space.assignment], space.microbatch])[1]
-    each, size = distinct_columns([ranks[space.assignment], space.microbatch])
-    sizes = np.stack([ranks[space.assignment], space.microbatch])[:, each]
+    columns = np.stack([ranks[space.assignment], space.microbatch])
+    each, size = distinct_columns(columns)
+    sizes = columns[:, each]
     bounds = [model.bound(sizes[0].astype(np.float64), sizes[1].astype(np.float64), way) for way in ways]
     found = [floor_of(bound, sizes.shape[1]) for bound in bounds]
     floors = tuple(floor.of(size) for floor in found)
     least = np.min([floor.parameters for floor in found], axis=0)
     first, pipeline = distinct_columns([space.stages, space.chunks])
-    pairs = np.stack([space.stages, space.chunks])[:, first]
+    pairs = zip(space.stages[first].tolist(), space.chunks[first].tolist(), strict=True)
     kinds = bounds[0].layers
     return Floors(
         space,
         tuple(communications),
         cell,
         pipeline,
-        shapes(kinds, [(int(stages), int(chunks)) for stages, chunks in pairs.T]),
+        shapes(kinds, list(pairs)),
         _transfers(space, communications),
         ways,
         floors,

@@ -140,18 +140,13 @@ def loads(problem: TrainingProblem, plan: Plan, stage: Stage, moved: Sequence[Tr
         sent = {str(role): math.fsum(i.count * i.sent.get(axis.name, 0.0) for i in moved if i.role is role) for role in Role}
         found.append(Load.of(f"network {axis.name}", sent, sending_bandwidth(axis, axis.size)))
     if plan.offload and host:
-        state = float(sharded_bytes(parameters, problem.recipe.state, _owners(plan)))
+        state = float(sharded_bytes(parameters, problem.recipe.state, plan.sharded.owners(plan.data)))
         found.append(Load.of("link to the host", {"state": state}, min(host.link.bandwidth, host.bandwidth)))
     return found
 
 
-def _owners(plan: Plan) -> int:
-    """Chips that share the update of a parameter."""
-    return 1 if plan.sharded is Sharded.NOTHING else plan.data
-
-
 def _step_bytes(plan: Plan, recipe: Recipe, parameters: float) -> float:
     """What the optimizer moves in memory: its step, the kernels around it, and the norm, which reads the gradients."""
-    own = float(ceil_div(parameters, _owners(plan)))
+    own = float(ceil_div(parameters, plan.sharded.owners(plan.data)))
     step = float(optimizer_traffic(own, recipe.gradient, recipe.state, recipe.weight))
     return step + own * (AROUND + recipe.gradient)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from halley.errors import BadInput, Fault
 from halley.planning.axes import Assignment, Role, assignments, degree
 from halley.planning.data_parallel import Sharded
+from halley.planning.distinct import distinct_columns
 from halley.planning.plan import Fixed, Plan, TrainingProblem
 from halley.planning.schedule import CHUNK_LIMIT, MICROBATCH_LIMIT, Pipeline, Schedule, deal
 from halley.rewrite.recompute import Recompute
@@ -91,7 +92,7 @@ class Space:
         counted = {
             "assignments of axes": len(np.unique(self.assignment)),
             "microbatches": len(np.unique(self.microbatch)),
-            "pipelines": len(np.unique(np.stack([self.stages, self.microbatches, self.chunks, self.gpipe]), axis=1).T),
+            "pipelines": len(distinct_columns([self.stages, self.microbatches, self.chunks, self.gpipe])[0]),
         }
         names = {"recompute": "recomputation", "fused": "attention kernels", "sharded": "shares of state", "offload": "offload"}
         for place, name in enumerate(Option._fields):

@@ -360,8 +360,9 @@ class TrainingSearch:
             fits = fits & np.broadcast_to(held.offloaded.max(axis=0) <= self.problem.system.host.capacity, len(cases))
         times = np.full(len(cases), np.inf)
         if fits.any():
-            some = [case for case, fit in zip(cases, fits, strict=True) if fit]
-            times[fits] = iteration_time(training_of(self.problem, batch, some), apart=False).time
+            if not fits.all():
+                training = training_of(self.problem, batch, [case for case, fit in zip(cases, fits, strict=True) if fit])
+            times[fits] = iteration_time(training, apart=False).time
         self.timed += len(cases)
         return times
 

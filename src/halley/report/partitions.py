@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from halley.planning.part_costs import PartCosts
 from halley.planning.partition_costs import Partition
 from halley.planning.partitioning import SpatialPlan
 from halley.planning.plan import PlanCost
@@ -20,13 +19,9 @@ def on_chip_tables(cost: PlanCost) -> Iterator[Table]:
     """A table for each pass of each part of the model; none where kernels run one by one. The limit of a partition is given with
     the bytes that it takes on the chip; the JSON document has each kernel's tiles, the traffic and what is paid once."""
     for name, part in zip(cost.shardings, cost.parts.parts, strict=True):
-        for passing, plan in passes_of(part):
-            yield _table(f"{name}, {passing} pass", plan)
-
-
-def passes_of(part: PartCosts) -> tuple[tuple[str, SpatialPlan], ...]:
-    """The partitions of a part, in the order of its passes."""
-    return tuple((name, part.on_chip[name]) for name in PASSES if name in part.on_chip)
+        for passing in PASSES:
+            if passing in part.on_chip:
+                yield _table(f"{name}, {passing} pass", part.on_chip[passing])
 
 
 def _table(title: str, plan: SpatialPlan) -> Table:

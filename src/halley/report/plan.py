@@ -52,11 +52,6 @@ BAR = 24
 """Characters of the longest bar."""
 
 
-def account_name(key: str) -> str:
-    """A part of the account in words."""
-    return ACCOUNT.get(key, key)
-
-
 def headline(result: TrainingResult) -> str:
     """The model and what it is trained on."""
     problem, system = result.problem, result.problem.system
@@ -211,8 +206,7 @@ def shardings(cost: PlanCost, ops: bool) -> Iterator[Table]:
     """How ops are split over the chips of the role that shares them out, and the collectives that follow."""
     for name, sharding in cost.shardings.items():
         if sharding.problem.mesh:
-            given = "one microbatch, forward and backward", ops, cost.splitting, DIMS
-            yield from sharding_tables(name, sharding, *given)
+            yield from sharding_tables(name, sharding, "one microbatch, forward and backward", ops, cost.splitting, DIMS)
 
 
 def certificate_table(certificate: PlanCertificate) -> Table:

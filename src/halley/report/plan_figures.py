@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.planning.plan import Plan, PlanCost, TrainingResult
 from halley.report.draw import Bar, Part, byte_base, colours, stacked
-from halley.report.plan import ACCOUNT, HELD, account_name
+from halley.report.plan import ACCOUNT, HELD
 from halley.report.plan_traffic import ROUNDING
 from halley.report.plan_words import short_words
 from halley.report.plots import roofline_plot
@@ -26,7 +26,7 @@ def account_figure(result: TrainingResult) -> Element:
     """Iteration time of the best plan and of the alternatives by part, on one scale."""
     rows = [(result.plan, result.cost), *((item.plan, item.cost) for item in result.alternatives)]
     used = [key for key in ACCOUNT if any(cost.account.get(key, 0.0) > ROUNDING * cost.time for _, cost in rows)]
-    fills = colours([account_name(key) for key in used])
+    fills = colours([ACCOUNT[key] for key in used])
     bars = [_account(plan, cost, used, place == 0) for place, (plan, cost) in enumerate(rows)]
     return stacked("Iteration time by what it goes to", bars, fills, format_time)
 
@@ -35,7 +35,7 @@ def _account(plan: Plan, cost: PlanCost, keys: list[str], strong: bool) -> Bar:
     parts = []
     for key in keys:
         if time := cost.account.get(key, 0.0):
-            name = account_name(key)
+            name = ACCOUNT[key]
             parts.append(Part(name, time, f"{name}: {format_time(time)}, {percent(time, cost.time)}"))
     return Bar(short_words(plan), tuple(parts), format_time(cost.time), strong)
 

@@ -235,16 +235,17 @@ class _Optimiser:
         self.planned = len(places) + len(self.baselines)
         self._first_values()
         found, left = self._found(), dict(places)
-        while left:
+        while True:
             beside = self._beside(left)
             least = {group: rest + group.lower.min(axis=0, initial=np.inf) for group, rest in beside.items()}
             left = {group: own for group, own in left.items() if not found.hopeless(least[group]).all()}  # nor ever again
             self.finished = len(places) - len(left)
-            if left:
-                group = self._next({group: (*own[0], least[group]) for group, own in left.items()})
-                del left[group]
-                group.run(self._rivals(places[group], found, beside[group]))
-                found = self._found()
+            if not left:
+                break
+            group = self._next({group: (*own[0], least[group]) for group, own in left.items()})
+            del left[group]
+            group.run(self._rivals(places[group], found, beside[group]))
+            found = self._found()
         self.settled.add(BEST.name)
 
     def _next(self, left: Mapping[Group, tuple[Plans, Kernels, Values]]) -> Group:

@@ -19,7 +19,7 @@ import numpy as np
 
 from halley.cost.estimate import Estimate, Resource
 from halley.cost.evaluate import depth_of, evaluate, event_busy, event_energy, ports_of
-from halley.cost.program import Array, Indices, Program
+from halley.cost.program import Array, Indices
 from halley.errors import Fault, InternalError
 from halley.formulas.numbers import Number
 from halley.formulas.timing import total, waiting_time
@@ -30,7 +30,7 @@ from halley.search.chains import ChainTree
 from halley.search.frames import Frame
 from halley.search.frontier import Flags, Values, minimal
 from halley.search.sets import BEAM, CHUNK, DIVES, Tree, opened, put_back, split_in, starts, taken
-from halley.search.shapes import least_of_buffers
+from halley.search.shapes import Compiled, least_of_buffers
 from halley.search.stages import BUFFERS, Skeleton
 
 if TYPE_CHECKING:
@@ -70,14 +70,13 @@ class Vector:
     footprint of each memory with a limit (rows in this order). ``least``: these for each combination of the shared sizes."""
 
     skeleton: Skeleton
-    program: Program
-    tables: Sequence[Array]
+    costs: Compiled
     trees: Mapping[str, ChainTree]
     resources: tuple[Resource, ...]
     least: Array
 
     def bounds(self, nodes: Mapping[str, Indices], rows: int) -> Array:
-        return self.program(self.tables, nodes, rows)
+        return self.costs(nodes, rows).T
 
 
 class Rounds:
@@ -180,7 +179,7 @@ class Rounds:
         made = self.search.trees.program(outputs, trees, f"{skeleton.name}, {self.frame.name}")
         self.search.tally.bounds += self.rows
         nodes = starts(trees, self.frame.shared, self.rows)
-        return Vector(skeleton, *made, trees, tuple(estimate.busy), least_of_buffers(made, trees, nodes, self.rows))
+        return Vector(skeleton, made, trees, tuple(estimate.busy), least_of_buffers(made, trees, nodes, self.rows).T)
 
     def _around(self) -> None:
         """What the frame takes by itself, for each combination of shared tile sizes: rounds, ramps, traffic, room."""
@@ -213,8 +212,7 @@ class Rounds:
             *(turn.footprint.get(name, 0) for name in self.memories),
         ]
         trees = search.trees.of(frame.shared, ())
-        program, tables = search.trees.program(outputs, trees, frame.name)
-        values = program(tables, starts(trees, frame.shared, self.rows), self.rows)
+        values = search.trees.program(outputs, trees, frame.name)(starts(trees, frame.shared, self.rows), self.rows).T
         self.rounds, self.ramps, self.own_energy = values[0], values[1] + values[2], values[3]
         self.own_busy = dict(zip(busy, values[4:], strict=False))
         room = values[4 + len(busy) :].reshape(2, len(self.memories), self.rows)

@@ -102,21 +102,13 @@ def best_sums(partitions: Partitions, rows: Callable[[Kernels], Values], width: 
 
 def _least_sum(partitions: Partitions, rows: Mapping[Kernels, list[float]]) -> tuple[Values, list[Picks]]:
     """The same of one objective: of each group the least row alone can matter."""
-    least = {kernels: min(own) for kernels, own in rows.items() if own}
-    reached: list[float | None] = [0.0] + [None] * (partitions.states - 1)
-    origins: list[tuple[int, Kernels]] = [(0, 0)] * partitions.states
-    for state in range(1, partitions.states):
-        best: float | None = None
-        for source, kernels in partitions.arriving[state]:
-            before = reached[source]
-            if before is not None and kernels in least and (best is None or before + least[kernels] < best):
-                best, origins[state] = before + least[kernels], (source, kernels)
-        reached[state] = best
-    end = reached[-1]
-    if end is None:
+    least = {kernels: min(own, default=math.inf) for kernels, own in rows.items()}
+    reached = partitions.fold(0.0, lambda value, kernels: value + least[kernels], min)
+    if math.isinf(reached[-1]):
         return np.empty((0, 1)), []
     picks, state = [], partitions.states - 1
     while state:
-        state, kernels = origins[state]
+        ways, sum_here = partitions.arriving[state], reached[state]
+        state, kernels = next(way for way in ways if reached[way[0]] + least[way[1]] == sum_here)
         picks.append((kernels, rows[kernels].index(least[kernels])))
-    return np.array([[end]]), [tuple(picks)]
+    return np.array([[reached[-1]]]), [tuple(picks)]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -74,6 +76,10 @@ class Trees:
             self._of[key] = self._chains(shared, slots), slots  # they are kept: a freed one's id could be given to another
         return self._of[key][0]
 
+    def combinations(self, shared: Sequence[Slot]) -> int:
+        """In how many ways shared sizes can be chosen."""
+        return math.prod(len(tree.given) for tree in self.of(shared, ()).values())
+
     def _chains(self, shared: Sequence[Slot], slots: Sequence[Slot]) -> dict[str, ChainTree]:
         symbols = self.symbols(slots)
         result: dict[str, ChainTree] = {}
@@ -91,7 +97,8 @@ class Trees:
         return result
 
 
-class Compiled(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Compiled:
     """A program, and the tables of its factors."""
 
     program: Program
@@ -103,16 +110,21 @@ class Compiled(NamedTuple):
 
 
 def least_of_buffers(
-    made: Compiled, trees: Mapping[str, ChainTree], nodes: Mapping[str, Indices], rows: int, free: bool = False
-) -> Array:
-    """Lower bounds of sets, a column each: the least over numbers of buffers one by one, as sets that leave these open have poor
-    bounds. ``free``: the costs hold whatever number there is, so that only whether a Hold is there matters."""
+    costs: Callable[[Mapping[str, Indices], int], Values],
+    trees: Mapping[str, ChainTree],
+    nodes: Mapping[str, Indices],
+    rows: int,
+    free: bool = False,
+) -> Values:
+    """Lower bounds of sets, a row each, by the ``costs`` of such sets: the least over numbers of buffers one by one, as sets that
+    leave these open have poor bounds. ``free``: the costs hold whatever number there is, so that only whether a Hold is there
+    matters."""
     if BUFFERS not in trees:
-        return made.program(made.tables, nodes, rows)
+        return costs(nodes, rows)
     tree = trees[BUFFERS]
     each, number = (tree.alike if free else tree.singles)(nodes[BUFFERS])
     wide = {dim: each if dim == BUFFERS else np.repeat(own, number) for dim, own in nodes.items()}
-    least: Array = np.minimum.reduceat(made.program(made.tables, wide, len(each)), np.cumsum(number) - number, axis=1)
+    least: Values = np.minimum.reduceat(costs(wide, len(each)), np.cumsum(number) - number, axis=0)
     return least
 
 
@@ -180,11 +192,7 @@ class Shape:
         bounds."""
         if self.least is None:
             return self.bounds(nodes, rows)
-        alike, number = self.trees[BUFFERS].alike(nodes[BUFFERS])
-        wide = {dim: alike if dim == BUFFERS else np.repeat(own, number) for dim, own in nodes.items()}
-        bounds = self._fitting(wide, len(alike), self.least)
-        least: Values = np.minimum.reduceat(bounds, np.cumsum(number) - number, axis=0)
-        return least
+        return least_of_buffers(partial(self._fitting, costs=self.least), self.trees, nodes, rows, free=True)
 
 
 def _some(nodes: Mapping[str, Indices], rows: Indices) -> dict[str, Indices]:

@@ -21,7 +21,7 @@ from halley.search.frames import Frame
 from halley.search.frontier import Flags, Values
 from halley.search.sets import starts
 from halley.search.shapes import least_of_buffers
-from halley.search.stages import Skeleton, Slot, members
+from halley.search.stages import Skeleton, Slot, members, one
 from halley.search.trim import essence
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _open_members(search: GroupSearch, frame: Frame, skeleton: Skeleton) -> Slot
 @cache
 def _members(axis: str, dim: str, most: int) -> Slot:
     numbers = tuple(range(2, most + 1))
-    return Slot(members(axis), dim, lambda extent: numbers, lambda tiles: 1, (2, most))
+    return Slot(members(axis), dim, lambda extent: numbers, one, (2, most))
 
 
 def _compiled(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton, further: tuple[Slot, ...]) -> Lone:
@@ -117,10 +117,10 @@ def _compiled(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton,
         found = search.share(tree, node, Steps(()), chooses)
         energy = total(part for name, part in found.energy_by.items() if name != "static")
         made = search.trees.program([found.time, energy], chains, f"{skeleton.name}, {frame.name}")
-        rows = int(np.prod([len(own.given) for own in grid.values()], dtype=np.int64))
+        rows = search.trees.combinations(shared)
         search.tally.bounds += rows
         search.tally.tick()
-        least = least_of_buffers(made, chains, starts(chains, shared, rows), rows, chooses).T
+        least = least_of_buffers(made, chains, starts(chains, shared, rows), rows, chooses)
         known = None if chooses or further else replace(found, events=(), nodes={})
         search.trees.alone[key] = Lone(least, known)
     return search.trees.alone[key]

@@ -212,8 +212,7 @@ class GroupSearch:
 
     def combinations(self, frame: Frame) -> int:
         """In how many ways the shared tile sizes of a frame can be chosen."""
-        trees = self.trees.of(self.unsettled(frame.shared), ())
-        return int(np.prod([len(tree.given) for tree in trees.values()], dtype=np.int64))
+        return self.trees.combinations(self.unsettled(frame.shared))
 
     def _floor(self, frame: int) -> list[Values]:
         """Per stage, lower bounds (skeletons x combinations of shared sizes x objectives), infinite for skeletons that are
@@ -294,11 +293,12 @@ class GroupSearch:
         if not self.chooses(skeleton):
             return self._least(frame, index, skeleton, trees)
         where = f"{skeleton.name}, {frame.name}"
-        tree, node = self.alone(frame, index, skeleton)
         if len(frame.stages) == 1:
+            tree, _ = self.alone(frame, index, skeleton)
             return self._costs(self.share(tree, tree, Steps(())), trees, where)
         known = self._shared_costs(frame, index, skeleton)
         if known.exact is None:
+            tree, node = self.alone(frame, index, skeleton)
             known.exact = self._costs(self.share(tree, node, Steps(())), trees, where)
         return known.exact
 
@@ -337,7 +337,6 @@ class GroupSearch:
         """What a group with a stage needs of each memory, on open tile sizes."""
         counter = counter_of(self.workload, self.chip, sums=self.trees.sums(self.workload))
         return footprint(counter, self._held(frame, index, skeleton, self.symbols(frame, skeleton)), Body(counter))
-
 
     def _estimate(self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number]) -> Estimate:
         """Cost of one stage in its frame; the footprint is that of the whole."""

@@ -135,14 +135,19 @@ def members(axis: str) -> str:
     return f"members of {axis}"
 
 
-def spread(template: Template, split: Split, ranges: Ranges, body: Node, tiles: Tiles = NOTHING) -> Node:
-    """Split dims over the cluster axes, first axis outermost. ``tiles`` may say how many members an axis has."""
+def _parts(template: Template, split: Split, ranges: Ranges, tiles: Tiles) -> list[tuple[str, Number, str]]:
+    """What each axis that splits a dim leaves of it to a member, first axis first: (dim, range, axis)."""
     parts, left = [], dict(ranges)
     for axis, dim in zip(template.axes, split, strict=True):
         if dim:
             left[dim] = ceil_div(left[dim], tiles.get(members(axis.name), axis.size))
             parts.append((dim, left[dim], axis.name))
-    for dim, tile, name in reversed(parts):
+    return parts
+
+
+def spread(template: Template, split: Split, ranges: Ranges, body: Node, tiles: Tiles = NOTHING) -> Node:
+    """Split dims over the cluster axes, first axis outermost. ``tiles`` may say how many members an axis has."""
+    for dim, tile, name in reversed(_parts(template, split, ranges, tiles)):
         body = Spatial(dim, tile, template.level, name, body)
     return body
 
@@ -158,11 +163,7 @@ def named(split: Split) -> str:
 
 def member_ranges(template: Template, split: Split, ranges: Ranges, tiles: Tiles = NOTHING) -> dict[str, Number]:
     """Ranges of one member after the split. ``tiles`` may say how many members an axis has."""
-    left = dict(ranges)
-    for axis, dim in zip(template.axes, split, strict=True):
-        if dim:
-            left[dim] = ceil_div(left[dim], tiles.get(members(axis.name), axis.size))
-    return left
+    return {**ranges, **{dim: left for dim, left, _ in _parts(template, split, ranges, tiles)}}
 
 
 def splits(template: Template, workload: Workload, dims: Iterable[str]) -> tuple[Split, ...]:
