@@ -124,7 +124,8 @@ def test_real_programs(seed: int, mode: str, monkeypatch: pytest.MonkeyPatch) ->
         costs = search._estimate(frame, index, skeleton, search.symbols(frame, skeleton))
         limited = [used for name, used in costs.footprint.items() if np.isfinite(search.chip.memory(name).capacity)]
         objectives = [getattr(costs, name) for name in search.objectives]
-        program, tables = search.trees.program([*objectives, *limited], shape.trees, skeleton.name)
+        made = search.trees.program([*objectives, *limited], shape.trees, skeleton.name)
+        program, tables = made.program, made.tables
         source = np.random.default_rng(seed)
         counts = {dim: draw.randint(1, 12) for dim in shape.trees}
         order = program.order(counts)
