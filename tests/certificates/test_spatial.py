@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import product
 
@@ -211,22 +211,26 @@ def everything(problem: Problem, tile: int) -> float:
     return max(walk(frozenset(), 0.0, 0.0, 0.0), problem.transfer)
 
 
-@pytest.mark.usefixtures("_loop")
-@pytest.mark.parametrize("model", MODELS)
-def test_best_of_all_chains(model: str) -> None:
-    solved = 0
-    for seed in range(CASES):
-        problem = drawn(seed, MODELS[model], 4 if model == "halley" else 5)
+def best_of_all_chains(problems: Iterable[Problem]) -> None:
+    """The search finds the best chain of each, or that there is none; there is one of most."""
+    solved = []
+    for seed, problem in enumerate(problems):
         least = everything(problem, 2)
-        if least == math.inf:
+        solved.append(least < math.inf)
+        if not solved[-1]:
             with pytest.raises(Infeasible):
                 best_plan(problem, [2])
             continue
         found = best_plan(problem, [2])
         assert found.layer == pytest.approx(least, rel=1e-12), seed
         assert found.proven
-        solved += 1
-    assert solved > CASES / 2
+    assert sum(solved) > len(solved) / 2
+
+
+@pytest.mark.usefixtures("_loop")
+@pytest.mark.parametrize("model", MODELS)
+def test_best_of_all_chains(model: str) -> None:
+    best_of_all_chains(drawn(seed, MODELS[model], 4 if model == "halley" else 5) for seed in range(CASES))
 
 
 @pytest.mark.usefixtures("_loop")

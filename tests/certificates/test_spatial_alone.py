@@ -7,10 +7,9 @@ import random
 from dataclasses import replace
 
 import pytest
-from tests.certificates.test_spatial import CASES, MODELS, _loop, drawn, everything
+from tests.certificates.test_spatial import CASES, MODELS, _loop, best_of_all_chains, drawn
 
-from halley.errors import BadInput, Infeasible
-from halley.planning.partitioning import best_plan
+from halley.errors import BadInput
 from halley.planning.spatial import HALLEY, Engine, Graph, Kernel, Problem, SpatialChip
 
 loop = _loop
@@ -38,19 +37,7 @@ def variegated(problem: Problem, seed: int) -> Problem:
 @pytest.mark.usefixtures("loop")
 @pytest.mark.parametrize("model", MODELS)
 def test_best_of_all_chains_with_kernels_alone(model: str) -> None:
-    solved = 0
-    for seed in range(CASES):
-        problem = variegated(drawn(seed, MODELS[model], 4), seed)
-        least = everything(problem, 2)
-        if least == math.inf:
-            with pytest.raises(Infeasible):
-                best_plan(problem, [2])
-            continue
-        found = best_plan(problem, [2])
-        assert found.layer == pytest.approx(least, rel=1e-12), seed
-        assert found.proven
-        solved += 1
-    assert solved > CASES / 2
+    best_of_all_chains(variegated(drawn(seed, MODELS[model], 4), seed) for seed in range(CASES))
 
 
 def test_kernels_alone_work_off_one_sample_at_a_time() -> None:
