@@ -208,6 +208,17 @@ def test_names_are_made_once_and_before_they_are_read() -> None:
     assert "line 2, column 1: expected a tensor made before it is read; got A, which line 1 reads" in late[0]
 
 
+def test_cycles_are_told_as_such() -> None:
+    loop = faults("B[m,n] = relu(A[m,n])\nC[m,n] = tanh(B[m,n])\nA[m,n] = add(B[m,n], C[m,n])")
+    assert loop[0].startswith("graph, line 3, column 1: expected a graph without cycles; got the cycle A -> B -> ")
+    assert faults("A[m,n] = relu(A[m,n])") == [
+        "graph, line 1, column 1: expected a graph without cycles; got the cycle A -> A; use another name for what is made anew"
+    ]
+    late = faults("B[m,n] = relu(A[m,n])\nA[m,n] = tanh(D[m,n])\nD[m,n] = tanh(B[m,n])")
+    assert "line 2, column 1: expected a tensor made before it is read; got A" in late[0]
+    assert "line 3, column 1: expected a graph without cycles; got the cycle D -> A -> B -> D" in late[1]
+
+
 def test_faults_of_all_lines_come_together_and_in_order() -> None:
     found = faults("S[m,n] = rlu(A[m,n])\n\nT[m,n] = S[m,n\nU[m,j] = tanh(S[m,n])")
     assert [fault.split(":")[0] for fault in found] == [

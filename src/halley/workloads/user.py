@@ -122,6 +122,7 @@ class _Builder:
     tensors: dict[str, Tensor] = field(default_factory=dict)
     made: dict[str, int] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)
+    sources: dict[str, tuple[str, ...]] = field(default_factory=dict)
     ops: list[Op] = field(default_factory=list)
 
     def add(self, statement: Statement) -> None:
@@ -132,7 +133,7 @@ class _Builder:
         for ref in refs:
             self._tensor(statement.line, ref)
         for ref in statement.targets:
-            self._new(statement.line, ref)
+            self._new(statement.line, ref, [read.name for read in refs])
         self._calls(statement, call, inner, refs)
         if len(self.misfits) == before:
             op = self._op(statement, call, inner, refs)
@@ -193,17 +194,35 @@ class _Builder:
         if ref.dtype and ref.dtype != known.dtype and ref.dtype in DTYPE_BYTES:
             self.wrong(line, ref.column, f"{known.dtype} for {ref.name}, {first}", ref.dtype, "name the type once")
 
-    def _new(self, line: int, ref: Ref) -> None:
-        """A tensor that this line makes."""
-        if ref.name in self.tensors:
-            if ref.name in self.made:
-                expected, got = "each tensor made once", f"{ref.name}, which line {self.made[ref.name]} makes"
-            else:
-                expected, got = "a tensor made before it is read", f"{ref.name}, which line {self.seen[ref.name]} reads"
-            self.wrong(line, ref.column, expected, got, "use another name, or another order of lines")
+    def _new(self, line: int, ref: Ref, sources: Sequence[str]) -> None:
+        """A tensor that this line makes of the ``sources``."""
+        self.sources.setdefault(ref.name, tuple(sources))
+        if ref.name not in self.tensors:
+            self._tensor(line, ref)
+            self.made[ref.name] = line
             return
-        self._tensor(line, ref)
-        self.made[ref.name] = line
+        remedy = "use another name, or another order of lines"
+        if ref.name in self.made:
+            expected, got = "each tensor made once", f"{ref.name}, which line {self.made[ref.name]} makes"
+        elif circle := self._back_to(ref.name, sources):
+            expected, got = "a graph without cycles", f"the cycle {' -> '.join((ref.name, *circle))}"
+            remedy = "use another name for what is made anew"
+        else:
+            expected, got = "a tensor made before it is read", f"{ref.name}, which line {self.seen[ref.name]} reads"
+        self.wrong(line, ref.column, expected, got, remedy)
+
+    def _back_to(self, name: str, sources: Sequence[str]) -> tuple[str, ...]:
+        """Tensors that are made one of another, the first of ``name``, the last ``name`` itself; none if none lead there."""
+        ways: dict[str, tuple[str, ...]] = {}
+        left = [(source, (name,)) for source in dict.fromkeys(sources)]
+        while left:
+            here, behind = left.pop()
+            if here == name:
+                return behind
+            if here not in ways:
+                ways[here] = (here, *behind)
+                left += [(source, ways[here]) for source in self.sources.get(here, ())]
+        return ()
 
     # -- functions
 
