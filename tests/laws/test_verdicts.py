@@ -9,7 +9,7 @@ import contextlib
 from random import Random
 
 import numpy as np
-from hypothesis import given, note, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.mappings import GEMM, LINK, ONLINE, SOFTMAX, memory
 
@@ -148,16 +148,16 @@ def verdict(seed: int, item: Workload, reduction: bool, mend: bool) -> bool:
     if mend:
         with contextlib.suppress(IllegalMapping):
             tree = insert_collectives(tree, item, on)
-    note(f"{sizes}\n{to_text(tree)}")
+    told = f"seed {seed}, {sizes}\n{to_text(tree)}\n"
     inputs = random_inputs(item, seed=1)
     found, objection, outputs = faults(tree, item, on), "", {}
     try:
         outputs = run(item, on, tree, inputs).outputs
     except BadInput as error:
         objection = str(error)
-    assert bool(found) == bool(objection), f"static: {[str(fault) for fault in found]}\ndynamic: {objection}"
+    assert bool(found) == bool(objection), f"{told}static: {[str(fault) for fault in found]}\ndynamic: {objection}"
     for name, value in outputs.items():
-        np.testing.assert_allclose(value, run(item, on, plain(item), inputs).outputs[name])
+        np.testing.assert_allclose(value, run(item, on, plain(item), inputs).outputs[name], err_msg=told)
     return not found
 
 
