@@ -122,6 +122,7 @@ def _partitions(plan: SpatialPlan) -> dict[str, Any]:
                 "network": part.network,
                 "once": part.once,
                 "traffic": part.traffic,
+                "loaded": part.loaded,
                 "sram": part.sram,
                 "limit": part.bottleneck,
             }

@@ -129,7 +129,7 @@ def _sent(problem: TrainingProblem, kind: CollectiveKind, ranks: Mapping[str, in
 def loads(problem: TrainingProblem, plan: Plan, stage: Stage, moved: Sequence[Traffic]) -> list[Load]:
     """What a chip of a stage asks of each resource; ``moved``: what it sends (`traffic`)."""
     chip, count, host = machine(problem.system.chip), plan.pipeline.microbatches, problem.system.host
-    work = 2.0 * count * total([part.macs * times for part, times in stage.parts])
+    work = 2.0 * count * total([part.products * times for part, times in stage.parts])
     passes = float(count * total([part.traffic * times for part, times in stage.parts]))
     parameters = float(total([part.parameters * times for part, times in stage.parts]))
     found = [
