@@ -98,9 +98,9 @@ class SpatialModel:
 
     def __post_init__(self) -> None:
         problem = self.problem
-        chip = spatial_chip(problem.system, problem.efficiency)
+        chip = spatial_chip(replace(problem.system, chip=problem.chip, memories=(problem.memory.name,)), problem.efficiency)
         object.__setattr__(self, "base", ShardedModel(problem))
-        rates = ChipRates(machine(problem.system.chip), chip, problem.efficiency, problem.recipe.gradient)
+        rates = ChipRates(machine(problem.chip), chip, problem.efficiency, problem.recipe.gradient)
         object.__setattr__(self, "rates", rates)
         object.__setattr__(self, "priced", Solvers(self._objective))
         object.__setattr__(self, "axes", SpatialAxisBounds(problem, rates.machine, rates=rates))

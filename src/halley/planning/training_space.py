@@ -132,7 +132,7 @@ def training_space(problem: TrainingProblem) -> Space:
         _choice(fixed.recompute, Recompute),
         _choice(fixed.fused, (True, False)),
         _choice(fixed.sharded, Sharded),
-        _choice(fixed.offload, (False, True) if problem.system.host else (False,)),
+        _choice(fixed.offload, (False, True) if problem.second else (False,)),
     )
     kept = tuple(Option(*each) for each in options if _differs(fixed, Option(*each)))
     return Space(problem, found, number, data, stages, microbatch, microbatches, chunks, gpipe, kept)
