@@ -30,7 +30,7 @@ from halley.planning.op_costs import op_tasks
 from halley.planning.operations import moved_bytes, tensor_bytes
 from halley.planning.part_bounds import least_time
 from halley.planning.sharding import ShardingGraph, ShardingProblem, sharding_graph, way_tables
-from halley.planning.spatial_passes import ChipRates, Group, is_weight, pass_groups, read_elsewhere, waits
+from halley.planning.spatial_passes import ChipRates, Group, is_weight, made_up, pass_groups, read_elsewhere, waits
 from halley.planning.training_kernels import TrainingGraph
 
 Floats = NDArray[np.float64]
@@ -46,14 +46,14 @@ RISES = 2e-3
 class Demands:
     """Of one pass: the ops that run ``alone`` in any case and those at ``work``; what passes the memory in any case, each with
     the op whose extents say how much of it: weights that are ``held``, sums of gradients (``summed``, read and written),
-    tensors ``leaving``; and names of tensors that come in from memory (``entering``)."""
+    tensors ``leaving``; and tensors that come in from memory (``entering``), each with how many partitions read it at least."""
 
     alone: tuple[str, ...]
     work: tuple[str, ...]
     held: tuple[tuple[str, str], ...]
     summed: tuple[tuple[str, str], ...]
     leaving: tuple[tuple[str, str], ...]
-    entering: tuple[str, ...]
+    entering: tuple[tuple[str, int], ...]
 
 
 @lru_cache(maxsize=512)
@@ -67,28 +67,55 @@ def _demands(graph: TrainingGraph, groups: Sequence[Group], wanted: frozenset[st
     work = graph.workload
     makers = {name: (group, op) for group in groups for op in group.ops for name in work.op(op).outputs}
     streaming = [group for group in groups if not group.apart]
+    apart_by = separations(work, groups)
     held, summed = list[tuple[str, str]](), list[tuple[str, str]]()
-    crossing, entering = set(wanted), dict[str, None]()
-    for group in groups:
+    crossing, entering = set(wanted), dict[str, list[int]]()
+    for place, group in enumerate(groups):
         known = set[str]()
         for op in group.ops:
             for name in work.op(op).inputs:
                 maker, streams = makers.get(name, (None, ""))[0], not group.apart
-                if maker is group or work.op(op).kind is OpKind.GATHER:
+                if maker is group or work.op(op).kind is OpKind.GATHER or made_up(graph, op, name):
                     continue
                 if is_weight(work, name):
                     held += [(op, name)] if streams and name not in known else []
                     known.add(name)
-                elif maker is None or maker.apart or not streams or waits(work, maker, group, name, op):
+                elif maker is None or apart_by[groups.index(maker), place] >= 1:
                     crossing.add(name)
-                    entering |= {name: None} if streams else {}
+                    entering.setdefault(name, []).extend([place] if streams else [])
             if graph.shares[op].summed and not group.apart:
                 summed.append((op, graph.shares[op].summed))
     sums = {name for _, name in summed}
     leaving = [(op, name) for name, (group, op) in makers.items() if name in crossing and not group.apart and name not in sums]
     apart = [op for group in groups if group.apart for op in group.ops]
     at_work = tuple(op for group in streaming for op in group.ops)
-    return Demands(tuple(apart), at_work, tuple(held), tuple(summed), tuple(leaving), tuple(entering))
+    read = tuple((name, _longest_chain(sorted(set(places)), apart_by)) for name, places in entering.items() if places)
+    return Demands(tuple(apart), at_work, tuple(held), tuple(summed), tuple(leaving), read)
+
+
+def separations(work: Workload, groups: Sequence[Group]) -> Floats:
+    """[groups, groups] how many borders of partitions lie between two groups at least, on any way from the first to the second;
+    -inf where the second does not wait for the first. Groups stand in an order in which they can run."""
+    place = {name: number for number, group in enumerate(groups) for op in group.ops for name in work.op(op).outputs}
+    found = np.full((len(groups), len(groups)), -math.inf)
+    np.fill_diagonal(found, 0.0)
+    for number, group in enumerate(groups):
+        for op in group.ops:
+            for name in work.op(op).inputs:
+                maker = place.get(name, number)
+                if maker != number:
+                    writer = groups[maker]
+                    border = writer.apart or group.apart or waits(work, writer, group, name, op)
+                    found[:, number] = np.maximum(found[:, number], found[:, maker] + border)
+    return found
+
+
+def _longest_chain(places: Sequence[int], apart_by: Floats) -> int:
+    """Of these groups, in their order, the most of which no two can be in one partition, each behind the one before."""
+    longest = dict[int, int]()
+    for place in places:
+        longest[place] = 1 + max((longest[other] for other in longest if apart_by[other, place] >= 1), default=0)
+    return max(longest.values())
 
 
 def work_time(graph: TrainingGraph, rates: ChipRates, op: Op, extents: Mapping[str, Number]) -> Number:
@@ -127,7 +154,7 @@ def pass_floors(graph: TrainingGraph, rates: ChipRates, microbatch: Number, rank
         ]
         busy = [work_time(graph, rates, work.op(name), extents) / ranks for name in demands.work]
         moved = [held_traffic(work, rates, demands, name, extents) for name in demands.work]
-        moved += [tensor_bytes(work, name, extents) for name in demands.entering]
+        moved += [times * tensor_bytes(work, name, extents) for name, times in demands.entering]
         memory = busy_time(total([0.0, *moved]) / ranks, rates.chip.bandwidth)
         found.append(total([0.0, *alone]) + longest((total([0.0, *busy]), memory)))
     return tuple(found)
@@ -166,7 +193,7 @@ def part_tables(graph: TrainingGraph, rates: ChipRates, problem: ShardingProblem
     work, ranks = graph.workload, math.prod(axis.ranks for axis in problem.mesh)
     alone, resources, entering = list[Table](), list[tuple[list[Table], ...]](), list[float]()
     for demands, sent in zip(pass_demands(graph), _network(graph, silent), strict=True):
-        entering.append(math.fsum(float(tensor_bytes(work, name, work.dims)) for name in demands.entering) / ranks)
+        entering.append(math.fsum(times * float(tensor_bytes(work, name, work.dims)) for name, times in demands.entering) / ranks)
 
         def time(op: Op, local: Mapping[str, Number]) -> float:
             return float(work_time(graph, rates, op, local))

@@ -301,7 +301,8 @@ class _Pass:
         for number, group in enumerate(self.groups):
             for op in group.ops:
                 for name in work.op(op).inputs:
-                    readers.setdefault(name, {}).setdefault(number, op)
+                    if not made_up(self.parent.graph, op, name):
+                        readers.setdefault(name, {}).setdefault(number, op)
         for name in dict.fromkeys((*readers, *makers)):
             maker = makers.get(name)
             writer = None if maker is None else self.place[maker]
@@ -361,6 +362,12 @@ class _Pass:
 def is_weight(work: Workload, name: str) -> bool:
     """An input of the graph that no tokens have."""
     return name in work.inputs and not set(TOKENS) & set(work.tensors[name].dims)
+
+
+def made_up(graph: TrainingGraph, op: str, name: str) -> bool:
+    """A mask of random numbers that an op draws, and that nobody else wants: it is nowhere in memory."""
+    share = graph.shares[op]
+    return name in share.drawn and name not in share.written
 
 
 def waits(work: Workload, writer: Group | None, reader: Group, name: str, op: str) -> bool:
