@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from halley.planning.spatial_model import cost_model
 from halley.planning.training_answer import alternative, shortage
 from halley.planning.training_cost import Case, plan_cost
 from halley.planning.training_floors import floors_of
-from halley.planning.training_space import LEFT_OUT, MEASURED, training_space
+from halley.planning.training_space import HOMES, LEFT_OUT, MEASURED, training_space
 from halley.planning.training_steps import TrainingSearch
 from halley.units import format_time
 
@@ -49,7 +49,7 @@ def best_training_plan(
     model: CostModel | None = None,
     others: int = ALTERNATIVES,
 ) -> TrainingResult:
-    """The fastest plan of a problem.
+    """The fastest plan of a problem; in whichever memory of a chip its tensors live, unless the problem names one.
 
     ``progress`` is told now and then what was found, and a share of the gap that is closed. ``limit`` [s]: when to stop with the
     best so far; an interrupt does the same. ``model``: where the costs of parts come from, `cost_model` of the problem unless
@@ -180,8 +180,19 @@ def _result(found: TrainingSearch, runs: Sequence[Run], others: int) -> Training
         value=costs[0].time,
         seconds=sum(proof.seconds for proof in proofs),
         closed=CLOSED_WORDS if closed else STOPPED_WORDS,
-        left_out=(*LEFT_OUT, *([MEASURED] if problem.libraries else []), *(on_chip if problem.system.chip.streams else ())),
+        left_out=tuple(_left_out(problem)),
     )
     outcome = Outcome.LIMIT if not closed else Outcome.OPTIMAL if certificate.gap <= CLOSED else Outcome.CLOSE
     rest = tuple(alternative(plans[0], costs[0], plan, cost) for plan, cost in zip(plans[1:], costs[1:], strict=True))
     return TrainingResult(problem, plans[0], costs[0], rest, certificate, outcome, found.bound, found.unfit)
+
+
+def _left_out(problem: TrainingProblem) -> Iterator[str]:
+    """What was not searched."""
+    yield from LEFT_OUT
+    if problem.libraries:
+        yield MEASURED
+    if len(problem.homes) > 1:
+        yield HOMES
+    if problem.system.chip.streams:
+        yield from on_chip

@@ -38,6 +38,9 @@ LEFT_OUT = (
 )
 """What no plan of the space does."""
 
+HOMES = "weights, gradients and activations of one plan in different memories of a chip"
+"""What is left out where chips have several."""
+
 MEASURED = "measured collectives that take longer than in proportion to their size, which bounds take them not to"
 """What is left out where collectives were measured."""
 
