@@ -2,9 +2,9 @@
 
 A pass takes the longest of its work on all compute tiles, of the traffic that no fusion avoids, and of its network: partitions
 take the longest of theirs, and follow each other. Where a kernel that runs alone or a wait lies between two kernels, no partition
-has both (`separations`), so that tensors cross memory there. Kernels that run alone in any case are added. Of the three, any mean is a lower
-bound, and as a sum over ops and passes it is minimised exactly over all shardings; for each pass, prices that raise the least of
-it are looked for (`halley.planning.graph_prices`).
+has both (`separations`), so that tensors cross memory there. Kernels that run alone in any case are added. Of the three, any mean
+is a lower bound, and as a sum over ops and passes it is minimised exactly over all shardings; for each pass, prices that raise
+the least of it are looked for (`halley.planning.graph_prices`).
 """
 
 from __future__ import annotations
