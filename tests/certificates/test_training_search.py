@@ -75,6 +75,7 @@ class Drawn:
                     activation=float(math.ceil(kept * draw.uniform(1, 1.5))),
                     working=float(draw.randint(0, 10**6)),
                     macs=1e9,
+                    products=1e9,
                     traffic=1e9,
                     exposed={CollectiveKind.ALL_REDUCE: 1e-6},
                     sharding=SimpleNamespace(steps=(), problem=SimpleNamespace(mesh=communication.mesh)),  # type: ignore[arg-type]

@@ -95,6 +95,8 @@ def _cost(cost: PlanCost) -> dict[str, Any]:
         "power": cost.bill.power,
         "memory": [dict(stage) for stage in cost.memory],
         "offloaded": list(cost.offloaded),
+        "tier": cost.tier,
+        "second_tier": cost.second,
         "capacity": cost.capacity,
         "exposed": [{"role": str(item.role), "kind": item.kind, "time": item.time} for item in cost.exposed],
         "traffic": [asdict(item) | {"role": str(item.role), "axes": list(item.axes)} for item in cost.traffic],
@@ -122,6 +124,7 @@ def _partitions(plan: SpatialPlan) -> dict[str, Any]:
                 "network": part.network,
                 "once": part.once,
                 "traffic": part.traffic,
+                "loaded": part.loaded,
                 "sram": part.sram,
                 "limit": part.bottleneck,
             }

@@ -45,7 +45,8 @@ class PartCosts:
 
     ``forward``, ``recompute``, ``backward`` [s], with the collectives between the chips that share ops. ``parameters`` of the
     chip; ``activation`` [B] kept from the forward to the backward pass, ``working`` [B] beside it while a pass is at work.
-    ``macs`` (repeated ones too) and memory ``traffic`` [B] of the three passes. ``exposed`` [s]: by kind, the collectives,
+    ``macs`` (repeated ones too) and memory ``traffic`` [B] of the three passes; ``products``: of the macs those that kernels do,
+    as a fused attention core leaves out what its mask hides. ``exposed`` [s]: by kind, the collectives,
     which are among the times. ``sharding``: the one that takes least time. ``on_chip``: by pass, the partitions in which a
     spatial chip runs its kernels.
     """
@@ -57,6 +58,7 @@ class PartCosts:
     activation: float
     working: float
     macs: float
+    products: float
     traffic: float
     exposed: Mapping[CollectiveKind, float]
     sharding: Sharding
@@ -285,7 +287,7 @@ def _part_costs(solver: PartSolver, sharding: Sharding, in_flight: float) -> Par
             if step.kind is not None:
                 exposed.setdefault(step.kind, []).append(step.time)
     passes = {name: math.fsum(found) for name, found in times.items()}
-    macs, traffic = _demand(solver, sharding)
+    macs, products, traffic = _demand(solver, sharding)
     return PartCosts(
         forward=passes["forward"],
         recompute=passes["recompute"],
@@ -294,24 +296,27 @@ def _part_costs(solver: PartSolver, sharding: Sharding, in_flight: float) -> Par
         activation=sharding.kept_memory / in_flight,
         working=_working(graph, sharding),
         macs=macs,
+        products=products,
         traffic=traffic,
         exposed={kind: math.fsum(found) for kind, found in exposed.items()},
         sharding=sharding,
     )
 
 
-def _demand(solver: PartSolver, sharding: Sharding) -> tuple[float, float]:
-    """Multiply-accumulates and memory traffic [B] of a chip, in all passes."""
-    macs, traffic = list[float](), list[float]()
+def _demand(solver: PartSolver, sharding: Sharding) -> tuple[float, float, float]:
+    """Of a chip, in all passes: multiply-accumulates of its ops, those that its kernels do, and memory traffic [B]."""
+    macs, products, traffic = list[float](), list[float](), list[float]()
     work = solver.graph.workload
     for op, item in zip(work.ops, sharding.ops, strict=True):
         extents = {dim: work.dims[dim] for dim in (*op.dims, *op.sequence)}
         local = local_extents(extents, [way.split for way in item.ways], sharding.problem.mesh)
         if op.kind is OpKind.CONTRACT:
             macs.append(math.prod(local[dim] for dim in op.dims))
-        tasks = op_tasks(solver.graph, op, local, solver.costs.gradient)
-        traffic += (float(task.times * demand(task.kernel)[1]) for task in tasks)
-    return math.fsum(macs), math.fsum(traffic)
+        for task in op_tasks(solver.graph, op, local, solver.costs.gradient):
+            done, moved = demand(task.kernel)
+            products.append(float(task.times * done))
+            traffic.append(float(task.times * moved))
+    return math.fsum(macs), math.fsum(products), math.fsum(traffic)
 
 
 def _local(graph: TrainingGraph, tensor: str, layout: Layout, sharding: Sharding) -> int:

@@ -22,7 +22,8 @@ from halley.search.partitions import Kernels
 class Partition:
     """What one partition takes. Times are per sample; ``ramp``, ``start`` and ``setup`` are paid once for all in a row.
 
-    ``tiles``: compute tiles of each kernel. ``traffic``: bytes between DRAM and chip; ``kept``: bytes that DRAM keeps.
+    ``tiles``: compute tiles of each kernel. ``traffic``: bytes between DRAM and chip for a sample, ``loaded``: of weights, once
+    for all in a row; ``kept``: bytes that DRAM keeps.
     ``apart``: a kernel that runs alone and keeps nothing on the chip (`Kernel.alone`); its network follows its work."""
 
     names: tuple[str, ...]
@@ -36,6 +37,7 @@ class Partition:
     setup: float
     sram: float
     traffic: float
+    loaded: float
     kept: float
     apart: bool = False
 
@@ -74,7 +76,6 @@ def partition(problem: Problem, tile: int, group: Kernels, streamed: Kernels = 0
 def _apart(problem: Problem, place: int) -> Partition:
     """A kernel on the whole chip, which keeps nothing there."""
     kernel, chip = problem.graph.kernels[place], problem.chip
-    passing = [crossing(problem, tensor, 1 << place) for tensor in problem.tensors]
     return Partition(
         names=(kernel.name,),
         tiles=(chip.tiles,),
@@ -86,8 +87,9 @@ def _apart(problem: Problem, place: int) -> Partition:
         start=0.0,
         setup=0.0,
         sram=0.0,
-        traffic=float(total((kernel.weights, *(moved for moved, _ in passing)))),
-        kept=float(total(stored for _, stored in passing)),
+        traffic=kernel.alone_traffic,
+        loaded=0.0,
+        kept=float(total(crossing(problem, tensor, 1 << place)[1] for tensor in problem.tensors)),
         apart=True,
     )
 
@@ -101,7 +103,7 @@ def _side_by_side(problem: Problem, tile: int, group: Kernels, streamed: Kernels
     if any(kernel.apart for kernel in own) or any(stalls(tensor, group) for tensor in graph.tensors):
         return None
     shares = allocation([choices(kernel, graph.sequence, tile, chip) for kernel in own], chip.tiles)
-    held = [place for place in inside if not streamed >> place & 1]
+    loaded = float(total(graph.kernels[place].weights for place in inside if not streamed >> place & 1))
     sram = total(held_bytes(problem, place, bool(streamed >> place & 1)) for place in inside)
     traffic = total(count * graph.kernels[place].weights for place in inside if streamed >> place & 1)
     kept = 0.0
@@ -122,9 +124,10 @@ def _side_by_side(problem: Problem, tile: int, group: Kernels, streamed: Kernels
         network=total(network_time(problem, kernel, count) for kernel in own),
         ramp=float(formulas.ramp_time(compute, count, longest_path(graph, group))) if assumed.ramps else 0.0,
         start=chip.start if assumed.latency else 0.0,
-        setup=busy_time(total(graph.kernels[place].weights for place in held), chip.bandwidth),
+        setup=busy_time(loaded, chip.bandwidth),
         sram=sram,
         traffic=traffic,
+        loaded=loaded,
         kept=kept,
     )
 

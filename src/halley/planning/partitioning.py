@@ -72,6 +72,11 @@ class SpatialPlan:
         """Bytes between DRAM and chip, per layer and sample, without resident weights."""
         return float(total(part.traffic for part in self.partitions))
 
+    @property
+    def loaded(self) -> float:
+        """Bytes of weights that stay on the chip, read once for all samples in a row."""
+        return float(total(part.loaded for part in self.partitions))
+
     def utilisation(self, work: float, chips: int) -> float:
         """Share of the peak of all ``chips`` that ``work`` operations of all layers use per sample."""
         return float(utilisation(work, self.iteration, chips * self.problem.chip.peak))

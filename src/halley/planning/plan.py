@@ -7,10 +7,13 @@ shardings (`halley.planning.sharding_text`); nothing here knows them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import NamedTuple
 
+from halley.errors import BadInput, Fault, did_you_mean
 from halley.formulas.spatial import utilisation
+from halley.ir.hardware import Chip
 from halley.ir.system import System
 from halley.network.bill import Bill
 from halley.network.overlay import Overlay
@@ -24,6 +27,9 @@ from halley.planning.sharded import Sharding
 from halley.planning.sharding_text import parallelisms, splitting_axes
 from halley.rewrite.recompute import Recompute
 from halley.workloads.transformer import Transformer
+
+HOST = "the host's memory"
+"""What the memory of the node's processors is called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +56,21 @@ class Fixed:
     boundary: Layout | None = None
 
 
+class Tier(NamedTuple):
+    """A memory that tensors may live in: its ``name``, capacity [B], and bandwidth [B/s] from where kernels are."""
+
+    name: str
+    capacity: float
+    bandwidth: float
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingProblem:
     """A model, the system that trains it, the ``batch`` [sequences] of an iteration, of ``sequence`` [tokens] each.
 
     ``efficiency``: how near kernels come to the chip's data sheet. ``libraries``: by axis, what its communication library was
     measured to take. ``recipe``: bytes per parameter. ``fixed``: what the user has decided. ``whole``: no axis is cut between
-    roles.
+    roles. ``home``: the memory of a chip that tensors live in, of those in ``homes``; "" is the last of them.
     """
 
     shape: Transformer
@@ -68,6 +82,44 @@ class TrainingProblem:
     recipe: Recipe = RECIPES["mixed-adam-fp32-gradients"]
     fixed: Fixed = field(default_factory=Fixed)
     whole: bool = False
+    home: str = ""
+
+    def __post_init__(self) -> None:
+        if self.home not in ("", *self.homes):
+            expected = f"one of {', '.join(self.homes)}"
+            raise BadInput(Fault(f"memory of {self.system.name}", expected, repr(self.home), did_you_mean(self.home, self.homes)))
+
+    @property
+    def homes(self) -> tuple[str, ...]:
+        """Memories of a chip that tensors may live in, the nearest first; not those through which kernels hand them on."""
+        return tuple(tier.name for tier in self.system.tiers if tier.name not in self.system.chip.streams)
+
+    @property
+    def chip(self) -> Chip:
+        """The chip from the memory inwards that tensors live in: what is further out, passes do not touch."""
+        chip, name = self.system.chip, self.memory.name
+        first, *inner = chip.levels[chip.depth(name) :]
+        if first is chip.levels[0] and first.memories[0].name == name:
+            return chip
+        return replace(chip, levels=(replace(first, memories=(chip.memory(name),)), *inner))
+
+    @property
+    def memory(self) -> Tier:
+        """Where tensors live."""
+        return self._tier(self.home or self.homes[-1])
+
+    @property
+    def second(self) -> Tier | None:
+        """Where the optimizer's state may live instead: the chip's next memory, behind its last one the host's."""
+        place = self.homes.index(self.memory.name) + 1
+        if place < len(self.homes):
+            return self._tier(self.homes[place])
+        host = self.system.host
+        return None if host is None else Tier(HOST, host.capacity, min(host.link.bandwidth, host.bandwidth))
+
+    def _tier(self, name: str) -> Tier:
+        memory = self.system.chip.memory(name)
+        return Tier(name, memory.capacity, memory.read_bandwidth)
 
     @property
     def tokens(self) -> int:
@@ -77,7 +129,7 @@ class TrainingProblem:
     @property
     def capacity(self) -> float:
         """Bytes of the chip's memory that plans have to fit."""
-        return self.system.tiers[-1].capacity
+        return self.memory.capacity
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +137,7 @@ class Plan:
     """How a model is trained on a system.
 
     ``assignment``: each axis cut between the roles. ``microbatch`` [sequences]. ``sharded``: what data-parallel ranks share out
-    (ZeRO). ``offload``: the host's memory keeps the optimizer's state. ``fused``: attention is one kernel, forward and backward.
+    (ZeRO). ``offload``: a second tier keeps the optimizer's state. ``fused``: attention is one kernel, forward and backward.
     ``layers`` [chunks]: how many of the model's layers each chunk has, in the order of the model; the first has the embedding
     as well, the last the head.
     """
@@ -167,9 +219,9 @@ class PlanCost:
 
     ``account`` [s]: where the time of the stage that is done last goes; its parts add up to ``time``
     (`halley.planning.iteration.Iteration`). ``memory`` [B], by stage and by what it holds, of a chip at its peak, and
-    ``offloaded`` [B] by stage in the host's; ``capacity`` [B]. ``parts``: of the model, with their shardings.
-    ``exposed``: collectives that work waits for. ``traffic``: what a chip of the busiest stage sends, and ``loads``: demand and
-    capacity of each of its resources.
+    ``offloaded`` [B] by stage in the ``second`` tier; ``capacity`` [B] of the ``tier`` that the rest is in.
+    ``parts``: of the model, with their shardings. ``exposed``: collectives that work waits for. ``traffic``: what a chip of the
+    busiest stage sends, and ``loads``: demand and capacity of each of its resources.
     ``model_work``, ``hardware_work`` [op] of all chips: of the model alone, and with what is computed twice. ``peak`` [op/s] of
     all chips. ``tokens`` of an iteration. ``bill``: price and power of the system.
     """
@@ -178,6 +230,8 @@ class PlanCost:
     account: Mapping[str, float]
     memory: tuple[Mapping[str, float], ...]
     offloaded: tuple[float, ...]
+    tier: str
+    second: str
     capacity: float
     parts: ModelCosts
     exposed: tuple[Exposed, ...]

@@ -61,7 +61,7 @@ class ShardedModel:
     solvers: Solvers = field(init=False, default_factory=Solvers)
 
     def __post_init__(self) -> None:
-        chip, problem = machine(self.problem.system.chip), self.problem
+        chip, problem = machine(self.problem.chip), self.problem
         object.__setattr__(self, "chip", chip)
         object.__setattr__(self, "products", ProductBounds(chip, problem.efficiency, problem.recipe.gradient))
         object.__setattr__(self, "axes", AxisBounds(problem, chip))

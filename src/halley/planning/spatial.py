@@ -105,8 +105,9 @@ class Kernel:
     sequence tile; ``work`` [1] operations of a sample.
 
     ``cycles`` [1]: of a lane, for a point of an elementwise kernel. ``alone`` [s]: what it takes on the whole chip as a kernel
-    that keeps nothing there, without its network, which follows; then it needs no room on the chip. ``apart``: it runs in no
-    other way."""
+    that keeps nothing there, without its network, which follows; then it needs no room on the chip, and moves ``alone_traffic``
+    [B]: less than its tensors have where it makes some of them for itself (an attention core, random masks). ``apart``: it runs
+    in no other way."""
 
     name: str
     engine: Engine
@@ -120,6 +121,7 @@ class Kernel:
     latency: float = 0.0
     cycles: float = 1.0
     alone: float = float("inf")
+    alone_traffic: float = 0.0
     apart: bool = False
 
     @property
@@ -179,7 +181,8 @@ class Graph:
             if min(kernel.rows, kernel.columns, kernel.depth) < 1:
                 got = f"{kernel.rows} x {kernel.columns} x {kernel.depth}"
                 yield Fault(f"kernel {kernel.name}", "extents of at least 1", got)
-            if min(kernel.weights, kernel.network, kernel.conversions, kernel.latency, kernel.cycles, kernel.alone) < 0:
+            times = kernel.network, kernel.conversions, kernel.latency, kernel.cycles, kernel.alone
+            if min(kernel.weights, kernel.alone_traffic, *times) < 0:
                 yield Fault(f"kernel {kernel.name}", "bytes and times of at least 0", "a negative one")
         for place, tensor in enumerate(self.tensors):
             least = -1 if tensor.writer is None else tensor.writer

@@ -1,9 +1,10 @@
 """What the passes of a part take at least on a spatial chip, however kernels are fused and whatever the sharding.
 
 A pass takes the longest of its work on all compute tiles, of the traffic that no fusion avoids, and of its network: partitions
-take the longest of theirs, and follow each other. Kernels that run alone in any case are added. Of the three, any mean is a lower
-bound, and as a sum over ops and passes it is minimised exactly over all shardings; for each pass, prices that raise the least of
-it are looked for (`halley.planning.graph_prices`).
+take the longest of theirs, and follow each other. Where a kernel that runs alone or a wait lies between two kernels, no partition
+has both (`separations`), so that tensors cross memory there. Kernels that run alone in any case are added. Of the three, any mean
+is a lower bound, and as a sum over ops and passes it is minimised exactly over all shardings; for each pass, prices that raise
+the least of it are looked for (`halley.planning.graph_prices`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from halley.formulas.numbers import Number
 from halley.formulas.timing import busy_time, longest, total
 from halley.ir.workload import Op, OpKind, Workload
 from halley.planning.axis_bounds import AxisBounds
-from halley.planning.elimination import Table, cost
+from halley.planning.elimination import Table, cost, table
 from halley.planning.graph_prices import best_prices
 from halley.planning.kernels import Stream
 from halley.planning.layouts import local_extents
@@ -30,7 +31,7 @@ from halley.planning.op_costs import op_tasks
 from halley.planning.operations import moved_bytes, tensor_bytes
 from halley.planning.part_bounds import least_time
 from halley.planning.sharding import ShardingGraph, ShardingProblem, sharding_graph, way_tables
-from halley.planning.spatial_passes import ChipRates, Group, is_weight, pass_groups, read_elsewhere, waits
+from halley.planning.spatial_passes import ChipRates, Group, is_weight, made_up, pass_groups, read_elsewhere, waits
 from halley.planning.training_kernels import TrainingGraph
 
 Floats = NDArray[np.float64]
@@ -46,14 +47,16 @@ RISES = 2e-3
 class Demands:
     """Of one pass: the ops that run ``alone`` in any case and those at ``work``; what passes the memory in any case, each with
     the op whose extents say how much of it: weights that are ``held``, sums of gradients (``summed``, read and written),
-    tensors ``leaving``; and names of tensors that come in from memory (``entering``)."""
+    tensors ``leaving``; and tensors that come in from memory (``entering``), each with ops that all read it anew, as no two of
+    them can be in one partition. ``outside``: those that the pass does not make."""
 
     alone: tuple[str, ...]
     work: tuple[str, ...]
     held: tuple[tuple[str, str], ...]
     summed: tuple[tuple[str, str], ...]
     leaving: tuple[tuple[str, str], ...]
-    entering: tuple[str, ...]
+    entering: tuple[tuple[str, tuple[str, ...]], ...]
+    outside: frozenset[str]
 
 
 @lru_cache(maxsize=512)
@@ -67,28 +70,60 @@ def _demands(graph: TrainingGraph, groups: Sequence[Group], wanted: frozenset[st
     work = graph.workload
     makers = {name: (group, op) for group in groups for op in group.ops for name in work.op(op).outputs}
     streaming = [group for group in groups if not group.apart]
+    apart_by = separations(work, groups)
     held, summed = list[tuple[str, str]](), list[tuple[str, str]]()
-    crossing, entering = set(wanted), dict[str, None]()
-    for group in groups:
+    crossing, entering = set(wanted), dict[str, dict[int, str]]()
+    for place, group in enumerate(groups):
         known = set[str]()
         for op in group.ops:
             for name in work.op(op).inputs:
                 maker, streams = makers.get(name, (None, ""))[0], not group.apart
-                if maker is group or work.op(op).kind is OpKind.GATHER:
+                if maker is group or work.op(op).kind is OpKind.GATHER or made_up(graph, op, name):
                     continue
                 if is_weight(work, name):
                     held += [(op, name)] if streams and name not in known else []
                     known.add(name)
-                elif maker is None or maker.apart or not streams or waits(work, maker, group, name, op):
+                elif maker is None or apart_by[groups.index(maker), place] >= 1:
                     crossing.add(name)
-                    entering |= {name: None} if streams else {}
+                    readers = entering.setdefault(name, {})
+                    if streams:
+                        readers.setdefault(place, op)
             if graph.shares[op].summed and not group.apart:
                 summed.append((op, graph.shares[op].summed))
     sums = {name for _, name in summed}
     leaving = [(op, name) for name, (group, op) in makers.items() if name in crossing and not group.apart and name not in sums]
     apart = [op for group in groups if group.apart for op in group.ops]
     at_work = tuple(op for group in streaming for op in group.ops)
-    return Demands(tuple(apart), at_work, tuple(held), tuple(summed), tuple(leaving), tuple(entering))
+    read = tuple((name, _longest_chain(readers, apart_by)) for name, readers in entering.items() if readers)
+    outside = frozenset(entering.keys() - makers.keys())
+    return Demands(tuple(apart), at_work, tuple(held), tuple(summed), tuple(leaving), read, outside)
+
+
+def separations(work: Workload, groups: Sequence[Group]) -> Floats:
+    """[groups, groups] how many borders of partitions lie between two groups at least, on any way from the first to the second;
+    -inf where the second does not wait for the first. Groups stand in an order in which they can run."""
+    place = {name: number for number, group in enumerate(groups) for op in group.ops for name in work.op(op).outputs}
+    found = np.full((len(groups), len(groups)), -math.inf)
+    np.fill_diagonal(found, 0.0)
+    for number, group in enumerate(groups):
+        for op in group.ops:
+            for name in work.op(op).inputs:
+                maker = place.get(name, number)
+                if maker != number:
+                    writer = groups[maker]
+                    border = writer.apart or group.apart or waits(work, writer, group, name, op)
+                    found[:, number] = np.maximum(found[:, number], found[:, maker] + border)
+    return found
+
+
+def _longest_chain(readers: Mapping[int, str], apart_by: Floats) -> tuple[str, ...]:
+    """Of these groups, in their order, the most of which no two can be in one partition, each behind the one before; their
+    ops."""
+    chains = dict[int, tuple[str, ...]]()
+    for place, op in readers.items():
+        before = (chains[other] for other in chains if apart_by[other, place] >= 1)
+        chains[place] = (*max(before, key=len, default=()), op)
+    return max(chains.values(), key=len)
 
 
 def work_time(graph: TrainingGraph, rates: ChipRates, op: Op, extents: Mapping[str, Number]) -> Number:
@@ -127,7 +162,7 @@ def pass_floors(graph: TrainingGraph, rates: ChipRates, microbatch: Number, rank
         ]
         busy = [work_time(graph, rates, work.op(name), extents) / ranks for name in demands.work]
         moved = [held_traffic(work, rates, demands, name, extents) for name in demands.work]
-        moved += [tensor_bytes(work, name, extents) for name in demands.entering]
+        moved += [len(readers) * tensor_bytes(work, name, extents) for name, readers in demands.entering]
         memory = busy_time(total([0.0, *moved]) / ranks, rates.chip.bandwidth)
         found.append(total([0.0, *alone]) + longest((total([0.0, *busy]), memory)))
     return tuple(found)
@@ -166,7 +201,9 @@ def part_tables(graph: TrainingGraph, rates: ChipRates, problem: ShardingProblem
     work, ranks = graph.workload, math.prod(axis.ranks for axis in problem.mesh)
     alone, resources, entering = list[Table](), list[tuple[list[Table], ...]](), list[float]()
     for demands, sent in zip(pass_demands(graph), _network(graph, silent), strict=True):
-        entering.append(math.fsum(float(tensor_bytes(work, name, work.dims)) for name in demands.entering) / ranks)
+        lying = {name: _kept_variable(silent, name) for name in demands.outside}
+        unknown = [(name, len(readers)) for name, readers in demands.entering if not lying.get(name)]
+        entering.append(math.fsum(count * float(tensor_bytes(work, name, work.dims)) for name, count in unknown) / ranks)
 
         def time(op: Op, local: Mapping[str, Number]) -> float:
             return float(work_time(graph, rates, op, local))
@@ -177,6 +214,9 @@ def part_tables(graph: TrainingGraph, rates: ChipRates, problem: ShardingProblem
         alone += (_table(silent, work.op(name), problem.kernel_time) for name in demands.alone)
         busy = [_table(silent, work.op(name), time) for name in demands.work]
         memory = [_table(silent, work.op(name), moved) for name in demands.work]
+        for name, readers in demands.entering:
+            if variable := lying.get(name):
+                memory += (_read_table(silent, rates, name, variable, op) for op in readers)
         resources.append((busy, memory, sent))
     barred = [Table(item.variables, np.where(np.isfinite(item.values), 0.0, np.inf)) for item in silent.time]
     return PartTables(
@@ -202,6 +242,25 @@ def _network(graph: TrainingGraph, silent: ShardingGraph) -> tuple[list[Table], 
         if values.any():
             tables[passes[op]].append(Table(item.variables, values))
     return tables
+
+
+def _kept_variable(silent: ShardingGraph, name: str) -> str:
+    """The variable of the layout in which a tensor lies between the passes; "" where it has none."""
+    chain = silent.space.chains.get(name)
+    return next((link.variable for link in chain.links if link.use.kept), "") if chain else ""
+
+
+def _read_table(silent: ShardingGraph, rates: ChipRates, name: str, lying: str, op: str) -> Table:
+    """Time of the memory for a tensor that an op reads, by how the tensor lies and how the op is split: as much as lies on the
+    chip, or, if the op runs alone, as much as it wants."""
+    work = silent.problem.workload
+
+    def wanted(reader: Op, local: Mapping[str, Number]) -> float:
+        return float(moved_bytes(work, reader, name, local))
+
+    found = _table(silent, work.op(op), wanted)
+    sizes = np.minimum(silent.layouts[name].bytes[:, None], found.values[None, :])
+    return table((lying, *found.variables), np.asarray(busy_time(sizes, rates.chip.bandwidth)))
 
 
 def _table(graph: object, op: Op, time: Callable[[Op, Mapping[str, int]], float]) -> Table:

@@ -98,9 +98,9 @@ class SpatialModel:
 
     def __post_init__(self) -> None:
         problem = self.problem
-        chip = spatial_chip(problem.system, problem.efficiency)
+        chip = spatial_chip(replace(problem.system, chip=problem.chip, memories=(problem.memory.name,)), problem.efficiency)
         object.__setattr__(self, "base", ShardedModel(problem))
-        rates = ChipRates(machine(problem.system.chip), chip, problem.efficiency, problem.recipe.gradient)
+        rates = ChipRates(machine(problem.chip), chip, problem.efficiency, problem.recipe.gradient)
         object.__setattr__(self, "rates", rates)
         object.__setattr__(self, "priced", Solvers(self._objective))
         object.__setattr__(self, "axes", SpatialAxisBounds(problem, rates.machine, rates=rates))
@@ -181,7 +181,7 @@ class SpatialModel:
             forward=forward,
             recompute=recompute,
             backward=backward,
-            traffic=math.fsum(each.traffic + _loaded(each) for each in plans.values()),
+            traffic=math.fsum(each.traffic + each.loaded for each in plans.values()),
             exposed=dict(_exposed(graph, sharding, collective, plans)),
             on_chip={name: plan for name, plan in plans.items() if plan.layer > 0},
         )
@@ -215,11 +215,6 @@ class SpatialModel:
     def _objective(self, graph: TrainingGraph, terms: Terms, tables: ShardingGraph) -> list[Table]:
         """The times of a part at the prices of its bound."""
         return self._tables(graph, tables).priced(self._least(graph, terms).shares)
-
-
-def _loaded(plan: SpatialPlan) -> float:
-    """Bytes of weights that partitions load before they start."""
-    return math.fsum(part.setup for part in plan.partitions) * plan.problem.chip.bandwidth
 
 
 def _exposed(

@@ -18,7 +18,7 @@ from halley.errors import Fault, InternalError
 from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Shard
 from halley.ir.workload import Op, OpKind, Workload, roles
-from halley.planning.kernels import Stream
+from halley.planning.kernels import Stream, demand
 from halley.planning.layouts import CollectiveTime, Layout, local_extents
 from halley.planning.machine import Efficiency, Machine
 from halley.planning.op_costs import op_tasks
@@ -213,13 +213,20 @@ class _Pass:
 
     def _kernel(self, group: Group, alone: float) -> Kernel:
         """Without its network."""
-        apart = Kernel(group.name, Engine.VECTOR, 1, 1, alone=alone, apart=True)
+        moved = self._alone_traffic(group)
+        apart = Kernel(group.name, Engine.VECTOR, 1, 1, alone=alone, alone_traffic=moved, apart=True)
         if group.apart:
             return apart
         products = [op for op in map(self.work.op, group.ops) if op.kind is OpKind.CONTRACT]
         found = self._product(group, products) if products else self._elementwise(group)
         weights = math.fsum(self._read(op, name) for op, name in self._weights(group))
-        return apart if found is None else replace(found, alone=alone, weights=weights)
+        return apart if found is None else replace(found, alone=alone, alone_traffic=moved, weights=weights)
+
+    def _alone_traffic(self, group: Group) -> float:
+        """Bytes that pass the memory as its ops run one by one: what their times have been found with."""
+        graph, gradient = self.parent.graph, self.parent.rates.gradient
+        tasks = (task for name in group.ops for task in op_tasks(graph, self.work.op(name), self.local[name], gradient))
+        return math.fsum(float(task.times * demand(task.kernel)[1]) for task in tasks)
 
     def _elementwise(self, group: Group) -> Kernel:
         tokens = self._tokens(group)
@@ -294,7 +301,8 @@ class _Pass:
         for number, group in enumerate(self.groups):
             for op in group.ops:
                 for name in work.op(op).inputs:
-                    readers.setdefault(name, {}).setdefault(number, op)
+                    if not made_up(self.parent.graph, op, name):
+                        readers.setdefault(name, {}).setdefault(number, op)
         for name in dict.fromkeys((*readers, *makers)):
             maker = makers.get(name)
             writer = None if maker is None else self.place[maker]
@@ -354,6 +362,12 @@ class _Pass:
 def is_weight(work: Workload, name: str) -> bool:
     """An input of the graph that no tokens have."""
     return name in work.inputs and not set(TOKENS) & set(work.tensors[name].dims)
+
+
+def made_up(graph: TrainingGraph, op: str, name: str) -> bool:
+    """A mask of random numbers that an op draws, and that nobody else wants: it is nowhere in memory."""
+    share = graph.shares[op]
+    return name in share.drawn and name not in share.written
 
 
 def waits(work: Workload, writer: Group | None, reader: Group, name: str, op: str) -> bool:

@@ -61,10 +61,10 @@ def shortage(
     needs = np.where(space.allowed, needs, np.inf)
     layout, option = np.unravel_index(int(needs.argmin()), needs.shape)
     plan, least = space.plan(int(layout), int(option)), float(needs[layout, option])
-    memory = problem.system.tiers[-1].name
     got = f"at least {format_bytes(least)} with {assignment_text(plan.assignment)}, microbatch {plan.microbatch}"
     got += f", recompute {plan.recompute}, ZeRO {int(plan.sharded)}{', state offloaded' if plan.offload else ''}"
-    yield Fault(f"{where}, {memory}", f"at most {format_bytes(problem.capacity)} on a chip", got, _help(problem, least, fits))
+    where += f", {problem.memory.name}"
+    yield Fault(where, f"at most {format_bytes(problem.capacity)} on a chip", got, _help(problem, least, fits))
 
 
 def _help(problem: TrainingProblem, least: float, fits: Callable[[TrainingProblem], bool]) -> str:

@@ -59,7 +59,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Plans that are timed together: their ``pipeline``, what they share out, whether the host keeps the optimizer's state."""
+    """Plans that are timed together: their ``pipeline``, what they share out, whether a second tier has the optimizer's state."""
 
     pipeline: Pipeline
     sharded: Sharded
@@ -99,9 +99,8 @@ def dealt_parts(parts: Sequence[Block], kinds: Sequence[int], pipeline: Pipeline
 
 def optimizer_of(problem: TrainingProblem, offload: bool, norm_reduction: Number) -> Optimizer:
     """The optimizer's step on a chip of the system, its gradients clipped."""
-    chip, efficiency = machine(problem.system.chip), problem.efficiency
-    host = problem.system.host
-    link = min(host.link.bandwidth, host.bandwidth) if offload and host else None
+    chip, efficiency, second = machine(problem.chip), problem.efficiency, problem.second
+    link = second.bandwidth if offload and second else None
     bandwidth = efficiency.memory * chip.memory
     return Optimizer(bandwidth, efficiency.launch, True, norm_reduction, link, AROUND)
 
@@ -290,7 +289,7 @@ def plan_cost(problem: TrainingProblem, plan: Plan, case: Case) -> PlanCost:
     """All that an iteration of one plan costs."""
     training = training_of(problem, Batch(plan.pipeline, plan.sharded, plan.offload), [case])
     timed, held = iteration_time(training), memory(training)
-    chip = machine(problem.system.chip)
+    chip, second = machine(problem.chip), problem.second
     chips, count = problem.system.chips, plan.pipeline.microbatches
     macs = total([part.macs * times for part, times in case.costs.counted])
     busiest = _busiest(problem, plan, case)
@@ -300,6 +299,8 @@ def plan_cost(problem: TrainingProblem, plan: Plan, case: Case) -> PlanCost:
         account={name: float(part[0]) for name, part in timed.breakdown().items()},
         memory=_stages(held),
         offloaded=tuple(held.offloaded[:, 0].tolist()),
+        tier=problem.memory.name,
+        second=second.name if second else "",
         capacity=problem.capacity,
         parts=case.costs,
         exposed=tuple(_exposed(plan, case, timed)),

@@ -1,4 +1,5 @@
-"""What an iteration asks of each resource of a chip: its engine, its memory, every level of the network, the link to the host.
+"""What an iteration asks of each resource of a chip: its engine, its memory, every level of the network, and a
+second tier of memory.
 
 Collectives are counted as what a chip sends in any bandwidth-optimal algorithm (`halley.formulas.software.sent_bytes`). One
 over several axes goes through the widest of them first, so that the least passes the others; the sum over axes is the same in
@@ -23,7 +24,7 @@ from halley.planning.data_parallel import Recipe, Sharded
 from halley.planning.iteration import AROUND
 from halley.planning.machine import machine
 from halley.planning.part_costs import PartCosts
-from halley.planning.plan import Load, Plan, Traffic, TrainingProblem
+from halley.planning.plan import HOST, Load, Plan, Traffic, TrainingProblem
 
 TRANSFER = "transfer"
 """An activation or its gradient, sent from stage to stage."""
@@ -128,8 +129,8 @@ def _sent(problem: TrainingProblem, kind: CollectiveKind, ranks: Mapping[str, in
 
 def loads(problem: TrainingProblem, plan: Plan, stage: Stage, moved: Sequence[Traffic]) -> list[Load]:
     """What a chip of a stage asks of each resource; ``moved``: what it sends (`traffic`)."""
-    chip, count, host = machine(problem.system.chip), plan.pipeline.microbatches, problem.system.host
-    work = 2.0 * count * total([part.macs * times for part, times in stage.parts])
+    chip, count, second = machine(problem.chip), plan.pipeline.microbatches, problem.second
+    work = 2.0 * count * total([part.products * times for part, times in stage.parts])
     passes = float(count * total([part.traffic * times for part, times in stage.parts]))
     parameters = float(total([part.parameters * times for part, times in stage.parts]))
     found = [
@@ -139,9 +140,9 @@ def loads(problem: TrainingProblem, plan: Plan, stage: Stage, moved: Sequence[Tr
     for axis in reversed(problem.system.axes):
         sent = {str(role): math.fsum(i.count * i.sent.get(axis.name, 0.0) for i in moved if i.role is role) for role in Role}
         found.append(Load.of(f"network {axis.name}", sent, sending_bandwidth(axis, axis.size)))
-    if plan.offload and host:
+    if plan.offload and second:
         state = float(sharded_bytes(parameters, problem.recipe.state, plan.sharded.owners(plan.data)))
-        found.append(Load.of("link to the host", {"state": state}, min(host.link.bandwidth, host.bandwidth)))
+        found.append(Load.of("link to the host" if second.name == HOST else second.name, {"state": state}, second.bandwidth))
     return found
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import NamedTuple
 
 from halley.errors import BadInput, Infeasible
@@ -19,7 +20,7 @@ from halley.planning.spatial_model import cost_model
 from halley.planning.training_answer import alternative, shortage
 from halley.planning.training_cost import Case, plan_cost
 from halley.planning.training_floors import floors_of
-from halley.planning.training_space import LEFT_OUT, MEASURED, training_space
+from halley.planning.training_space import HOMES, LEFT_OUT, MEASURED, training_space
 from halley.planning.training_steps import TrainingSearch
 from halley.units import format_time
 
@@ -48,7 +49,7 @@ def best_training_plan(
     model: CostModel | None = None,
     others: int = ALTERNATIVES,
 ) -> TrainingResult:
-    """The fastest plan of a problem.
+    """The fastest plan of a problem; in whichever memory of a chip its tensors live, unless the problem names one.
 
     ``progress`` is told now and then what was found, and a share of the gap that is closed. ``limit`` [s]: when to stop with the
     best so far; an interrupt does the same. ``model``: where the costs of parts come from, `cost_model` of the problem unless
@@ -58,7 +59,57 @@ def best_training_plan(
     found in time.
     """
     began = time.perf_counter()
-    found = started(problem, model)
+
+    def left() -> float | None:
+        return None if limit is None else limit - (time.perf_counter() - began)
+
+    runs, homes = list[Run](), [problem] if model else _at_homes(problem)
+    for number, each in enumerate(homes):
+        found, time_left = started(each, model), left()
+        found.cutoff = min((run.found.incumbent for run in runs), default=math.inf)
+        runs.append(_run(found, progress, None if time_left is None else time_left / (len(homes) - number)))
+    best = min(runs, key=lambda run: run.found.incumbent)
+    if not best.found.best:
+        # the last memory is the largest
+        search, stopped = runs[-1].found, any(run.stopped for run in runs)
+        raise Infeasible(list(shortage(search.problem, search.floors, stopped, lambda other: _fits(other, model))))
+    if all(run.proof.closed for run in runs):
+        if progress is not None:
+            progress(f"best {format_time(best.found.incumbent)}, proven; looks for plans of other kinds", 1.0)
+        with suppress(KeyboardInterrupt):
+            best.found.fill(others, lambda: (left() or 0.0) < 0)
+    return _result(best.found, runs, others)
+
+
+def _at_homes(problem: TrainingProblem) -> list[TrainingProblem]:
+    """The problem for each memory that tensors may live in, if that is not given, the nearest first. Where state is to be
+    offloaded, those with another memory behind them."""
+    every = [problem] if problem.home else [replace(problem, home=name) for name in problem.homes]
+    return [each for each in every if each.second] or every if problem.fixed.offload else every
+
+
+class Proof(NamedTuple):
+    """No plan takes less than ``least`` [s]; ``closed``: nothing open could be better. ``seconds`` it took, plans ``timed`` and
+    shardings ``solved`` for it."""
+
+    least: float
+    closed: bool
+    seconds: float
+    timed: int
+    solved: int
+
+
+class Run(NamedTuple):
+    """A search that has ended, with its proof; ``stopped``: early."""
+
+    found: TrainingSearch
+    proof: Proof
+    stopped: bool
+
+
+def _run(found: TrainingSearch, progress: Callable[[str, float], None] | None, limit: float | None) -> Run:
+    """Search until nothing open could be better, or for so long [s]."""
+    began = time.perf_counter()
     stopped = dived = False
     ahead = PATIENCE
     try:
@@ -79,26 +130,7 @@ def best_training_plan(
         found.settle()
     except KeyboardInterrupt:
         stopped = True
-    if not found.best:
-        raise Infeasible(list(shortage(problem, found.floors, stopped, lambda other: _fits(other, model))))
-    proof = Proof(found.least, found.closed, time.perf_counter() - began, found.timed, found.solved)
-    if proof.closed:
-        if progress is not None:
-            progress(f"best {format_time(found.incumbent)}, proven; looks for plans of other kinds", 1.0)
-        with suppress(KeyboardInterrupt):
-            found.fill(others, lambda: limit is not None and time.perf_counter() - began > limit)
-    return _result(found, proof, others)
-
-
-class Proof(NamedTuple):
-    """No plan takes less than ``least`` [s]; ``closed``: nothing open could be better. ``seconds`` it took, plans ``timed`` and
-    shardings ``solved`` for it."""
-
-    least: float
-    closed: bool
-    seconds: float
-    timed: int
-    solved: int
+    return Run(found, Proof(found.least, found.closed, time.perf_counter() - began, found.timed, found.solved), stopped)
 
 
 def started(problem: TrainingProblem, model: CostModel | None = None) -> TrainingSearch:
@@ -130,24 +162,37 @@ def _case(communication: Communication, costs: ModelCosts) -> Case:
     return Case(communication, costs.on(communication.mesh, communication.model))
 
 
-def _result(found: TrainingSearch, proof: Proof, others: int) -> TrainingResult:
-    problem, space, closed = found.problem, found.floors.space, proof.closed
+def _result(found: TrainingSearch, runs: Sequence[Run], others: int) -> TrainingResult:
+    """Of the search with the best plan, among ``runs`` over all memories that tensors may live in."""
+    problem, space, proofs = found.problem, found.floors.space, [run.proof for run in runs]
+    closed, size = all(proof.closed for proof in proofs), sum(run.found.floors.space.size for run in runs)
     ranked = sorted(found.best.values(), key=lambda each: each.time)[: others + 1]
     plans = [space.plan(each.layout, each.option) for each in ranked]
     cases = [_case(found.floors.communications[space.assignment[each.layout]], each.costs) for each in ranked]
     costs = [plan_cost(problem, plan, case) for plan, case in zip(plans, cases, strict=True)]
     certificate = PlanCertificate(
-        space=space.choices,
-        size=space.size,
-        bounded=space.size,
-        evaluated=proof.timed,
-        solved=proof.solved,
-        bound=min(proof.least, ranked[0].time, costs[0].time),
+        space={**space.choices, **({"memories": len(runs)} if len(runs) > 1 else {})},
+        size=size,
+        bounded=size,
+        evaluated=sum(proof.timed for proof in proofs),
+        solved=sum(proof.solved for proof in proofs),
+        bound=min(*(proof.least for proof in proofs), ranked[0].time, costs[0].time),
         value=costs[0].time,
-        seconds=proof.seconds,
+        seconds=sum(proof.seconds for proof in proofs),
         closed=CLOSED_WORDS if closed else STOPPED_WORDS,
-        left_out=(*LEFT_OUT, *([MEASURED] if problem.libraries else []), *(on_chip if problem.system.chip.streams else ())),
+        left_out=tuple(_left_out(problem)),
     )
     outcome = Outcome.LIMIT if not closed else Outcome.OPTIMAL if certificate.gap <= CLOSED else Outcome.CLOSE
     rest = tuple(alternative(plans[0], costs[0], plan, cost) for plan, cost in zip(plans[1:], costs[1:], strict=True))
     return TrainingResult(problem, plans[0], costs[0], rest, certificate, outcome, found.bound, found.unfit)
+
+
+def _left_out(problem: TrainingProblem) -> Iterator[str]:
+    """What was not searched."""
+    yield from LEFT_OUT
+    if problem.libraries:
+        yield MEASURED
+    if len(problem.homes) > 1:
+        yield HOMES
+    if problem.system.chip.streams:
+        yield from on_chip

@@ -38,6 +38,9 @@ LEFT_OUT = (
 )
 """What no plan of the space does."""
 
+HOMES = "weights, gradients and activations of one plan in different memories of a chip"
+"""What is left out where chips have several."""
+
 MEASURED = "measured collectives that take longer than in proportion to their size, which bounds take them not to"
 """What is left out where collectives were measured."""
 
@@ -132,7 +135,7 @@ def training_space(problem: TrainingProblem) -> Space:
         _choice(fixed.recompute, Recompute),
         _choice(fixed.fused, (True, False)),
         _choice(fixed.sharded, Sharded),
-        _choice(fixed.offload, (False, True) if problem.system.host else (False,)),
+        _choice(fixed.offload, (False, True) if problem.second else (False,)),
     )
     kept = tuple(Option(*each) for each in options if _differs(fixed, Option(*each)))
     return Space(problem, found, number, data, stages, microbatch, microbatches, chunks, gpipe, kept)

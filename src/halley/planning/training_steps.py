@@ -63,13 +63,15 @@ TRIES = 4
 
 @dataclass(slots=True, eq=False)
 class TrainingSearch:
-    """A search that can be stopped and looked at. ``best``: by kind of plan, the fastest found. So far: groups ``refined`` by
+    """A search that can be stopped and looked at. ``cutoff`` [s]: what a plan elsewhere takes, so that slower ones are of no use.
+    ``best``: by kind of plan, the fastest found. So far: groups ``refined`` by
     what their layers take, shardings of the whole model ``solved``, plans ``timed``."""
 
     problem: TrainingProblem
     floors: Floors
     model: CostModel
     others: int = 0
+    cutoff: float = math.inf
     best: dict[tuple[object, ...], Timed] = field(default_factory=dict)
     bounds: Floats = field(default_factory=lambda: np.empty((0, 0)))
     first: float = math.inf
@@ -120,7 +122,7 @@ class TrainingSearch:
     def threshold(self) -> float:
         """Plans that take longer [s] are of no use, not even as alternatives."""
         times = sorted(each.time for each in self.best.values())
-        return times[self.others] if len(times) > self.others else math.inf
+        return min(times[self.others] if len(times) > self.others else math.inf, self.cutoff)
 
     @property
     def bound(self) -> float:
@@ -356,8 +358,8 @@ class TrainingSearch:
         training = training_of(self.problem, batch, cases)
         held = memory(training)
         fits = np.broadcast_to(held.peak <= self.problem.capacity, len(cases))
-        if chosen.offload and self.problem.system.host:
-            fits = fits & np.broadcast_to(held.offloaded.max(axis=0) <= self.problem.system.host.capacity, len(cases))
+        if chosen.offload and (second := self.problem.second):
+            fits = fits & np.broadcast_to(held.offloaded.max(axis=0) <= second.capacity, len(cases))
         times = np.full(len(cases), np.inf)
         if fits.any():
             if not fits.all():

@@ -16,6 +16,9 @@ from halley.report.table import Table, percent
 from halley.search.result import Result, Solution
 from halley.units import format_bytes, format_energy, format_time
 
+LONG = 24
+"""Characters of a word from which on it may be broken, so that no table is wider than its page."""
+
 
 def table(shown: Table, kind: str = "", titled: bool = True) -> Element:
     """A table as an element, with its title unless a heading says the same. ``kind``: its class; tables without a head are
@@ -39,7 +42,8 @@ def table(shown: Table, kind: str = "", titled: bool = True) -> Element:
 def _row(tag: str, cells: Iterable[str], right: frozenset[int], strong: bool = False) -> Element:
     row = el("tr", **({"class": "strong", "style": "font-weight:600"} if strong else {}))
     for position, cell in enumerate(cells):
-        aligned = {"class": "right", "style": "text-align:right"} if position in right else {}
+        long = any(len(word) > LONG for word in cell.split())
+        aligned = {"class": "right", "style": "text-align:right"} if position in right else {"class": "long"} if long else {}
         # the indentation of a tree is its meaning
         words = cell.lstrip(" ")
         first, *further = ("\N{NO-BREAK SPACE}" * (len(cell) - len(words)) + words).split("\n")

@@ -83,7 +83,7 @@ def summary_tables(result: TrainingResult) -> Iterator[Table]:
     cost, plan = result.cost, result.plan
     yield _figures(result)
     yield _axes(result)
-    yield _choices(plan)
+    yield _choices(plan, cost.tier, cost.second)
     yield account_table("Where the time goes, on the stage that is done last", cost.account, cost.time, ACCOUNT, "iteration")
     yield memory_table(cost)
     yield from traffic_tables(plan, cost)
@@ -147,11 +147,11 @@ def _axes(result: TrainingResult) -> Table:
     return Table("What the chips of each axis share out", head, tuple(rows), strong=frozenset({len(rows) - 1}))
 
 
-def _choices(plan: Plan) -> Table:
+def _choices(plan: Plan, tier: str, second: str) -> Table:
     pipeline = plan.pipeline
     layers = sorted(set(plan.layers))
     dealt = f"{layers[0]}" if len(layers) == 1 else f"{layers[0]} to {layers[-1]}"
-    kept = "the host's memory" if plan.offload else "the chip's memory"
+    kept = second if plan.offload else tier
     rows = [
         ("microbatch", f"{_count(plan.microbatch, 'sequence')}; {pipeline.microbatches} of them for each data-parallel rank"),
         ("schedule", schedule_words(plan) if pipeline.stages > 1 else "one stage"),
@@ -195,9 +195,9 @@ def memory_table(cost: PlanCost) -> Table:
         (HELD.get(key, key), format_bytes(value), percent(value, cost.capacity), bar(value, largest))
         for key, value in held.items()
     ]
-    rows.append(("in all", format_bytes(total), percent(total, cost.capacity), f"of {format_bytes(cost.capacity)}"))
+    rows.append(("in all", format_bytes(total), percent(total, cost.capacity), f"of {format_bytes(cost.capacity)}, {cost.tier}"))
     if away := cost.offloaded[cost.fullest]:
-        rows.append(("in the host's memory", format_bytes(away), "", ""))
+        rows.append((f"in {cost.second}", format_bytes(away), "", ""))
     title = f"Memory of a chip at its peak, stage {cost.fullest + 1} of {len(cost.memory)}"
     return Table(title, ("", "bytes", "of capacity", ""), tuple(rows), frozenset({1, 2}), frozenset({len(held)}))
 

@@ -20,8 +20,8 @@ from halley.units import format_time
 
 CAPTIONS = {
     "account": "The best plan first, then the best plans of other kinds: data x pipeline x model; mb: sequences of a microbatch; "
-    "v: chunks of a stage; full, sel: what is recomputed; Z: ZeRO; off: optimizer state in the host's memory. On each plan's own "
-    "stage that is done last, so that the parts add up to its time.",
+    "v: chunks of a stage; full, sel: what is recomputed; Z: ZeRO; off: optimizer state in the second tier of memory. On each "
+    "plan's own stage that is done last, so that the parts add up to its time.",
     "memory": "Stages that hold the same stand in one bar.",
     "roofline": "From the rate that the plan reaches up to the rate that each resource alone would allow: the shorter the stem, "
     "the busier the resource.",
