@@ -214,7 +214,7 @@ class _Builder:
     def _back_to(self, name: str, sources: Sequence[str]) -> tuple[str, ...]:
         """Tensors that are made one of another, the first of ``name``, the last ``name`` itself; none if none lead there."""
         ways: dict[str, tuple[str, ...]] = {}
-        left = [(source, (name,)) for source in dict.fromkeys(sources)]
+        left: list[tuple[str, tuple[str, ...]]] = [(source, (name,)) for source in dict.fromkeys(sources)]
         while left:
             here, behind = left.pop()
             if here == name:
