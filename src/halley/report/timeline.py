@@ -99,15 +99,15 @@ class _Layout:
         stop = start + float(cost.time)
         self.phases.append(Interval(lane, start, stop, node_name(node), path))
         up, down = (float(cost.entries) * float(ramp) for ramp in (cost.ramp_up, cost.ramp_down))
-        self._inside(path, node, (start + up, stop - down), ((start, stop), *outer))
+        self._inside(path, node, (start + up, stop - down), ((start, stop), *outer), lane)
         return stop
 
-    def _inside(self, path: Path, node: Node, body: Window, windows: tuple[Window, ...]) -> None:
-        """Lay out a node whose work fits into ``body``; its phase and the phases around it are ``windows``."""
+    def _inside(self, path: Path, node: Node, body: Window, windows: tuple[Window, ...], lane: str) -> None:
+        """Lay out a node whose work fits into ``body``; its phase, drawn on ``lane``, and the phases around it are ``windows``."""
         start, stop = body
         match node:
             case Temporal() | Spatial():
-                self._inside((*path, 0), node.body, body, windows)
+                self._inside((*path, 0), node.body, body, windows, lane)
             case Hold():
                 inner = body
                 if node.buffers == 1:
@@ -118,20 +118,20 @@ class _Layout:
                 else:
                     self._flows(path, windows, late=False)
                     self._flows(path, windows, late=True)
-                self._inside((*path, 0), node.body, inner, windows)
+                self._inside((*path, 0), node.body, inner, windows, lane)
             case Sequence():
                 for index, child in enumerate(node.children):
-                    start = self.phase((*path, index), child, start, windows)
+                    start = self.phase((*path, index), child, start, windows, lane)
             case Overlap():
                 for index, child in enumerate(node.children):
-                    self.phase((*path, index), child, start, windows, f"{PHASES} | {index + 1} of {len(node.children)}")
+                    self.phase((*path, index), child, start, windows, f"{lane} | {index + 1} of {len(node.children)}")
             case Parallel() | Pipeline():
-                self._members(path, node, start, windows)
+                self._members(path, node, start, windows, lane)
             case Compute() | Collective():
                 for event in self.events.get(path, ()):
                     self.place(event, self._lane(event), ((start, windows[0][1]), *windows), late=False)
 
-    def _members(self, path: Path, node: Parallel | Pipeline, start: float, windows: tuple[Window, ...]) -> None:
+    def _members(self, path: Path, node: Parallel | Pipeline, start: float, windows: tuple[Window, ...], lane: str) -> None:
         """Children on members of their own.
 
         Of a pipeline's stages, the longest works all the time between the first tile's way to it and the last one's way from it;
@@ -150,7 +150,7 @@ class _Layout:
             begin = start + sum(tiles[:index])
             if index > longest and isinstance(node, Pipeline):
                 begin = start + float(self.estimate.nodes[path].work) - sum(tiles[index + 1 :]) - times[index]
-            self.phase((*path, index), child, begin, windows, f"{PHASES} | {name}")
+            self.phase((*path, index), child, begin, windows, f"{lane} | {name}")
 
     def _serial(self, path: Path, body: Window) -> Window:
         """What is left of ``body`` between the fills and the drains of a single buffer."""
