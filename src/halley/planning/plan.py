@@ -16,6 +16,7 @@ from halley.network.bill import Bill
 from halley.network.overlay import Overlay
 from halley.planning.axes import Assignment, Role, degree
 from halley.planning.data_parallel import RECIPES, Recipe, Sharded
+from halley.planning.fusion_table import FusionTable
 from halley.planning.layouts import Layout
 from halley.planning.machine import Efficiency
 from halley.planning.part_costs import ModelCosts
@@ -56,7 +57,7 @@ class TrainingProblem:
 
     ``efficiency``: how near kernels come to the chip's data sheet. ``libraries``: by axis, what its communication library was
     measured to take. ``recipe``: bytes per parameter. ``fixed``: what the user has decided. ``whole``: no axis is cut between
-    roles.
+    roles. ``fusions``: what is known of groups of kernels that may run as one; none do where it is not given.
     """
 
     shape: Transformer
@@ -68,6 +69,7 @@ class TrainingProblem:
     recipe: Recipe = RECIPES["mixed-adam-fp32-gradients"]
     fixed: Fixed = field(default_factory=Fixed)
     whole: bool = False
+    fusions: FusionTable | None = None
 
     @property
     def tokens(self) -> int:
