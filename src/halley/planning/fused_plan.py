@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from halley.errors import BadInput, Fault
 from halley.planning.fusion import Fusion
@@ -66,18 +67,29 @@ def best_fused_plan(
                 known(found)
 
 
-def joined_groups(cost: PlanCost) -> Iterator[tuple[str, Fusion, Mapping[str, int], float]]:
-    """The groups of a plan that run as one: by part of the model, with a rank's extents and the time [s]."""
+class JoinedGroup(NamedTuple):
+    """A group of a plan that runs as one in a ``part`` of the model: at a rank's ``local`` extents, in ``time`` [s]; ``apart``
+    [s]: what its kernels take one by one."""
+
+    part: str
+    fusion: Fusion
+    local: Mapping[str, int]
+    time: float
+    apart: float
+
+
+def joined_groups(cost: PlanCost) -> Iterator[JoinedGroup]:
+    """The groups of a plan that run as one."""
     for name, sharding in cost.shardings.items():
         for each in sharding.joined:
             if isinstance(each.pair, FusedPair):
-                yield name, each.pair.fusion, each.local, each.time
+                yield JoinedGroup(name, each.pair.fusion, each.local, each.time, each.apart)
 
 
 def _used(result: TrainingResult) -> Iterator[tuple[Fusion, Mapping[str, int]]]:
     """Groups that run as one in the best plan and the plans beside it."""
     for cost in (result.cost, *(other.cost for other in result.alternatives)):
-        yield from ((fusion, local) for _, fusion, local, _ in joined_groups(cost))
+        yield from ((each.fusion, each.local) for each in joined_groups(cost))
 
 
 def _check(problem: TrainingProblem, table: FusionTable) -> None:

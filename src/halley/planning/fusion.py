@@ -18,6 +18,13 @@ from halley.ir.workload import Op, OpKind, Workload
 from halley.planning.training_kernels import LOCAL, Share, TrainingGraph, kernels, shares_of
 from halley.search.frames import walked
 
+LEFT_OUT = (
+    "fused groups of more than two kernels, of parts of kernels, across passes, of a product with a norm or softmax",
+    "of fused groups that share a kernel, all but the one with a product, or else the first",
+    "room that fused groups save: what stays between their kernels counts as if it were stored",
+)
+"""What no plan with fused groups does."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fusion:

@@ -48,11 +48,12 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A pair that runs as one, at the ``local`` extents of a rank, in ``time`` [s]."""
+    """A pair that runs as one, at the ``local`` extents of a rank, in ``time`` [s]; ``apart`` [s]: what both take one by one."""
 
     pair: Pair
     local: Mapping[str, int]
     time: float
+    apart: float
 
 
 def pair_table(where: Where, pair: Pair, apart: Mapping[str, Floats]) -> Table:
@@ -74,7 +75,7 @@ def joined(where: Where, pair: Pair, values: Mapping[str, int], apart: float) ->
     places = np.array([first]), np.array([second])
     time = float(_joined_times(where, pair, *places)[0])
     local = {dim: int(counts[0]) for dim, counts in _local(where, pair, *places).items()}
-    return Joined(pair, local, time) if time < apart else None
+    return Joined(pair, local, time, apart) if time < apart else None
 
 
 def _may_join(where: Where, pair: Pair) -> NDArray[np.bool_]:

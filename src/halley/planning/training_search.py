@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
 from halley.errors import BadInput, Infeasible
 from halley.planning.communication import Communication, Interconnect
+from halley.planning.fusion import LEFT_OUT as not_fused
 from halley.planning.part_costs import ModelCosts
 from halley.planning.plan import Outcome, PlanCertificate, TrainingProblem, TrainingResult
 from halley.planning.sharded_model import CostModel
@@ -125,6 +126,16 @@ def _fits(problem: TrainingProblem, model: CostModel | None) -> bool:
     return bool(found.best)
 
 
+def _also_left_out(problem: TrainingProblem) -> Iterator[str]:
+    """What is left out of this problem beside `LEFT_OUT`."""
+    if problem.libraries:
+        yield MEASURED
+    if problem.system.chip.streams:
+        yield from on_chip
+    if problem.fusions is not None:
+        yield from not_fused
+
+
 def _case(communication: Communication, costs: ModelCosts) -> Case:
     """A plan with its shardings over its own axes: they were found over axes that are equal but for their names."""
     return Case(communication, costs.on(communication.mesh, communication.model))
@@ -146,7 +157,7 @@ def _result(found: TrainingSearch, proof: Proof, others: int) -> TrainingResult:
         value=costs[0].time,
         seconds=proof.seconds,
         closed=CLOSED_WORDS if closed else STOPPED_WORDS,
-        left_out=(*LEFT_OUT, *([MEASURED] if problem.libraries else []), *(on_chip if problem.system.chip.streams else ())),
+        left_out=(*LEFT_OUT, *_also_left_out(problem)),
     )
     outcome = Outcome.LIMIT if not closed else Outcome.OPTIMAL if certificate.gap <= CLOSED else Outcome.CLOSE
     rest = tuple(alternative(plans[0], costs[0], plan, cost) for plan, cost in zip(plans[1:], costs[1:], strict=True))
