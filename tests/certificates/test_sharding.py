@@ -127,6 +127,9 @@ class Enumeration:
                 time += self.price(kind, axes, size)
         return time
 
+    def work_time(self, strategy: dict[str, tuple[Way, ...]]) -> float:
+        return math.fsum(self.op_time(self.work.op(name), ways) for name, ways in strategy.items())
+
     def readers(self, tensor: str) -> list[tuple[str, int]]:
         """(op, place), ("end", 0), ("kept", 0), as the reader of the module's first lines would write them down."""
         names = [op.name for op in self.work.ops]
@@ -174,7 +177,7 @@ class Enumeration:
         every: Front = []
         for chosen in itertools.product(*(self.ways[name] for name in ops)):
             strategy = dict(zip(ops, chosen, strict=True))
-            whole: Front = [(math.fsum(self.op_time(self.work.op(name), strategy[name]) for name in ops), 0.0)]
+            whole: Front = [(self.work_time(strategy), 0.0)]
             for tensor in self.work.tensors:
                 whole = pareto([(a + c, b + d) for a, b in whole for c, d in self.tensor_choices(tensor, strategy)])
             every = pareto(every + whole)

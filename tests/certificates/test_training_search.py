@@ -22,6 +22,7 @@ from halley.planning.axes import Role, assignments
 from halley.planning.axis_bounds import Way
 from halley.planning.communication import Communication, Interconnect
 from halley.planning.data_parallel import Sharded
+from halley.planning.fusion_table import FusionTable
 from halley.planning.machine import Efficiency
 from halley.planning.part_bounds import ModelBound, PartBound
 from halley.planning.part_costs import ModelCosts, PartCosts, Room
@@ -231,9 +232,11 @@ def test_bounds_of_parts_are_below_all_shardings_of_all_meshes(recompute: Recomp
     check_bounds(recompute, fused, None)
 
 
-def check_bounds(recompute: Recompute, fused: bool, meshes: set[tuple[int, ...]] | None) -> None:
+def check_bounds(
+    recompute: Recompute, fused: bool, meshes: set[tuple[int, ...]] | None, fusions: FusionTable | None = None
+) -> None:
     """Bounds by the rates, by products, by one axis, and by layers alone; for this microbatch and from larger ones."""
-    problem, way = TrainingProblem(REAL, SYSTEM, 64, 1024, EFFICIENCY), Way(recompute, fused)
+    problem, way = TrainingProblem(REAL, SYSTEM, 64, 1024, EFFICIENCY, fusions=fusions), Way(recompute, fused)
     model, interconnect = ShardedModel(problem), Interconnect(SYSTEM)
     seen = set()
     for assignment in assignments(SYSTEM):

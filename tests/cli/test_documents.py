@@ -31,7 +31,7 @@ def blocks(name: str) -> list[tuple[str, str]]:
         ("how-to/calibrate-a-network.md", 1),
         ("how-to/calibrate-a-chip.md", 1),
         ("how-to/compare-collectives.md", 11),
-        ("how-to/plan-training.md", 2),
+        ("how-to/plan-training.md", 3),
         ("how-to/plan-your-cluster.md", 5),
         ("reference/collectives.md", 0),
         ("reference/whole-systems.md", 0),

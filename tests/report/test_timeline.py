@@ -114,7 +114,7 @@ hold dram: A B P
     tree = parse(text)
     cost = evaluate(workload, chip, tree)
     shown = check_schedule(chip, tree, cost)
-    stages = {phase.lane: phase for phase in shown.phases if phase.lane != PHASES}
+    stages = {phase.lane: phase for phase in reversed(shown.phases) if phase.lane != PHASES}  # the outermost of each lane
     first, second = stages[f"{PHASES} | 1 of 2"], stages[f"{PHASES} | 2 of 2"]
     assert first.start < second.start < first.stop < second.stop
     tile = (float(cost.nodes[(0, 0)].work) - float(cost.nodes[(0, 0, 0)].time)) / float(cost.nodes[(0, 0, 1)].time)

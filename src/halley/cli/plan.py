@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,16 +16,19 @@ from halley.cli.errors import LIMIT
 from halley.cli.fixed import parse_fixed
 from halley.cli.options import ForceOption, JsonOption, TimeLimitOption
 from halley.cli.report import refuse_existing
-from halley.cli.solve import searching
+from halley.cli.solve import Bar, searching
 from halley.cli.systems import EfficiencyOption, SystemOption, efficiency_of, system_of
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.io.fits import load_libraries
+from halley.io.fusions import load_fusions, save_fusions
 from halley.io.plan import plan_document
 from halley.io.transformers import load_model
 from halley.planning.axes import Role
 from halley.planning.data_parallel import recipe
 from halley.planning.dfmodel import DFModelProblem, best_training
-from halley.planning.plan import Fixed, Outcome, TrainingProblem
+from halley.planning.fused_plan import best_fused_plan
+from halley.planning.fusion_table import empty_table
+from halley.planning.plan import Fixed, Outcome, TrainingProblem, TrainingResult
 from halley.planning.training_search import best_training_plan
 from halley.report.dfmodel import dfmodel_document, dfmodel_headline, dfmodel_tables, dfmodel_verdict
 from halley.report.plan import headline, plan_tables, verdict
@@ -61,6 +65,10 @@ def plan(
         typer.Option("--optimizer", help=f"Bytes per parameter: mixed-adam, fp32-adam or, by default, {RECIPE}.", metavar="NAME"),
     ] = None,
     efficiency: EfficiencyOption = None,
+    fused: Annotated[
+        str | None,
+        typer.Option("--fused", help="Let kernels run as one; FILE keeps what searches of the chip find out.", metavar="FILE"),
+    ] = None,
     time_limit: TimeLimitOption = None,
     ops: Annotated[bool, typer.Option("--ops", help="Show how every op is split, backward too.")] = False,
     out: Annotated[str | None, typer.Option("-o", "--output", help="Write the plan as JSON.", metavar="FILE")] = None,
@@ -78,6 +86,7 @@ def plan(
     if view not in VIEWS:
         raise BadInput(Fault("--view", " or ".join(VIEWS), repr(view), did_you_mean(view, VIEWS)))
     foreign = {"--page": page, "--efficiency": efficiency, "--optimizer": optimizer, "--time-limit": time_limit, "--ops": ops}
+    foreign["--fused"] = fused
     _refuse(view, foreign if view == "dfmodel" else {"--streaming": streaming})
     found = system_of(system)
     shape = load_model(model)
@@ -99,13 +108,19 @@ def plan(
     if math.gcd(problem.batch, found.chips) == 1 < found.chips:
         remarks.print(Text(f"{problem.batch} sequences share no factor with {found.chips} chips: none can be data-parallel"))
     with searching(remarks, f"{shape.name} on {found.name}", "plan", limit) as bar:
-        result = best_training_plan(problem, bar, limit)
+        result = best_training_plan(problem, bar, limit) if fused is None else _fused(problem, fused, bar, limit)
     document, said = plan_document(result), verdict(result.certificate, result.outcome)
     lines = headline(result), plan_words(result.plan, result.cost), said
     give(lines, plan_tables(result, ops), document, json, out, force, {page: plan_page(result)} if page else {})
     if result.outcome is Outcome.LIMIT:
         remarks.print(Text(f"halley: {said}"))
         raise typer.Exit(LIMIT)
+
+
+def _fused(problem: TrainingProblem, file: str, bar: Bar, limit: float | None) -> TrainingResult:
+    """The plan in which kernels may run as one. The file is read if there is one, and has all that is known at any time."""
+    table = load_fusions(file) if Path(file).exists() else empty_table(problem.system.chip)
+    return best_fused_plan(problem, table, bar, limit, known=lambda found: save_fusions(found, file)).result
 
 
 def _refuse(view: str, given: Mapping[str, object]) -> None:

@@ -9,6 +9,7 @@ from math import isfinite
 from typing import Any
 
 from halley.io.system_save import system_document
+from halley.planning.fused_plan import joined_groups
 from halley.planning.partitioning import SpatialPlan
 from halley.planning.plan import Plan, PlanCost, TrainingResult
 from halley.planning.sharded import Sharding
@@ -40,6 +41,10 @@ def plan_document(result: TrainingResult) -> dict[str, Any]:
             for name, part in zip(result.cost.shardings, result.cost.parts.parts, strict=True)
             if part.on_chip
         },
+        "fused": [
+            {"part": each.part, "ops": list(each.fusion.ops), "local": dict(each.local), "time": each.time, "apart": each.apart}
+            for each in joined_groups(result.cost)
+        ],
         "shardings": {name: _sharding(each, result.cost.splitting) for name, each in result.cost.shardings.items()},
         "alternatives": [
             {

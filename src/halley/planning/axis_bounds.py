@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 from halley.planning.axes import Role, degree
 from halley.planning.communication import Communication, Dimensions
 from halley.planning.constrained import TOLERANCE
+from halley.planning.fusion import fusions
+from halley.planning.fusion_costs import FusedPair
 from halley.planning.layouts import Mesh
 from halley.planning.least_sum import LeastBy
 from halley.planning.machine import Machine
@@ -113,4 +115,6 @@ class AxisBounds:
         work = Rates(graph, self.chip, self.problem.efficiency, self.problem.recipe.gradient)
         weights = dict.fromkeys(graph.weights, 1.0)
         problem = training_problem(graph.found, mesh, work, communication.model, weights, {"Y": "X"})
-        return replace(problem, alike=graph.alike)
+        groups = () if self.problem.fusions is None else fusions(graph)
+        pairs = tuple(FusedPair(each, replace(work, graph=each.graph)) for each in groups)
+        return replace(problem, alike=graph.alike, pairs=pairs)

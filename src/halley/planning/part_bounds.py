@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from halley.formulas.efficiency import interleaved_time
 from halley.formulas.numbers import Number
 from halley.formulas.timing import busy_time, longest, total
 from halley.ir.workload import Op, OpKind
@@ -129,13 +130,21 @@ def rate_time(kernel: Kernel, ranks: Number, chip: Machine, efficiency: Efficien
     macs, traffic = (part / ranks for part in demand(kernel))
     match kernel:
         case Gemm() | Attention():
-            return longest((busy_time(macs, efficiency.matrix * chip.mac_rate(kernel.dtype)), busy_time(traffic, memory)))
+            products = busy_time(macs, efficiency.matrix * chip.mac_rate(kernel.dtype))
+            if isinstance(kernel, Gemm) and kernel.tail is not None:
+                beside = busy_time(_lane_cycles(kernel.tail, chip) / ranks, efficiency.vector * chip.lanes)
+                products = interleaved_time(products, beside, efficiency.overlap)
+            return longest((products, busy_time(traffic, memory)))
         case Stream():
-            cycles = kernel.points * chip.lane_cycles(kernel.work) / ranks
             near = busy_time(traffic + kernel.cached / ranks, cache)
-            return longest((busy_time(traffic, memory), near, busy_time(cycles, efficiency.vector * chip.lanes)))
+            lanes = busy_time(_lane_cycles(kernel, chip) / ranks, efficiency.vector * chip.lanes)
+            return longest((busy_time(traffic, memory), near, lanes))
         case _:
             raise ValueError(f"no op is a kernel of kind {type(kernel).__name__}")
+
+
+def _lane_cycles(kernel: Stream, chip: Machine) -> Number:
+    return kernel.points * chip.lane_cycles(kernel.work)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

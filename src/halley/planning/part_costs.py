@@ -24,6 +24,7 @@ from halley.ir.workload import OpKind
 from halley.planning.constrained import EFFORT, TOLERANCE, Least, check_fits, least
 from halley.planning.elimination import Table, cost
 from halley.planning.facts import differentiated
+from halley.planning.fusion_costs import FusedPair
 from halley.planning.kernels import demand
 from halley.planning.layouts import CollectiveTime, Layout, Mesh, local_extents
 from halley.planning.op_costs import op_tasks
@@ -306,17 +307,23 @@ def _part_costs(solver: PartSolver, sharding: Sharding, in_flight: float) -> Par
 def _demand(solver: PartSolver, sharding: Sharding) -> tuple[float, float, float]:
     """Of a chip, in all passes: multiply-accumulates of its ops, those that its kernels do, and memory traffic [B]."""
     macs, products, traffic = list[float](), list[float](), list[float]()
-    work = solver.graph.workload
+    work, graphs = solver.graph.workload, _graphs(sharding)
     for op, item in zip(work.ops, sharding.ops, strict=True):
         extents = {dim: work.dims[dim] for dim in (*op.dims, *op.sequence)}
         local = local_extents(extents, [way.split for way in item.ways], sharding.problem.mesh)
         if op.kind is OpKind.CONTRACT:
             macs.append(math.prod(local[dim] for dim in op.dims))
-        for task in op_tasks(solver.graph, op, local, solver.costs.gradient):
+        for task in op_tasks(graphs.get(op.name, solver.graph), op, local, solver.costs.gradient):
             done, moved = demand(task.kernel)
             products.append(float(task.times * done))
             traffic.append(float(task.times * moved))
     return math.fsum(macs), math.fsum(products), math.fsum(traffic)
+
+
+def _graphs(sharding: Sharding) -> dict[str, TrainingGraph]:
+    """By op of a group that runs as one, the graph in which it does."""
+    groups = (each.pair.fusion for each in sharding.joined if isinstance(each.pair, FusedPair))
+    return {name: fusion.graph for fusion in groups for name in fusion.ops}
 
 
 def _local(graph: TrainingGraph, tensor: str, layout: Layout, sharding: Sharding) -> int:

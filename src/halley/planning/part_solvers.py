@@ -14,6 +14,8 @@ from halley.errors import BadInput, Fault
 from halley.planning.constrained import TOLERANCE, Least, slight
 from halley.planning.data_parallel import RECIPES, Recipe
 from halley.planning.elimination import Table, cost, weighted
+from halley.planning.fusion_costs import fused_pairs
+from halley.planning.fusion_table import FusionTable
 from halley.planning.layouts import CollectiveTime, Layout, Mesh, Router
 from halley.planning.least_sum import LeastBy
 from halley.planning.machine import Efficiency, Machine
@@ -32,7 +34,8 @@ class Terms:
     good, if not all that the recipe says (state that is shared out over other ranks). ``update`` [s]: what each parameter of a
     chip adds to an iteration (the optimizer's step), divided by the microbatches: it counts when shardings are chosen, and is
     in none of the times; certificates, and ``ModelCosts.least``, are then of the sum. ``microbatches`` of an iteration: gradients
-    of weights that are partial sums are reduced once, for all of them, and times have the share of one.
+    of weights that are partial sums are reduced once, for all of them, and times have the share of one. ``fusions``: what is
+    known of groups of kernels that may run as one; none do where it is not given.
 
     Raises BadInput: a ``resident`` size that is not above 0, an ``update`` below 0, fewer than one microbatch.
     """
@@ -48,6 +51,7 @@ class Terms:
     resident: float | None = None
     update: float = 0.0
     microbatches: int = 1
+    fusions: FusionTable | None = None
 
     def __post_init__(self) -> None:
         if not self.microbatches >= 1:
@@ -171,6 +175,9 @@ def _solver(
     sums = {found.gradients[name]: terms.microbatches for name in graph.weights if name in found.gradients}
     read = {name for op in work.ops for name in op.inputs}
     problem = replace(problem, alike=graph.alike, once={name: runs for name, runs in sums.items() if name not in read})
+    if terms.fusions is not None:
+        pairs = fused_pairs(graph, terms.chip, terms.efficiency, terms.recipe.gradient, terms.fusions)
+        problem = replace(problem, pairs=pairs)
     tables = sharding_graph(problem, _router(terms.mesh, terms.collective))
     objective = list(tables.time) if chosen_by is None else chosen_by(graph, terms, tables)
     if terms.update:

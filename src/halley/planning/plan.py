@@ -19,6 +19,7 @@ from halley.network.bill import Bill
 from halley.network.overlay import Overlay
 from halley.planning.axes import Assignment, Role, degree
 from halley.planning.data_parallel import RECIPES, Recipe, Sharded
+from halley.planning.fusion_table import FusionTable
 from halley.planning.layouts import Layout
 from halley.planning.machine import Efficiency
 from halley.planning.part_costs import ModelCosts
@@ -70,7 +71,8 @@ class TrainingProblem:
 
     ``efficiency``: how near kernels come to the chip's data sheet. ``libraries``: by axis, what its communication library was
     measured to take. ``recipe``: bytes per parameter. ``fixed``: what the user has decided. ``whole``: no axis is cut between
-    roles. ``home``: the memory of a chip that tensors live in, of those in ``homes``; "" is the last of them.
+    roles. ``home``: the memory of a chip that tensors live in, of those in ``homes``; "" is the last of them. ``fusions``: what
+    is known of groups of kernels that may run as one; none do where it is not given.
     """
 
     shape: Transformer
@@ -83,6 +85,7 @@ class TrainingProblem:
     fixed: Fixed = field(default_factory=Fixed)
     whole: bool = False
     home: str = ""
+    fusions: FusionTable | None = None
 
     def __post_init__(self) -> None:
         if self.home not in ("", *self.homes):

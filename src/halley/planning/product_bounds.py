@@ -44,7 +44,7 @@ class ProductBounds:
 
     def _part(self, bound: PartBound, graph: TrainingGraph, microbatch: Number, ranks: Number) -> PartBound:
         ahead, again = len(graph.found.forward), len(graph.found.repeated)
-        found = [self._gain(graph, op, microbatch, ranks) for op in graph.workload.ops]
+        found = [self.gain(graph, op, microbatch, ranks) for op in graph.workload.ops]
         more = [gain.time for gain in found]
         return replace(
             bound,
@@ -54,7 +54,7 @@ class ProductBounds:
             excess=bound.excess + total([gain.excess for gain in found]),
         )
 
-    def _gain(self, graph: TrainingGraph, op: Op, microbatch: Number, ranks: Number) -> LeastTimes:
+    def gain(self, graph: TrainingGraph, op: Op, microbatch: Number, ranks: Number) -> LeastTimes:
         """How much longer a product takes than its share of the work, and how much more than launches it takes beyond its local
         work."""
         share, work = graph.shares[op.name], graph.workload
@@ -67,8 +67,10 @@ class ProductBounds:
         places = tuple(tuple(map(op.dims.index, dims)) for dims in (role.rows, role.columns, role.reduced, role.batch))
         batch = op.dims.index(BATCH) if BATCH in op.dims else -1
         merged = tuple(tuple(work.dims[dim] for dim in work.op(name).dims) for name in share.merged)
+        tail = tuple((name, graph.shares[name].read, graph.shares[name].written) for name in share.tail)
+        kept = tuple(graph.shares[name].written for name in share.merged or (op.name,)) if tail else ()
         asked = np.asarray(microbatch).tobytes(), np.asarray(ranks).tobytes()
-        key = extents, types, places, batch, bool(share.summed), merged, asked
+        key = extents, types, places, batch, bool(share.summed), merged, tail, kept, asked
         if key not in self._known:
             costs = OpCosts(graph, self.chip, self.efficiency, self.gradient)
             self._known[key] = least_product_times(costs, op, microbatch, ranks)

@@ -12,6 +12,7 @@ from halley.planning.constrained import EFFORT, TOLERANCE, Least, least, least_u
 from halley.planning.elimination import cost
 from halley.planning.layouts import CollectiveTime, Layout, Mesh, Step
 from halley.planning.sharding import ShardingGraph, ShardingProblem, inherent, runs_of, sharding_graph, work_time
+from halley.planning.sharding_joint import Joined, joined
 from halley.planning.sharding_space import Strategy
 from halley.units import format_bytes
 
@@ -57,7 +58,8 @@ class Certificate:
 @dataclass(frozen=True, slots=True, eq=False)
 class Sharding:
     """``time`` [s] of work and collectives; ``weights_memory`` and ``kept_memory`` [B] per rank: of weights, and of what is kept
-    between the passes. ``ends``: the layouts of inputs and outputs; ``kept``: of tensors between the passes."""
+    between the passes. ``ends``: the layouts of inputs and outputs; ``kept``: of tensors between the passes. ``joined``: pairs of
+    kernels that run as one; their time is that of the first op of each, and that of their other ops 0."""
 
     problem: ShardingProblem
     ops: tuple[OpSharding, ...]
@@ -68,6 +70,7 @@ class Sharding:
     weights_memory: float
     kept_memory: float
     certificate: Certificate
+    joined: tuple[Joined, ...] = ()
 
     @property
     def memory(self) -> float:
@@ -159,6 +162,7 @@ def decoded(graph: ShardingGraph, found: Least) -> Sharding:
         strategy = graph.space.ops[op.name].strategies[value]
         moves += (Move(tensor, number, op.name, (step,), inside=True) for tensor, step in inherent(graph, op, strategy))
         ops.append(OpSharding(op.name, strategy, work_time(problem, op, strategy)))
+    ops, pairs = _paired(graph, ops, values)
     ends = {name: _layout(graph, name, values[graph.variables[f"end {name}"]]) for name in graph.space.ends}
     kept: dict[str, Layout] = {}
     for tensor in graph.space.chains:
@@ -170,7 +174,22 @@ def decoded(graph: ShardingGraph, found: Least) -> Sharding:
     sizes = {graph.variables[f"op {name}"]: float(len(each.strategies)) for name, each in graph.space.ops.items()}
     certificate = Certificate(found.bound, found.gap, math.prod(sizes.values()), found.nodes, found.entries)
     memory = cost(graph.weights, values), cost(graph.kept, values)
-    return Sharding(problem, tuple(ops), tuple(moves), ends, kept, time, *memory, certificate)
+    return Sharding(problem, tuple(ops), tuple(moves), ends, kept, time, *memory, certificate, pairs)
+
+
+def _paired(
+    graph: ShardingGraph, ops: list[OpSharding], values: Mapping[str, int]
+) -> tuple[list[OpSharding], tuple[Joined, ...]]:
+    """The ops with the times of pairs that run as one, and these pairs."""
+    times = {item.op: item.time for item in ops}
+    found = list[Joined]()
+    for pair in graph.problem.pairs:
+        names = *pair.first, *pair.second
+        one = joined(graph.where, pair, values, math.fsum(times[name] for name in names))
+        if one is not None:
+            times |= dict.fromkeys(names, 0.0) | {names[0]: one.time}
+            found.append(one)
+    return [replace(item, time=times[item.op]) for item in ops], tuple(found)
 
 
 def _layout(graph: ShardingGraph, tensor: str, number: int) -> Layout:

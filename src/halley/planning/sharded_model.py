@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from halley.formulas.numbers import Number
 from halley.planning.axis_bounds import AxisBounds, Way
 from halley.planning.communication import Communication
+from halley.planning.fusion_bounds import with_fusions
 from halley.planning.machine import Machine, machine
 from halley.planning.part_bounds import ModelBound, model_bound
 from halley.planning.part_costs import ModelCosts, Room, least_layer_times, model_costs, training_graphs
@@ -91,6 +92,7 @@ class ShardedModel:
             boundary=problem.fixed.boundary,
             splits=problem.fixed.splits,
             resident=resident,
+            fusions=problem.fusions,
         )
 
     def layers(self, communication: Communication, microbatch: int, way: Way) -> Floats:
@@ -106,7 +108,8 @@ class ShardedModel:
         given = (problem.shape, microbatch, problem.sequence, ranks, self.chip, problem.efficiency)
         bound = model_bound(*given, way.recompute, way.fused, problem.recipe)
         graphs = training_graphs(problem.shape, 1, problem.sequence, way.recompute, way.fused)
-        return self.products.raised(bound, graphs, microbatch, ranks)
+        raised = self.products.raised(bound, graphs, microbatch, ranks)
+        return raised if problem.fusions is None else with_fusions(self.products, raised, graphs, microbatch, ranks)
 
     def tighter(self, communication: Communication, microbatch: int, way: Way) -> Iterable[Floats]:
         """As in `CostModel`."""

@@ -27,6 +27,7 @@ from halley.ir.mapping import CollectiveKind
 from halley.ir.workload import Op, Workload
 from halley.planning.elimination import Table, table
 from halley.planning.layouts import CollectiveTime, Layout, Layouts, Mesh, Router, Step, local_counts, local_extents
+from halley.planning.sharding_joint import Pair, Where, pair_table
 from halley.planning.sharding_space import Chain, ShardingSpace, Strategy, ends_of, pattern_of, sharding_space
 
 KernelTime: TypeAlias = Callable[[Op, Mapping[str, int]], float]
@@ -61,6 +62,7 @@ class ShardingProblem:
       over microbatches). The sum lies as the output does at the end, so that a change to less than that happens in each run.
     - ``backward``: the first op of the backward pass: what was made before and is read from there on is kept, ``in_flight``
       times.
+    - ``pairs``: kernels that may run as one (`halley.planning.sharding_joint`); no op is in two.
     """
 
     workload: Workload
@@ -76,6 +78,7 @@ class ShardingProblem:
     once: Mapping[str, int] = field(default_factory=dict)
     backward: str = ""
     in_flight: float = 1.0
+    pairs: tuple[Pair, ...] = ()
 
     def __post_init__(self) -> None:
         faults = list(_faults(self))
@@ -107,6 +110,10 @@ class ShardingGraph:
         """By op or end, the variable that decides about it."""
         return self.space.variables
 
+    @property
+    def where(self) -> Where:
+        return Where(self.problem.workload, self.space, self.problem.mesh)
+
 
 def sharding_graph(problem: ShardingProblem, router: Router | None = None) -> ShardingGraph:
     """The tables of a problem. ``router``: one of its mesh and its collectives, which other problems share; its own unless given.
@@ -122,8 +129,10 @@ def sharding_graph(problem: ShardingProblem, router: Router | None = None) -> Sh
     layouts = {name: router.layouts(tensor, work.dims, space.options[name]) for name, tensor in work.tensors.items()}
     many = problem.kernel_time.many if isinstance(problem.kernel_time, KernelTimes) else partial(_one_by_one, problem)
     graph = ShardingGraph(problem, space, layouts)
-    for op in work.ops:
-        graph.time.append(Table((space.variables[f"op {op.name}"],), op_costs(graph, op, many)))
+    costs = {op.name: op_costs(graph, op, many) for op in work.ops}
+    paired = {name for pair in problem.pairs for name in (*pair.first, *pair.second)}
+    graph.time.extend(Table((space.variables[f"op {name}"],), times) for name, times in costs.items() if name not in paired)
+    graph.time.extend(pair_table(graph.where, pair, costs) for pair in problem.pairs)
     for name in space.chains:
         graph.time.extend(found for _, found in way_tables(graph, name))
         _memory_tables(graph, name)

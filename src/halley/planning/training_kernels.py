@@ -50,6 +50,7 @@ class Share:
     ``cached``: those that pass the cache alone. ``drawn``: masks of random bits that it makes. ``summed``: the gradient of a
     weight that it makes and that is added to the sum over microbatches. ``merged``: products that it does as one. ``core``: it
     stands for the whole of a fused attention core, of its backward with ``behind``. ``part``: another op stands for it.
+    ``tail``: maps that a product does to its results as it makes them (`halley.planning.fusion`).
     """
 
     first: bool = True
@@ -64,6 +65,7 @@ class Share:
     core: Core | None = None
     behind: bool = False
     part: bool = False
+    tail: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -234,13 +236,20 @@ def _mask(workload: Workload, name: str) -> bool:
 
 
 def _shares(found: Differentiated, weights: Collection[str]) -> Iterator[tuple[str, Share]]:
+    return shares_of(found, weights, kernels(found.workload))
+
+
+def shares_of(
+    found: Differentiated, weights: Collection[str], parts: Iterable[tuple[str, ...]]
+) -> Iterator[tuple[str, Share]]:
+    """What each op of these kernels adds to its own."""
     work = found.workload
     readers: dict[str, list[str]] = {}
     for op in work.ops:
         for name in op.inputs:
             readers.setdefault(name, []).append(op.name)
     gradients = {found.gradients[name] for name in weights if name in found.gradients}
-    for kernel in kernels(work):
+    for kernel in parts:
         yield from _of_kernel(work, [work.op(name) for name in kernel], readers, gradients)
 
 

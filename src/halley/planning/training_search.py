@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from halley.errors import BadInput, Infeasible
 from halley.planning.communication import Communication, Interconnect
+from halley.planning.fusion import LEFT_OUT as not_fused
 from halley.planning.part_costs import ModelCosts
 from halley.planning.plan import Outcome, PlanCertificate, TrainingProblem, TrainingResult
 from halley.planning.sharded_model import CostModel
@@ -196,3 +197,5 @@ def _left_out(problem: TrainingProblem) -> Iterator[str]:
         yield HOMES
     if problem.system.chip.streams:
         yield from on_chip
+    if problem.fusions is not None:
+        yield from not_fused

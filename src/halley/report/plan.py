@@ -9,6 +9,7 @@ from halley.planning.axes import Role
 from halley.planning.data_parallel import Sharded
 from halley.planning.plan import Outcome, Plan, PlanCertificate, PlanCost, TrainingResult
 from halley.planning.sharding_text import joined
+from halley.report.fusions import fusion_tables
 from halley.report.partitions import on_chip_tables
 from halley.report.plan_others import others_table
 from halley.report.plan_traffic import ROUNDING, traffic_tables
@@ -74,7 +75,8 @@ def plan_tables(result: TrainingResult, ops: bool = False) -> list[Table]:
     """All that is to be said, the most wanted first; ``ops``: how every op is split, instead of the ops of the forward pass in
     groups."""
     cost, certificate = result.cost, certificate_table(result.certificate)
-    parts = summary_tables(result), others_table(result), shardings(cost, ops), on_chip_tables(cost), [certificate]
+    on_chip = *on_chip_tables(cost), *fusion_tables(result)
+    parts = summary_tables(result), others_table(result), shardings(cost, ops), on_chip, [certificate]
     return [table for part in parts for table in part]
 
 

@@ -8,6 +8,7 @@ from xml.etree.ElementTree import Element
 from halley.io.plan import plan_document
 from halley.planning.plan import Outcome, TrainingResult
 from halley.report.document import document
+from halley.report.fusions import fusion_tables
 from halley.report.html import table
 from halley.report.markup import el
 from halley.report.partitions import on_chip_tables
@@ -33,7 +34,7 @@ def plan_page(result: TrainingResult) -> str:
     title = headline(result)
     proven = result.outcome is Outcome.OPTIMAL
     others, ops = _tables(others_table(result)), _tables(shardings(result.cost, ops=False))
-    on_chip = _tables(on_chip_tables(result.cost))
+    on_chip, fused = _tables(on_chip_tables(result.cost)), _tables(fusion_tables(result))
     sections = [
         _section("account", "Where the time goes, and why others lose", _picture(result, "account"), *others),
         _section("memory", "Memory", _picture(result, "memory")),
@@ -41,6 +42,7 @@ def plan_page(result: TrainingResult) -> str:
         _section("numbers", "In numbers", *_tables(summary_tables(result))),
         *([_section("ops", "How ops are shared out", *ops, _every_op(result))] if ops else []),
         *([_section("on-chip", "What runs side by side on a chip", *on_chip)] if on_chip else []),
+        *([_section("fused", "Kernels that run as one", *fused)] if fused else []),
         _section("certificate", "Certificate", *_tables([certificate_table(result.certificate)])),
     ]
     header = [

@@ -103,7 +103,7 @@ class _Layout:
         return stop
 
     def _inside(self, path: Path, node: Node, body: Window, windows: tuple[Window, ...], lane: str) -> None:
-        """Lay out a node whose work fits into ``body``; its phase, drawn on ``lane``, and the phases around it are ``windows``."""
+        """Lay out a node whose work fits into ``body``; its phase, on ``lane``, and the phases around it are ``windows``."""
         start, stop = body
         match node:
             case Temporal() | Spatial():

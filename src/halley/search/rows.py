@@ -83,15 +83,16 @@ def groups(*groups: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
 def resident_skeletons(
     stage: RowStage, ranges: Callable[[Tiles], Ranges], sizes: Callable[[str], Sizes], prefix: str, rows: str
 ) -> list[Skeleton]:
-    """Rows already in the clusters: each op over the whole part, a result that leaves goes out in chunks of rows."""
+    """Rows already in the clusters: each op over the whole part, results that leave go out in chunks of rows."""
     coming, leaving = buffers(f"{prefix}rows that arrive"), buffers(f"{prefix}rows that leave")
-    last = stage.ops[-1] if not set(stage.ops[-1].outputs) & stage.resident else None
+    # none of the stage reads what leaves, or it would stay
+    last = [op for op in stage.ops if not set(op.outputs) & stage.resident]
 
     def build(tiles: Tiles) -> Node:
-        nodes = stage.steps([op for op in stage.ops if op is not last])
-        if last is not None:
-            flag = tiles[leaving.name]
-            held = Hold(stage.template.output, tuple((name,) for name in last.outputs), one(stage.steps([last])), flag)
+        nodes = stage.steps([op for op in stage.ops if op not in last])
+        if last:
+            flag, names = tiles[leaving.name], (name for op in last for name in op.outputs)
+            held = Hold(stage.template.output, tuple((name,) for name in names), one(stage.steps(last)), flag)
             nodes.append(Temporal(rows, tiles[f"{prefix}{rows}2"], held))
         node = one(nodes)
         if stage.arriving:
@@ -99,7 +100,7 @@ def resident_skeletons(
         return node
 
     slots: tuple[Slot, ...] = (coming,) if stage.arriving else ()
-    if last is not None:
+    if last:
         slots += (Slot(f"{prefix}{rows}2", rows, sizes(rows), lambda t: ranges(t)[rows]), leaving)
     reduces = bool(stage.split_axes) and any(stage.long in stage.workload.reduced(op) for op in stage.ops)
     name = "rows in place" + (f", all-reduce {stage.algorithm}" if reduces else "")

@@ -1,0 +1,145 @@
+"""Plans whose kernels may run as one: bounds below every sharding, the optimum of all plans, and the table that it needs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import pytest
+from tests.certificates import training_enumeration as oracle
+from tests.certificates.test_training_search import EFFICIENCY, REAL, SYSTEM, _Fastest, check_bounds
+from tests.reference.test_part_costs import CHIP, FIT, GPT, LLAMA, MIXTURE, anything, parts, terms
+
+from halley.errors import BadInput
+from halley.io.load import load_chip
+from halley.ir.hardware import Chip
+from halley.ir.system import System
+from halley.ir.workload import Workload
+from halley.planning import fused_plan
+from halley.planning.fused_plan import best_fused_plan, joined_groups
+from halley.planning.fusion_bounds import with_fusions
+from halley.planning.fusion_shapes import FusionKey, FusionPattern
+from halley.planning.fusion_table import FusionEntry, FusionTable, empty_table
+from halley.planning.layouts import MeshAxis
+from halley.planning.part_bounds import model_bound
+from halley.planning.part_costs import model_costs, training_graphs
+from halley.planning.plan import Fixed, TrainingProblem
+from halley.planning.product_bounds import ProductBounds
+from halley.planning.sharded_model import ShardedModel
+from halley.planning.training_search import best_training_plan
+from halley.rewrite.recompute import Recompute
+
+UNKNOWN = empty_table(SYSTEM.chip)
+NONE = FusionEntry(math.inf, math.inf, 0.0, "none")
+SMALL: System = replace(SYSTEM, axes=(replace(SYSTEM.axes[0], size=2), replace(SYSTEM.axes[1], size=2)))
+FOUR = TrainingProblem(replace(REAL, layers=4), SMALL, 4, 1024, EFFICIENCY, fixed=Fixed(recompute=Recompute.NONE, fused=True))
+
+
+class Drawn(Mapping[FusionKey, FusionEntry]):
+    """A table that knows every shape: no mapping, a slow one, or one that is as fast as can be."""
+
+    def __getitem__(self, key: FusionKey) -> FusionEntry:
+        random = Random(str(key))
+        time = random.choice((1e-9, random.uniform(1e-5, 1e-3), math.inf))
+        return FusionEntry(time, time, 0.0, "drawn")
+
+    def __iter__(self):  # type: ignore[no-untyped-def]
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+
+DRAWN = replace(UNKNOWN, entries=Drawn())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_sharding_costs_less_than_the_bound(seed: int) -> None:
+    random = Random(seed)
+    axes, choice, fused = random.choice([1, 1, 2]), random.choice(list(Recompute)), random.random() < 0.5
+    shape = random.choice([GPT, LLAMA, MIXTURE] if axes == 1 else [GPT, LLAMA])
+    mesh = tuple(MeshAxis(name, random.choice([2, 3, 4, 8])) for name in "xy"[:axes])
+    microbatch, ranks = random.choice([1, 2, 3, 8]), math.prod(axis.ranks for axis in mesh)
+    given = terms(mesh=mesh, collective=anything(random), fused=fused, fusions=empty_table(load_chip("a100")))
+    found = model_costs(shape, microbatch, 512, given, choice)
+    graphs, products = training_graphs(shape, 1, 512, choice, fused), ProductBounds(CHIP, FIT, 4)
+    apart = products.raised(model_bound(shape, microbatch, 512, ranks, CHIP, FIT, choice, fused), graphs, microbatch, ranks)
+    bound = with_fusions(products, apart, graphs, microbatch, ranks)
+    for part, least in parts(found, bound):
+        assert part.time - math.fsum(part.exposed.values()) >= float(least.time) * (1 - 1e-9)
+        for name in ("forward", "recompute", "backward", "parameters", "activation", "working", "macs", "traffic"):
+            assert getattr(part, name) >= float(getattr(least, name)) * (1 - 1e-9), name
+    assert float(bound.time) < float(apart.time), "something can be saved"
+
+
+@pytest.mark.parametrize("table", [UNKNOWN, DRAWN], ids=["unknown", "drawn"])
+def test_bounds_of_layers_are_below_their_costs(table: FusionTable) -> None:
+    check_bounds(Recompute.NONE, True, {(2,), (4,), (2, 2)}, table)
+
+
+@pytest.mark.parametrize("table", [UNKNOWN, DRAWN], ids=["unknown", "drawn"])
+def test_the_best_of_all_plans(table: FusionTable) -> None:
+    problem = replace(FOUR, fusions=table)
+    best, count = oracle.least(oracle.enumerate_plans(problem, _Fastest(ShardedModel(problem))), problem.capacity)
+    found, apart = best_training_plan(problem, others=0), best_training_plan(FOUR, others=0)
+    assert best is not None
+    assert found.certificate.size == count
+    assert found.cost.time == pytest.approx(best.time, rel=1e-12)
+    assert found.certificate.bound <= best.time < apart.cost.time
+
+
+def test_shapes_are_searched_until_plans_use_none_that_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a searcher of its own: the loop ends at the optimum of the table that knows every shape."""
+    asked = list[Workload]()
+
+    def search(group: Workload, chip: Chip, limit: float) -> FusionEntry:
+        asked.append(group)
+        pattern = FusionPattern(group.ops, group.tensors, group.outputs, {})
+        return DRAWN.entries[FusionKey(pattern.graph, tuple(group.dims.values()))]
+
+    monkeypatch.setattr(fused_plan, "searched", search)
+    found = best_fused_plan(FOUR, others=2)
+    exact = best_training_plan(replace(FOUR, fusions=DRAWN), others=0)
+    assert found.result.cost.time == pytest.approx(exact.cost.time, rel=1e-9)
+    assert len(asked) == len(found.table.entries) > 0
+    assert found.rounds > 1
+    again = best_fused_plan(FOUR, found.table, others=2)
+    assert (again.rounds, again.result.cost.time) == (1, found.result.cost.time)
+
+
+def test_where_no_group_has_a_mapping_plans_are_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused_plan, "searched", lambda group, chip, limit: NONE)
+    found, apart = best_fused_plan(FOUR, others=0), best_training_plan(FOUR, others=0)
+    assert found.result.cost.time == apart.cost.time
+    assert not list(joined_groups(found.result.cost))
+    assert all(entry is NONE for entry in found.table.entries.values())
+
+
+def test_no_fused_kernel_is_faster_than_the_table_says() -> None:
+    class Slow(Drawn):
+        def __getitem__(self, key: FusionKey) -> FusionEntry:
+            return FusionEntry(2e-3, 1e-3, 0.0, "slow")
+
+    result = best_training_plan(replace(FOUR, fusions=replace(UNKNOWN, entries=Slow())), others=0)
+    assert all(each.time >= 1e-3 for each in joined_groups(result.cost))
+
+
+def test_tables_of_other_chips_and_chips_that_stream_are_refused() -> None:
+    with pytest.raises(BadInput, match="one of h100"):
+        best_fused_plan(FOUR, empty_table(load_chip("h100")))
+    with pytest.raises(BadInput, match="kernel by kernel"):
+        best_fused_plan(replace(FOUR, system=replace(SMALL, chip=load_chip("sn40l"))))
+
+
+def test_what_is_moved_is_counted_as_one() -> None:
+    """Traffic of a chip is less by what stays between the kernels."""
+    one = ShardedModel(replace(FOUR, fusions=UNKNOWN))
+    found = best_training_plan(one.problem, others=0)
+    again = best_training_plan(FOUR, others=0)
+    assert found.plan == again.plan
+    less = [a.traffic - b.traffic for a, b in zip(again.cost.parts.parts, found.cost.parts.parts, strict=True)]
+    assert less[1] > 0
+    assert np.allclose([less[0], less[2]], 0.0)
