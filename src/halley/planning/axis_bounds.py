@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from halley.planning.axes import Role, degree
 from halley.planning.communication import Communication, Dimensions
 from halley.planning.constrained import TOLERANCE
-from halley.planning.layouts import Mesh
+from halley.planning.layouts import Mesh, shared_router
 from halley.planning.least_sum import LeastBy
 from halley.planning.machine import Machine
 from halley.planning.part_bounds import Rates
@@ -105,12 +105,11 @@ class AxisBounds:
 
     def least(self, graph: TrainingGraph, problem: ShardingProblem) -> float:
         """What a layer takes at least under any sharding [s]: work and collectives follow each other."""
-        tables = sharding_graph(problem)
+        tables = sharding_graph(problem, shared_router(problem.mesh, problem.collective_time))
         return float(LeastBy(tables.time, tables.variables["end X"]).bounds.min()) * (1 - TOLERANCE)
 
     def _problem(self, graph: TrainingGraph, communication: Communication, mesh: Mesh) -> ShardingProblem:
         """A layer over some axes, its kernels at the rates of the chip."""
         work = Rates(graph, self.chip, self.problem.efficiency, self.problem.recipe.gradient)
         weights = dict.fromkeys(graph.weights, 1.0)
-        problem = training_problem(graph.found, mesh, work, communication.model, weights, {"Y": "X"})
-        return replace(problem, alike=graph.alike)
+        return training_problem(graph.found, mesh, work, communication.model, weights, {"Y": "X"}, alike=graph.alike)

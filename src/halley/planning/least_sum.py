@@ -88,8 +88,8 @@ def _plainly(items: Sequence[Table], keep: Sequence[str] = ()) -> Eliminated | N
 @dataclass(slots=True, eq=False)
 class LeastBy:
     """The least sum for each value of one variable. ``bounds``: by value, below the least sum with it; exact sums are found when
-    they are asked for. ``entries`` of the tables that were joined, or passed over, for the bounds. (Joined tables take some MB.
-    They are made again for exact sums, as many a search asks for none.)
+    they are asked for. ``entries`` of the tables that were joined, or passed over, for the bounds. (Joined tables take some MB,
+    and many a search asks for no exact sum: they are not kept. With one value of the variable, tables to join are small.)
 
     >>> chain = [Table(("x", "y"), np.array([[0.0, 5.0], [2.0, 1.0]])), Table(("y", "z"), np.array([[9.0], [3.0]]))]
     >>> by = LeastBy(chain, "x")
@@ -102,7 +102,6 @@ class LeastBy:
     bounds: NDArray[np.float64] = field(init=False)
     entries: int = field(init=False, default=0)
     _solved: dict[int, Solved | None] = field(init=False, default_factory=dict)
-    _done: Eliminated | None = field(init=False, default=None)
     _narrow: ValueBounds | None = field(init=False, default=None)
     _most: float = field(init=False, default=math.inf)
 
@@ -137,9 +136,8 @@ class LeastBy:
         total = float(self.bounds[value])
         if math.isinf(total):
             return None
-        self._done = self._done or _plainly(self.tables, (self.variable,))
-        assert self._done is not None  # as the bounds were found so
-        return Solved(self._done.complete({self.variable: value}), total, self._done.entries)
+        done = eliminate(_with_value(item, self.variable, value) for item in self.tables)
+        return Solved({**done.complete({}), self.variable: value}, total, done.entries)
 
     def _searched(self, value: int, limit: float) -> Solved | None:
         """By bounds: among the values that may be in a sum close to the least, and, if that is in vain, among all."""
@@ -243,6 +241,14 @@ def _look(items: Sequence[Table], node: ValueBounds) -> int:
     if found is not None and found.total < node.best:
         node.best, node.chosen = found.total, found.values
     return 0 if done is None else done.entries
+
+
+def _with_value(item: Table, name: str, value: int) -> Table:
+    """A table where a variable has one value, without that variable."""
+    if name not in item.variables:
+        return item
+    axis = item.variables.index(name)
+    return Table((*item.variables[:axis], *item.variables[axis + 1 :]), item.values.take(value, axis))
 
 
 def _left(items: Sequence[Table], left: Mapping[str, NDArray[np.int64]]) -> list[Table]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +13,7 @@ from halley.errors import BadInput, Fault
 from halley.planning.constrained import TOLERANCE, Least, slight
 from halley.planning.data_parallel import RECIPES, Recipe
 from halley.planning.elimination import Table, cost, weighted
-from halley.planning.layouts import CollectiveTime, Layout, Mesh, Router
+from halley.planning.layouts import CollectiveTime, Layout, Mesh, shared_router
 from halley.planning.least_sum import LeastBy
 from halley.planning.machine import Efficiency, Machine
 from halley.planning.op_costs import OpCosts
@@ -83,6 +82,11 @@ class PartSolver:
         return replace(self, tables=with_memory(self.tables, weights, in_flight))
 
     @property
+    def entries(self) -> int:
+        """Of the tables of time."""
+        return sum(item.values.size for item in self.tables.time)
+
+    @property
     def times(self) -> NDArray[np.float64]:
         """[layouts] no sharding with this layout takes less [s]."""
         return self.least.bounds
@@ -114,7 +118,7 @@ class PartSolver:
 BUILT = 1 << 24
 """What it takes to put the tables of a part together, in entries that are joined in this time."""
 
-REMEMBERED = 24
+REMEMBERED = 64
 """Parts that `Solvers` keep at most, the last ones that were asked for: on a mesh of two axes each takes some MB."""
 
 ENTRIES = 1 << 24
@@ -131,6 +135,7 @@ class Solvers:
     objective: Callable[[TrainingGraph, Terms, ShardingGraph], list[Table]] | None = None
     spent: int = 0
     _known: dict[tuple[TrainingGraph, Mesh, CollectiveTime], PartSolver] = field(default_factory=dict)
+    _entries: int = 0
 
     def of(self, graph: TrainingGraph, terms: Terms) -> PartSolver:
         """The part on a mesh, with what it takes for good as the terms say, or those of an earlier call."""
@@ -139,14 +144,11 @@ class Solvers:
         if found is None:
             found = _solver(graph, terms, self.objective)
             self.spent += BUILT + found.least.entries
+            self._entries += found.entries
         self._known[key] = found
         while len(self._known) > REMEMBERED or (len(self._known) > 1 and self._entries > ENTRIES):
-            del self._known[next(iter(self._known))]
+            self._entries -= self._known.pop(next(iter(self._known))).entries
         return found
-
-    @property
-    def _entries(self) -> int:
-        return sum(item.values.size for each in self._known.values() for item in each.tables.time)
 
 
 def _solver(
@@ -156,6 +158,9 @@ def _solver(
     costs = OpCosts(graph, terms.chip, terms.efficiency, terms.recipe.gradient)
     inner = "X" in work.inputs and "Y" in work.outputs
     end = "X" if "X" in work.inputs else "Y"
+    gradient = found.gradients["X"] if end == "X" else found.seeds["Y"]
+    sums = {found.gradients[name]: terms.microbatches for name in graph.weights if name in found.gradients}
+    read = {name for op in work.ops for name in op.inputs}
     problem = training_problem(
         found,
         terms.mesh,
@@ -164,23 +169,14 @@ def _solver(
         dict.fromkeys(graph.weights, terms.weight_bytes),
         {"Y": "X"} if inner else {},
         splits={op: split for op, split in terms.splits.items() if any(op == each.name for each in work.ops)},
+        alike=graph.alike,
+        together=() if inner else ((end, gradient),),
+        once={name: runs for name, runs in sums.items() if name not in read},
     )
-    if not inner:
-        gradient = found.gradients["X"] if end == "X" else found.seeds["Y"]
-        problem = replace(problem, together=(*problem.together, (end, gradient)))
-    sums = {found.gradients[name]: terms.microbatches for name in graph.weights if name in found.gradients}
-    read = {name for op in work.ops for name in op.inputs}
-    problem = replace(problem, alike=graph.alike, once={name: runs for name, runs in sums.items() if name not in read})
-    tables = sharding_graph(problem, _router(terms.mesh, terms.collective))
+    tables = sharding_graph(problem, shared_router(terms.mesh, terms.collective))
     objective = list(tables.time) if chosen_by is None else chosen_by(graph, terms, tables)
     if terms.update:
         objective += (Table(item.variables, item.values * (terms.update / terms.weight_bytes)) for item in tables.weights)
     price = slight(objective, tables.memory)
     least_by = LeastBy(list(weighted(objective, tables.memory, price)), tables.variables[f"end {end}"])
     return PartSolver(graph, costs, tables, objective, end, least_by)
-
-
-@lru_cache(maxsize=8)
-def _router(mesh: Mesh, collective: CollectiveTime) -> Router:
-    """Parts, and calls that differ in recomputation, have tensors of equal shapes."""
-    return Router(mesh, collective)
