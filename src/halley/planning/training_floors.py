@@ -17,10 +17,11 @@ from halley.planning.axes import Role, degree
 from halley.planning.axis_bounds import Way
 from halley.planning.communication import Communication
 from halley.planning.distinct import distinct_columns
+from halley.planning.memory_bounds import Sizes, least_memory, moments
 from halley.planning.part_bounds import ModelBound
 from halley.planning.part_costs import ModelCosts
 from halley.planning.sharded_model import CostModel
-from halley.planning.training_bounds import Rows, Shapes, least_memory, least_time, least_work_time, shapes
+from halley.planning.training_bounds import Rows, Shapes, least_time, least_work_time, shapes
 from halley.planning.training_cost import WORD, optimizer_of
 from halley.planning.training_space import Space
 
@@ -65,12 +66,15 @@ def _column(parts: Sequence[object], name: str, count: int) -> Floats:
 @dataclass(frozen=True, slots=True, eq=False)
 class Floors:
     """The space's columns for bounds. Per layout: ``cell`` (mesh and microbatch, by number), ``pipeline`` (row of ``shapes``),
-    ``transfer`` [s]; ``floors`` [layouts, parts] by way; ``gather``, ``reductions`` [assignments, parts] [s]."""
+    ``alike`` (those of one number have the same memory; ``first`` [numbers] is one of each), ``transfer`` [s]; ``floors``
+    [layouts, parts] by way; ``gather``, ``reductions`` [assignments, parts] [s]."""
 
     space: Space
     communications: tuple[Communication, ...]
     cell: Integers
     pipeline: Integers
+    alike: Integers
+    first: Integers
     shapes: Shapes
     transfer: Floats
     ways: tuple[Way, ...]
@@ -78,6 +82,11 @@ class Floors:
     gather: Floats
     all_reduce: Floats
     reduce_scatter: Floats
+
+    @property
+    def kinds(self) -> tuple[int, ...]:
+        """Layers of each kind."""
+        return tuple(self.shapes.layers.tolist())
 
     def way(self, option: int) -> int:
         """The number of an option's way."""
@@ -97,13 +106,20 @@ class Floors:
 
     def memories(self, layouts: Integers, option: int, costs: ModelCosts | None = None) -> Floats:
         """[layouts] no chip of some stage of these plans needs less [B]; with ``costs``: with the shardings that cost so."""
-        chosen = self.space.options[option]
-        rows = self._rows(layouts, option, None, None if costs is None else _exactly(costs, len(layouts)))
-        return least_memory(rows, chosen.sharded, chosen.offload, self.space.problem.recipe)
+        space, chosen = self.space, self.space.options[option]
+        if not len(layouts):
+            return np.zeros(0)
+        # plans that differ in their axes alone have the same memory
+        each, which = np.unique(self.alike[layouts], return_inverse=True)
+        some = self.first[each]
+        floor = self.floors[self.way(option)].of(some) if costs is None else _exactly(costs, len(some))
+        pipelines = [moments(space.pipeline(layout), self.kinds) for layout in some.tolist()]
+        sizes = Sizes(floor.parameters, floor.activation, floor.working)
+        return least_memory(pipelines, space.data[some], sizes, chosen.sharded, chosen.offload, space.problem.recipe)[which]
 
-    def _rows(self, layouts: Integers, option: int, work: Floats | None, floor: Floor | None = None) -> Rows:
+    def _rows(self, layouts: Integers, option: int, work: Floats | None) -> Rows:
         space = self.space
-        floor = self.floors[self.way(option)].of(layouts) if floor is None else floor
+        floor = self.floors[self.way(option)].of(layouts)
         where = space.assignment[layouts]
         reduction = self.reduce_scatter if space.options[option].sharded else self.all_reduce
         return Rows(
@@ -115,8 +131,6 @@ class Floors:
             self.transfer[layouts],
             floor.work if work is None else np.broadcast_to(work, floor.work.shape),
             floor.parameters,
-            floor.activation,
-            floor.working,
             self.gather[where],
             reduction[where],
             self.shapes.of(self.pipeline[layouts]),
@@ -140,11 +154,14 @@ def floors_of(space: Space, communications: Sequence[Communication], model: Cost
     first, pipeline = distinct_columns([space.stages, space.chunks])
     pairs = zip(space.stages[first].tolist(), space.chunks[first].tolist(), strict=True)
     kinds = bounds[0].layers
+    first_alike, alike = distinct_columns([size, space.stages, space.microbatches, space.chunks, space.gpipe])
     return Floors(
         space,
         tuple(communications),
         cell,
         pipeline,
+        alike,
+        first_alike,
         shapes(kinds, list(pairs)),
         _transfers(space, communications),
         ways,
