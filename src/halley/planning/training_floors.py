@@ -7,7 +7,7 @@ Layouts with the same mesh and microbatch and options with the same recomputatio
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from halley.planning.axes import Role, degree
 from halley.planning.axis_bounds import Way
 from halley.planning.communication import Communication
 from halley.planning.distinct import distinct_columns
-from halley.planning.memory_bounds import Sizes, least_memory, moments
+from halley.planning.memory_bounds import Moments, Sizes, least_memory, moments
 from halley.planning.part_bounds import ModelBound
 from halley.planning.part_costs import ModelCosts
 from halley.planning.sharded_model import CostModel
@@ -82,6 +82,7 @@ class Floors:
     gather: Floats
     all_reduce: Floats
     reduce_scatter: Floats
+    known: dict[tuple[int, ...], Moments] = field(default_factory=dict)
 
     @property
     def kinds(self) -> tuple[int, ...]:
@@ -113,9 +114,18 @@ class Floors:
         each, which = np.unique(self.alike[layouts], return_inverse=True)
         some = self.first[each]
         floor = self.floors[self.way(option)].of(some) if costs is None else _exactly(costs, len(some))
-        pipelines = [moments(space.pipeline(layout), self.kinds) for layout in some.tolist()]
+        pipelines = [self._moments(layout) for layout in some.tolist()]
         sizes = Sizes(floor.parameters, floor.activation, floor.working)
         return least_memory(pipelines, space.data[some], sizes, chosen.sharded, chosen.offload, space.problem.recipe)[which]
+
+    def _moments(self, layout: int) -> Moments:
+        """Those of a layout's pipeline, which many layouts share."""
+        space = self.space
+        columns = space.stages, space.microbatches, space.chunks, space.gpipe
+        key = tuple(int(column[layout]) for column in columns)
+        if key not in self.known:
+            self.known[key] = moments(space.pipeline(layout), self.kinds)
+        return self.known[key]
 
     def _rows(self, layouts: Integers, option: int, work: Floats | None) -> Rows:
         space = self.space

@@ -2,8 +2,8 @@
 
 Every plan of the space has a lower bound that holds for all shardings. The search goes to the lowest bound first:
 
-    group     plans of one mesh, microbatch, recomputation and kernel of attention: bounded by single axes of the mesh; then each
-              plan with its memory; then their shardings are found, and bounds rise
+    group     plans of one mesh, microbatch, recomputation and kernel of attention: those that cannot fit are left out; the others
+              are bounded by single axes of the mesh; then each plan alone; then their shardings are found, and bounds rise
     plan      its iteration is timed exactly, together with plans of the same pipeline in its group
     crowded   a plan whose fastest shardings do not fit: they are found again for the memory that is left
 
@@ -89,16 +89,14 @@ class TrainingSearch:
     _meshes: dict[object, Communication] = field(default_factory=dict)
 
     def start(self) -> None:
-        """Bound all plans by their work, and line up the groups of those that may fit."""
+        """Bound all plans by their work, and line up their groups."""
         space, floors = self.floors.space, self.floors
-        everything, allowed = np.arange(space.layouts), space.allowed
+        allowed = space.allowed
         self.bounds = np.full((space.layouts, len(space.options)), np.inf)
         for way in range(len(floors.ways)):
             options = self._options(way)
-            frugal = max(options.tolist(), key=lambda option: (space.options[option].sharded, space.options[option].offload))
-            fits = allowed[:, options].any(axis=1) & (floors.memories(everything, frugal) <= self.problem.capacity)
-            layouts = np.flatnonzero(fits)
-            bounds = floors.work_times(layouts, frugal)
+            layouts = np.flatnonzero(allowed[:, options].any(axis=1))
+            bounds = floors.work_times(layouts, int(options[0]))
             self.bounds[np.ix_(layouts, options)] = np.where(allowed[np.ix_(layouts, options)], bounds[:, None], np.inf)
             order = np.argsort(floors.cell[layouts], kind="stable")
             starts = np.flatnonzero(np.diff(floors.cell[layouts[order]], prepend=-1))
@@ -162,9 +160,11 @@ class TrainingSearch:
     def _look(self, item: Item) -> None:
         match item.stage:
             case Stage.WORK:
+                self._sift(item.key)
+            case Stage.MEMORY:
                 if not self._raise(item):
                     self._weigh(item.key)
-            case Stage.MEMORY:
+            case Stage.AXES:
                 self._refine(item.key)
             case Stage.LAYERS:
                 self._open(item.key)
@@ -179,7 +179,13 @@ class TrainingSearch:
         """Look for a first plan: of the groups with as many chips for each op, from few to many, the one that keeps least."""
         ranks = {item.key: self._mesh(self._layouts[item.key][0]).ranks(Role.MODEL) for item in self._waiting()}
         for number in sorted(set(ranks.values())):
-            item = min((item for item in self._waiting() if ranks[item.key] == number), key=lambda item: self._kept(item.key))
+            for item in [item for item in self._waiting() if ranks[item.key] == number and item.stage is Stage.WORK]:
+                self._take(item.key)
+                self._unless_interrupted(item, partial(self._sift, item.key))
+            waiting = [item for item in self._waiting() if ranks[item.key] == number]
+            if not waiting:
+                continue
+            item = min(waiting, key=lambda item: self._kept(item.key))
             self._take(item.key)
             self._unless_interrupted(item, partial(self._try, item.key))
             if self.best:
@@ -237,15 +243,27 @@ class TrainingSearch:
                 return True
         return False
 
-    def _weigh(self, key: int) -> None:
-        """Bound each plan of a group, and leave out those that cannot fit."""
-        floors, layouts, work = self.floors, self._layouts[key], self._work[key]
-        for option in self._options(key % len(floors.ways)).tolist():
-            fits = np.isfinite(self.bounds[layouts, option]) & (floors.memories(layouts, option) <= self.problem.capacity)
-            self.bounds[layouts, option] = np.where(fits, floors.times(layouts, option, work), np.inf)
-        bound = float(self.bounds[np.ix_(layouts, self._options(key % len(floors.ways)))].min())
-        if math.isfinite(bound):
+    def _sift(self, key: int) -> None:
+        """Leave out what does not fit in a group even with the options that keep least; they all have the same bound here."""
+        floors, layouts, options = self.floors, self._layouts[key], self._options(key % len(self.floors.ways))
+        chosen = floors.space.options
+        frugal = max(options.tolist(), key=lambda option: (chosen[option].sharded, chosen[option].offload))
+        fits = floors.memories(layouts, frugal) <= self.problem.capacity
+        self.bounds[np.ix_(layouts[~fits], options)] = np.inf
+        if fits.any():
+            self._layouts[key] = layouts[fits]
+            bound = float(self.bounds[np.ix_(layouts[fits], options)].min())
             heapq.heappush(self._heap, Item(bound, Stage.MEMORY, key))
+
+    def _weigh(self, key: int) -> None:
+        """Leave out the plans of a group that cannot fit, and bound the others."""
+        layouts = self._layouts[key]
+        for option in self._options(key % len(self.floors.ways)).tolist():
+            over = self.floors.memories(layouts, option) > self.problem.capacity
+            self.bounds[layouts[over], option] = np.inf
+        bound = self._lift(key, self._work[key])
+        if math.isfinite(bound):
+            heapq.heappush(self._heap, Item(bound, Stage.AXES, key))
 
     def fill(self, others: int, late: Callable[[], bool]) -> None:
         """Go on until there are as many plans of other kinds or it is ``late``, lowest bound first, with so much work at most;
