@@ -39,10 +39,6 @@ RAISED = 1e-6
 SUM_ERROR = 1e-7
 """Relative difference between the time and the sum of what adds to it that is put down to rounding."""
 
-
-WORTH = 1e-7
-"""How far below what is wanted a bound may be, relatively, and still be taken further."""
-
 MIXES = np.linspace(0.0, 1.0, 65)
 """Shares of two paths that are tried as one bound."""
 
@@ -76,23 +72,25 @@ class PlanProof:
         For each layout in which parts meet, the parts take at least ``costs.by_boundary``, and all layers together ``bound``:
         what that is more is given to the part that the paths have least often, and the path that is longest then joins them.
         """
-        counts = np.array(self.costs.counts, float)
         paths, found = list[Path](), math.inf if self.costs.by_boundary else 0.0
-        for work in np.array(self.costs.by_boundary):
-            extra, row, given = max(0.0, self.bound - float(work @ counts)), -math.inf, work
-            for _ in range(ROUNDS):
-                if paths:
-                    row, place = max(self._mixed(one, other, work, counts, extra) for one in paths for other in paths)
-                    given = work + extra / counts[place] * (np.arange(len(counts)) == place)
-                if row >= target or (path := self.longest(given)) is None:
-                    break
-                paths.append(path)
-            else:
-                row, _ = max(self._mixed(one, other, work, counts, extra) for one in paths for other in paths)
-            found = min(found, row)
-            if row < target * (1 - WORTH):
-                break
+        works = np.array(self.costs.by_boundary)
+        # those that take least come first: no other needs more than the least of them
+        for row in np.argsort(works @ self.costs.counts, kind="stable") if len(works) else ():
+            found = min(found, self._least_with(works[row], paths, min(target, found)))
         return found
+
+    def _least_with(self, work: Floats, paths: list[Path], target: float) -> float:
+        """The same where the parts take at least ``work`` [s] [parts]; ``paths``: known ones, which new ones join."""
+        counts = np.array(self.costs.counts, float)
+        extra, found, given = max(0.0, self.bound - float(work @ counts)), -math.inf, work
+        for _ in range(ROUNDS):
+            if paths:
+                found, place = max(self._mixed(one, other, work, counts, extra) for one in paths for other in paths)
+                given = work + extra / counts[place] * (np.arange(len(counts)) == place)
+            if found >= target or (path := self.longest(given)) is None:
+                return found
+            paths.append(path)
+        return max(self._mixed(one, other, work, counts, extra) for one in paths for other in paths)[0]
 
     def _mixed(self, one: Path, other: Path, work: Floats, counts: Floats, extra: float) -> tuple[float, int]:
         """The best bound that two paths give together [s], and the part that they have least often."""

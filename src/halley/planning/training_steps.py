@@ -406,33 +406,40 @@ class TrainingSearch:
         heapq.heappush(self._heap, Item(bound, Stage.CROWDED, len(self.crowded) - 1))
 
     def _squeeze(self, bound: float, crowded: Crowded) -> None:
-        """Find the shardings of a plan again, for the memory that is left on the stage that has least: first beside what all
-        shardings work in, which tells whether any fits; then beside what those at hand work in."""
+        """Bound a plan that does not fit by its longest path; then find its shardings again, for the memory that is left on the
+        stage that has least: first beside what all shardings work in, which tells whether any fits; then beside what those at
+        hand work in. What that takes is little for the first and much for the others: where the bound rises, they wait."""
+        layout, option, costs = crowded.layout, crowded.option, crowded.costs
+        if crowded.tries > 0:
+            found = self._found_again(crowded)
+            if found is None:
+                # with the first room no sharding fits; with others, none of those that were tried
+                if crowded.tries > 1:
+                    self.settled.append((bound, Timed(math.inf, layout, option, costs, crowded.least)))
+                return
+            costs = found
+        proven = max(crowded.least, costs.bound) if crowded.tries <= 1 else crowded.least
+        if proven > crowded.least or crowded.tries == 0:
+            bound = max(bound, self._bound_of(Timed(math.inf, layout, option, costs, proven), self.threshold))
+        self.bounds[layout, option] = bound
+        open_still = bound < self.threshold
+        taken = float(self._evaluate(np.array([layout]), option, costs)[0]) if open_still and crowded.tries > 0 else math.inf
+        if math.isfinite(taken):
+            self._record(Timed(taken, layout, option, costs, proven))
+        elif open_still and crowded.tries <= TRIES:
+            self._crowd(bound, Crowded(layout, option, costs, proven, crowded.tries + 1))
+        else:
+            self.settled.append((bound, Timed(math.inf, layout, option, costs, proven)))
+
+    def _found_again(self, crowded: Crowded) -> ModelCosts | None:
+        """Costs under shardings for the memory that is left beside those that a plan had; None where none fits."""
         layout, option = crowded.layout, crowded.option
         floors, way = self.floors, self.floors.way(option)
         case = Case(floors.communications[floors.space.assignment[layout]], crowded.costs)
         floor = floors.floors[way]
-        least = (floor.working[layout], floor.parameters[layout]) if crowded.tries == 0 else None
+        least = (floor.working[layout], floor.parameters[layout]) if crowded.tries == 1 else None
         room, resident = room_left(self.problem, floors.space.plan(layout, option), case, least)
-        costs = self._in_room((int(floors.cell[layout]), way), layout, option, room, resident)
-        if costs is None:
-            # with the first room no sharding fits; with others, none of those that were tried
-            if crowded.tries:
-                self.settled.append((bound, Timed(math.inf, layout, option, crowded.costs, crowded.least)))
-            return
-        proven = costs.bound if crowded.tries == 0 else crowded.least
-        known = float(floors.times(np.array([layout]), option, np.array(costs.least))[0])
-        bound = self.bounds[layout, option] = max(bound, known)
-        if bound >= self.threshold:
-            self.settled.append((bound, Timed(math.inf, layout, option, costs, proven)))
-            return
-        taken = float(self._evaluate(np.array([layout]), option, costs)[0])
-        if math.isfinite(taken):
-            self._record(Timed(taken, layout, option, costs, proven))
-        elif crowded.tries < TRIES:
-            self._crowd(bound, Crowded(layout, option, costs, proven, crowded.tries + 1))
-        else:
-            self.settled.append((bound, Timed(math.inf, layout, option, costs, proven)))
+        return self._in_room((int(floors.cell[layout]), way), layout, option, room, resident)
 
     def settle(self) -> None:
         """Bound the other shardings of the plans that were timed, and of those that did not fit, those of the lowest bound first,
@@ -442,11 +449,13 @@ class TrainingSearch:
             bound, timed = self.settled[place]
             if bound >= lowest:
                 return
-            found = max(bound, self._alone(timed))
-            if found < best:
-                found = max(found, self._proof(timed).least(min(best, timed.time)))
-            found = max(bound, min(timed.time, found))
+            found = max(bound, min(timed.time, self._bound_of(timed, min(best, timed.time))))
             self.settled[place], lowest = (found, timed), min(lowest, found)
+
+    def _bound_of(self, timed: Timed, target: float) -> float:
+        """What a plan takes at least [s], under any shardings that fit, looked for until it reaches ``target`` [s]."""
+        found = self._alone(timed)
+        return found if found >= target else max(found, self._proof(timed).least(target))
 
     def _alone(self, timed: Timed) -> float:
         """What a plan of one stage takes at least [s], under any shardings that fit: the stage does all the work, however that is
