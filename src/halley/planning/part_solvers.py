@@ -107,6 +107,14 @@ class PartSolver:
         time, memory = cost(self.tables.time, found.values), cost(self.tables.memory, found.values)
         return decoded(self.tables, Least(found.values, time, memory, time * (1 - TOLERANCE), 1, found.entries))
 
+    def along(self, forwards: float, backwards: float) -> Iterator[Table]:
+        """Tables of the time of so many forward passes, and backward passes with what they repeat, instead of one of each."""
+        ahead, order = len(self.graph.found.forward), self.tables.space.order
+        times = [forwards if order[name] < ahead else backwards for name in self.tables.called]
+        for number, item in enumerate(self.tables.time):
+            many = times[number] if number < len(times) else 0.0
+            yield Table(item.variables, item.values * many if many else np.where(np.isinf(item.values), np.inf, 0.0))
+
     def renamed(self, tables: Iterable[Table], number: int, scale: float, boundary: str) -> Iterator[Table]:
         """Tables in which the part's variables are told from others', but for the layout of the boundary."""
         own = self.variable

@@ -111,16 +111,19 @@ class PlanProof:
     def longest(self, work: Floats) -> Path | None:
         """The longest path where the parts take ``work`` [s] [parts], with parameters and transfers that no sharding has less of;
         None where it cannot be told from others that are as long."""
-        parts = self.costs.parts
-        ahead = np.array([part.forward / part.time for part in parts]) * work
-        known = np.concatenate((ahead, work - ahead, [1.0]))
-        time = iteration_time(self._raised(ahead, work - ahead), apart=False).time
+        ahead = np.array([part.forward / part.time for part in self.costs.parts]) * work
+        return self.path(ahead, work - ahead)
+
+    def path(self, ahead: Floats, behind: Floats) -> Path | None:
+        """The same where the passes of the parts, forward and backward, take as long [s] [parts]."""
+        parts, known = len(ahead), np.concatenate((ahead, behind, [1.0]))
+        time = iteration_time(self._raised(ahead, behind), apart=False).time
         added = (time[1:] - time[0]) / RAISED
         if abs(float(added.sum()) - time[0]) > SUM_ERROR * time[0]:
             return None
         often = np.divide(added, known, out=np.zeros_like(added), where=known > 0)
         # what rounding and the check leave open is taken off
-        return Path(often[: len(parts)], often[len(parts) : -1], float(added[-1]) - SUM_ERROR * float(time[0]))
+        return Path(often[:parts], often[parts:-1], float(added[-1]) - SUM_ERROR * float(time[0]))
 
     def _raised(self, ahead: Floats, behind: Floats) -> Training:
         """The plan, and beside it the plan with each quantity raised: forward and backward pass of each part, all the rest."""

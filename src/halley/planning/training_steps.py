@@ -16,7 +16,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import assert_never
 
@@ -32,10 +32,11 @@ from halley.planning.iteration import iteration_time
 from halley.planning.memory import memory
 from halley.planning.part_costs import ModelCosts, Room
 from halley.planning.plan import TrainingProblem
-from halley.planning.sharded_model import CostModel
+from halley.planning.sharded_model import CostModel, Passes
 from halley.planning.training_cost import Batch, Case, room_left, training_of
 from halley.planning.training_floors import Floors
 from halley.planning.training_items import Crowded, Group, Item, Stage, Timed
+from halley.planning.training_paths import closer
 from halley.planning.training_proof import PlanProof
 from halley.rewrite.recompute import Recompute
 
@@ -389,6 +390,10 @@ class TrainingSearch:
     def _record(self, found: Timed) -> None:
         # other shardings of the plan may take as little as its bound
         self.settled.append((float(self.bounds[found.layout, found.option]), found))
+        self._keep(found)
+
+    def _keep(self, found: Timed) -> None:
+        """If it is the best of its kind."""
         kind = self._kind(found)
         known = self.best.get(kind)
         if known is None or found.time < known.time:
@@ -449,13 +454,38 @@ class TrainingSearch:
             bound, timed = self.settled[place]
             if bound >= lowest:
                 return
-            found = max(bound, min(timed.time, self._bound_of(timed, min(best, timed.time))))
+            target = min(best, timed.time)
+            found = max(bound, min(timed.time, self._bound_of(timed, target)))
+            if found < target:
+                found, timed = self._closer(found, timed, target)
+                best = min(best, timed.time)
             self.settled[place], lowest = (found, timed), min(lowest, found)
 
     def _bound_of(self, timed: Timed, target: float) -> float:
         """What a plan takes at least [s], under any shardings that fit, looked for until it reaches ``target`` [s]."""
         found = self._alone(timed)
         return found if found >= target else max(found, self._proof(timed).least(target))
+
+    def _closer(self, bound: float, timed: Timed, target: float) -> tuple[float, Timed]:
+        """A better bound of a plan [s], and the plan with better shardings where there are any."""
+        layout, option, space = timed.layout, timed.option, self.floors.space
+        proof, floor, way = self._proof(timed), self.floors.floors[self.floors.way(option)], self.floors.ways[self.floors.way(option)]
+        case = Case(proof.communication, timed.costs)
+        room, resident = room_left(self.problem, proof.plan, case, (floor.working[layout], floor.parameters[layout]))
+
+        def solve(passes: Passes) -> tuple[float, ModelCosts] | None:
+            return self.model.along(self._mesh(layout), int(space.microbatch[layout]), way, passes, room, resident)
+
+        def taken(costs: ModelCosts) -> float:
+            return float(self._evaluate(np.array([layout]), option, costs)[0])
+
+        found = closer(proof, timed.time, target, solve, taken)
+        if found.time < timed.time:
+            known = timed.costs
+            costs = replace(found.costs, least=known.least, by_boundary=known.by_boundary, bound=known.bound)
+            timed = timed._replace(time=found.time, costs=costs)
+            self._keep(timed)
+        return max(bound, min(timed.time, found.bound)), timed
 
     def _alone(self, timed: Timed) -> float:
         """What a plan of one stage takes at least [s], under any shardings that fit: the stage does all the work, however that is
