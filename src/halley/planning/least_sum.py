@@ -248,7 +248,7 @@ def _with_value(item: Table, name: str, value: int) -> Table:
     if name not in item.variables:
         return item
     axis = item.variables.index(name)
-    return Table((*item.variables[:axis], *item.variables[axis + 1 :]), item.values.take(value, axis))
+    return Table((*item.variables[:axis], *item.variables[axis + 1 :]), np.asarray(item.values.take(value, axis)))
 
 
 def _left(items: Sequence[Table], left: Mapping[str, NDArray[np.int64]]) -> list[Table]:

@@ -62,10 +62,10 @@ def moments(pipeline: Pipeline, kinds: tuple[int, ...]) -> Moments:
 
 def _largest(rows: Integers) -> Integers:
     """The rows that are not below another in every column."""
-    most = rows.max(axis=0)
+    most: Integers = rows.max(axis=0)
     if (rows == most).all(axis=1).any():
         return most[None]
-    found = np.unique(rows, axis=0)
+    found: Integers = np.unique(rows, axis=0)
     below = (found[:, None] <= found).all(axis=2).sum(axis=1) > 1
     return found[~below]
 

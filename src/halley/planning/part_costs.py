@@ -269,8 +269,8 @@ def _fitting(
     effort: float,
 ) -> tuple[list[Sharding], float]:
     """The shardings that take the least of the ``objectives`` of the parts, times their ``counts``, among those that fit
-    together, and a bound of that [s]: all parts as one problem, in which the layout of the boundary is a variable that they share.
-    Raises Infeasible: none fits."""
+    together, and a bound of that [s]: all parts as one problem, in which the layout of the boundary is a variable that they
+    share. Raises Infeasible: none fits."""
     boundary, held = "boundary", _held(solvers, room)
     times, uses = [Table((boundary,), np.where(allowed, 0.0, math.inf))], list[Table]()
     for number, (solver, objective, count, many) in enumerate(zip(solvers, objectives, counts, held, strict=True)):

@@ -45,8 +45,8 @@ class CostModel(Protocol):
     def along(
         self, communication: Communication, microbatch: int, way: Way, passes: Passes, room: Room, resident: float
     ) -> tuple[float, ModelCosts] | None:
-        """No shardings that fit take less [s] for so many forward and backward passes of each part, and the costs under those that
-        take the least; None where that is not known. Raises as `costs`."""
+        """No shardings that fit take less [s] for so many forward and backward passes of each part, and the costs under those
+        that take the least; None where that is not known. Raises as `costs`."""
 
     def bound(self, ranks: Number, microbatch: Number, way: Way) -> ModelBound:
         """No sharding over so many ranks costs less, in any field; numbers and arrays."""

@@ -16,6 +16,7 @@ from halley.ir.mapping import CollectiveKind
 from halley.planning.axes import Role, degree
 from halley.planning.axis_bounds import Way
 from halley.planning.communication import Communication
+from halley.planning.data_parallel import Sharded
 from halley.planning.distinct import distinct_columns
 from halley.planning.memory_bounds import Moments, Sizes, least_memory, moments
 from halley.planning.part_bounds import ModelBound
@@ -66,8 +67,9 @@ def _column(parts: Sequence[object], name: str, count: int) -> Floats:
 @dataclass(frozen=True, slots=True, eq=False)
 class Floors:
     """The space's columns for bounds. Per layout: ``cell`` (mesh and microbatch, by number), ``pipeline`` (row of ``shapes``),
-    ``alike`` (those of one number have the same memory; ``first`` [numbers] is one of each), ``transfer`` [s]; ``floors``
-    [layouts, parts] by way; ``gather``, ``reductions`` [assignments, parts] [s]."""
+    ``alike`` (those of one number have the same memory; ``first`` [numbers] is one of each), ``pipelines`` (stages, microbatches,
+    chunks and schedule, by number), ``transfer`` [s]; ``floors`` [layouts, parts] by way; ``gather``, ``reductions``
+    [assignments, parts] [s]. ``known``: moments of pipelines that were asked for, by number."""
 
     space: Space
     communications: tuple[Communication, ...]
@@ -75,6 +77,7 @@ class Floors:
     pipeline: Integers
     alike: Integers
     first: Integers
+    pipelines: Integers
     shapes: Shapes
     transfer: Floats
     ways: tuple[Way, ...]
@@ -82,7 +85,7 @@ class Floors:
     gather: Floats
     all_reduce: Floats
     reduce_scatter: Floats
-    known: dict[tuple[int, ...], Moments] = field(default_factory=dict)
+    known: dict[int, Moments] = field(default_factory=dict)
 
     @property
     def kinds(self) -> tuple[int, ...]:
@@ -105,6 +108,15 @@ class Floors:
         """[layouts] the same for all options of this one's way: of the passes alone."""
         return least_work_time(self._rows(layouts, option, work))
 
+    def alone(self, layout: int, option: int, least: Sequence[float], counts: Sequence[int], bound: float) -> float:
+        """What a plan of one stage takes at least [s], under any shardings that fit, where no part takes less than ``least`` and
+        all of them, by their ``counts``, no less than ``bound`` [s]: the stage does all the work, however that is shared out
+        between parts. 0 where a reduction may hide beside the work of some parts and not of others."""
+        if self.space.stages[layout] > 1 or self.space.options[option].sharded < Sharded.GRADIENTS:
+            return 0.0
+        work = np.array(least) * max(1.0, bound / float(np.array(least) @ counts))
+        return float(self.times(np.array([layout]), option, work)[0])
+
     def memories(self, layouts: Integers, option: int, costs: ModelCosts | None = None) -> Floats:
         """[layouts] no chip of some stage of these plans needs less [B]; with ``costs``: with the shardings that cost so."""
         space, chosen = self.space, self.space.options[option]
@@ -114,18 +126,16 @@ class Floors:
         each, which = np.unique(self.alike[layouts], return_inverse=True)
         some = self.first[each]
         floor = self.floors[self.way(option)].of(some) if costs is None else _exactly(costs, len(some))
-        pipelines = [self._moments(layout) for layout in some.tolist()]
+        numbers = self.pipelines[some].tolist()
+        pipelines = [self._moments(layout, number) for layout, number in zip(some.tolist(), numbers, strict=True)]
         sizes = Sizes(floor.parameters, floor.activation, floor.working)
         return least_memory(pipelines, space.data[some], sizes, chosen.sharded, chosen.offload, space.problem.recipe)[which]
 
-    def _moments(self, layout: int) -> Moments:
-        """Those of a layout's pipeline, which many layouts share."""
-        space = self.space
-        columns = space.stages, space.microbatches, space.chunks, space.gpipe
-        key = tuple(int(column[layout]) for column in columns)
-        if key not in self.known:
-            self.known[key] = moments(space.pipeline(layout), self.kinds)
-        return self.known[key]
+    def _moments(self, layout: int, pipeline: int) -> Moments:
+        """Those of a layout's pipeline, by its number: many layouts share one."""
+        if pipeline not in self.known:
+            self.known[pipeline] = moments(self.space.pipeline(layout), self.kinds)
+        return self.known[pipeline]
 
     def _rows(self, layouts: Integers, option: int, work: Floats | None) -> Rows:
         space = self.space
@@ -172,6 +182,7 @@ def floors_of(space: Space, communications: Sequence[Communication], model: Cost
         pipeline,
         alike,
         first_alike,
+        distinct_columns([space.stages, space.microbatches, space.chunks, space.gpipe])[1],
         shapes(kinds, list(pairs)),
         _transfers(space, communications),
         ways,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import combinations_with_replacement
 from typing import NamedTuple
 
@@ -69,7 +70,8 @@ def closer(
         bound, taken = max(bound, found[0] + along.rest), timed(found[1])
         met.append(found[1])
         if taken < best[0]:
-            best = taken, found[1]
+            known = proof.costs
+            best = taken, replace(found[1], least=known.least, by_boundary=known.by_boundary, bound=known.bound)
         if bound >= min(target, best[0]) * (1 - CLOSE):
             break
     return Closer(bound, *best)
@@ -99,4 +101,5 @@ def _mixed(one: Path, other: Path, share: float) -> Path:
     def mean(first: Floats, second: Floats) -> Floats:
         return np.asarray(share * first + (1 - share) * second)
 
-    return Path(mean(one.forwards, other.forwards), mean(one.backwards, other.backwards), share * one.rest + (1 - share) * other.rest)
+    rest = share * one.rest + (1 - share) * other.rest
+    return Path(mean(one.forwards, other.forwards), mean(one.backwards, other.backwards), rest)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import assert_never
 
@@ -27,7 +27,6 @@ from halley.errors import Infeasible
 from halley.planning.axes import Role, degree
 from halley.planning.communication import Communication
 from halley.planning.constrained import TooMuch
-from halley.planning.data_parallel import Sharded
 from halley.planning.iteration import iteration_time
 from halley.planning.memory import memory
 from halley.planning.part_costs import ModelCosts, Room
@@ -91,8 +90,7 @@ class TrainingSearch:
 
     def start(self) -> None:
         """Bound all plans by their work, and line up their groups."""
-        space, floors = self.floors.space, self.floors
-        allowed = space.allowed
+        space, floors, allowed = self.floors.space, self.floors, self.floors.space.allowed
         self.bounds = np.full((space.layouts, len(space.options)), np.inf)
         for way in range(len(floors.ways)):
             options = self._options(way)
@@ -246,10 +244,9 @@ class TrainingSearch:
 
     def _sift(self, key: int) -> None:
         """Leave out what does not fit in a group even with the options that keep least; they all have the same bound here."""
-        floors, layouts, options = self.floors, self._layouts[key], self._options(key % len(self.floors.ways))
-        chosen = floors.space.options
+        layouts, options, chosen = self._layouts[key], self._options(key % len(self.floors.ways)), self.floors.space.options
         frugal = max(options.tolist(), key=lambda option: (chosen[option].sharded, chosen[option].offload))
-        fits = floors.memories(layouts, frugal) <= self.problem.capacity
+        fits = self.floors.memories(layouts, frugal) <= self.problem.capacity
         self.bounds[np.ix_(layouts[~fits], options)] = np.inf
         if fits.any():
             self._layouts[key] = layouts[fits]
@@ -394,17 +391,10 @@ class TrainingSearch:
 
     def _keep(self, found: Timed) -> None:
         """If it is the best of its kind."""
-        kind = self._kind(found)
+        kind = self.floors.space.kind(found.layout, found.option)
         known = self.best.get(kind)
         if known is None or found.time < known.time:
             self.best[kind] = found
-
-    def _kind(self, found: Timed) -> tuple[object, ...]:
-        """Plans of one kind differ in how axes are cut and in chunks; the best of them stands for all."""
-        space = self.floors.space
-        columns = (space.data, space.stages, space.microbatch, space.gpipe)
-        option = space.options[found.option]
-        return (*(int(column[found.layout]) for column in columns), option.recompute, option.sharded, option.offload)
 
     def _crowd(self, bound: float, crowded: Crowded) -> None:
         self.crowded.append(crowded)
@@ -463,39 +453,28 @@ class TrainingSearch:
 
     def _bound_of(self, timed: Timed, target: float) -> float:
         """What a plan takes at least [s], under any shardings that fit, looked for until it reaches ``target`` [s]."""
-        found = self._alone(timed)
+        costs = timed.costs
+        found = self.floors.alone(timed.layout, timed.option, costs.least, costs.counts, timed.bound)
         return found if found >= target else max(found, self._proof(timed).least(target))
 
     def _closer(self, bound: float, timed: Timed, target: float) -> tuple[float, Timed]:
         """A better bound of a plan [s], and the plan with better shardings where there are any."""
-        layout, option, space = timed.layout, timed.option, self.floors.space
-        proof, floor, way = self._proof(timed), self.floors.floors[self.floors.way(option)], self.floors.ways[self.floors.way(option)]
+        layout, option, way = timed.layout, timed.option, self.floors.way(timed.option)
+        proof, floor, mesh = self._proof(timed), self.floors.floors[way], self._mesh(layout)
         case = Case(proof.communication, timed.costs)
         room, resident = room_left(self.problem, proof.plan, case, (floor.working[layout], floor.parameters[layout]))
 
         def solve(passes: Passes) -> tuple[float, ModelCosts] | None:
-            return self.model.along(self._mesh(layout), int(space.microbatch[layout]), way, passes, room, resident)
+            return self.model.along(mesh, proof.plan.microbatch, self.floors.ways[way], passes, room, resident)
 
         def taken(costs: ModelCosts) -> float:
             return float(self._evaluate(np.array([layout]), option, costs)[0])
 
         found = closer(proof, timed.time, target, solve, taken)
         if found.time < timed.time:
-            known = timed.costs
-            costs = replace(found.costs, least=known.least, by_boundary=known.by_boundary, bound=known.bound)
-            timed = timed._replace(time=found.time, costs=costs)
+            timed = timed._replace(time=found.time, costs=found.costs)
             self._keep(timed)
         return max(bound, min(timed.time, found.bound)), timed
-
-    def _alone(self, timed: Timed) -> float:
-        """What a plan of one stage takes at least [s], under any shardings that fit: the stage does all the work, however that is
-        shared out between parts. Only where no reduction hides beside the work of some parts and not of others."""
-        space, costs = self.floors.space, timed.costs
-        if space.stages[timed.layout] > 1 or space.options[timed.option].sharded < Sharded.GRADIENTS:
-            return 0.0
-        least = np.array(costs.least)
-        work = least * max(1.0, timed.bound / float(least @ costs.counts))
-        return float(self.floors.times(np.array([timed.layout]), timed.option, work)[0])
 
     def _proof(self, timed: Timed) -> PlanProof:
         space, communication = self.floors.space, self.floors.communications[self.floors.space.assignment[timed.layout]]
