@@ -51,11 +51,9 @@ FILLING = 1 << 30
 STEPPED = 1 << 20
 """What a step takes beside shardings, in entries."""
 
-DIVING = 200
-"""Pipelines that are timed at most in one group to find a first plan."""
-
-LEAPING = 4
-"""Shardings that are looked for out of turn for a better plan."""
+DIVING, LEAPING = 200, 4
+"""Pipelines that are timed at most in one group to find a first plan; shardings that are looked for out of turn for a better
+one."""
 
 TRIES = 4
 """How often a plan's shardings are found again for a stage that is too full; beyond, the plan counts with its bound."""
@@ -182,11 +180,9 @@ class TrainingSearch:
                 self._take(item.key)
                 self._unless_interrupted(item, partial(self._sift, item.key))
             waiting = [item for item in self._waiting() if ranks[item.key] == number]
-            if not waiting:
-                continue
-            item = min(waiting, key=lambda item: self._kept(item.key))
-            self._take(item.key)
-            self._unless_interrupted(item, partial(self._try, item.key))
+            for item in sorted(waiting, key=lambda item: self._kept(item.key))[:1]:
+                self._take(item.key)
+                self._unless_interrupted(item, partial(self._try, item.key))
             if self.best:
                 return
 
