@@ -65,9 +65,9 @@ def _largest(rows: Integers) -> Integers:
     most: Integers = rows.max(axis=0)
     if (rows == most).all(axis=1).any():
         return most[None]
-    found: Integers = np.unique(rows, axis=0)
+    found = np.unique(rows, axis=0)
     below = (found[:, None] <= found).all(axis=2).sum(axis=1) > 1
-    return found[~below]
+    return np.asarray(found[~below])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,7 +88,7 @@ def least_memory(
     >>> found = moments(Pipeline(2, 5), (2,))
     >>> none, layer = np.zeros((1, 3)), np.array([[0.0, 1.0, 0.0]])
     >>> given = Sizes(1000.0 * layer, 400.0 * layer, none)
-    >>> least_memory([found], np.array([1]), given, Sharded.NOTHING, False, RECIPES["mixed-adam"]).tolist()
+    >>> least_memory([found], np.array([1]), given, Sharded.NOTHING, False, RECIPES["mixed-adam"]).round().tolist()
     [16800.0]
     """
     counts = [len(each.held) for each in pipelines]

@@ -126,7 +126,7 @@ class PartSolver:
 BUILT = 1 << 24
 """What it takes to put the tables of a part together, in entries that are joined in this time."""
 
-REMEMBERED = 64
+REMEMBERED = 24
 """Parts that `Solvers` keep at most, the last ones that were asked for: on a mesh of two axes each takes some MB."""
 
 ENTRIES = 1 << 24

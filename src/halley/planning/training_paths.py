@@ -19,11 +19,15 @@ from itertools import combinations_with_replacement
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from halley.errors import Infeasible
+from halley.planning.axes import Role, degree
 from halley.planning.part_costs import ModelCosts
-from halley.planning.sharded_model import Passes
-from halley.planning.training_proof import MIXES, Floats, Path, PlanProof
+from halley.planning.sharded_model import CostModel, Passes
+from halley.planning.training_floors import Floors
+from halley.planning.training_items import Timed
+from halley.planning.training_proof import MIXES, Path, PlanProof
 
 ROUNDS = 6
 """Times that shardings are looked for at most."""
@@ -38,6 +42,16 @@ class Closer(NamedTuple):
     bound: float
     time: float
     costs: ModelCosts
+
+
+def proof_of(floors: Floors, model: CostModel, timed: Timed) -> PlanProof:
+    """What bounds a plan of a space."""
+    space, number = floors.space, floors.way(timed.option)
+    communication = floors.communications[space.assignment[timed.layout]]
+    ranks, microbatch = degree(communication.assignment, Role.MODEL), int(space.microbatch[timed.layout])
+    bound = model.bound(ranks, microbatch, floors.ways[number])
+    plan = space.plan(timed.layout, timed.option)
+    return PlanProof(space.problem, plan, communication, timed.costs, bound.parts, timed.bound)
 
 
 def closer(
@@ -98,7 +112,7 @@ def _mean(paths: list[Path], met: list[ModelCosts]) -> tuple[Path, float]:
 
 
 def _mixed(one: Path, other: Path, share: float) -> Path:
-    def mean(first: Floats, second: Floats) -> Floats:
+    def mean(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(share * first + (1 - share) * second)
 
     rest = share * one.rest + (1 - share) * other.rest

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halley.errors import Infeasible
-from halley.planning.axes import Role, degree
+from halley.planning.axes import Role
 from halley.planning.communication import Communication
 from halley.planning.constrained import TooMuch
 from halley.planning.iteration import iteration_time
@@ -35,8 +35,7 @@ from halley.planning.sharded_model import CostModel, Passes
 from halley.planning.training_cost import Batch, Case, room_left, training_of
 from halley.planning.training_floors import Floors
 from halley.planning.training_items import Crowded, Group, Item, Stage, Timed
-from halley.planning.training_paths import closer
-from halley.planning.training_proof import PlanProof
+from halley.planning.training_paths import closer, proof_of
 from halley.rewrite.recompute import Recompute
 
 Floats = NDArray[np.float64]
@@ -62,8 +61,9 @@ TRIES = 4
 @dataclass(slots=True, eq=False)
 class TrainingSearch:
     """A search that can be stopped and looked at. ``cutoff`` [s]: what a plan elsewhere takes, so that slower ones are of no use.
-    ``best``: by kind of plan, the fastest found. So far: groups ``refined`` by
-    what their layers take, shardings of the whole model ``solved``, plans ``timed``."""
+    ``best``: by kind of plan, the fastest found. So far: groups ``refined`` by what their layers take, shardings of the whole model
+    ``solved``, plans ``timed``. ``aside``: with their bounds, plans that do not fit as they are and cannot be the best: they come
+    back when plans of other kinds are looked for."""
 
     problem: TrainingProblem
     floors: Floors
@@ -78,6 +78,7 @@ class TrainingSearch:
     timed: int = 0
     crowded: list[Crowded] = field(default_factory=list)
     settled: list[tuple[float, Timed]] = field(default_factory=list)
+    aside: list[tuple[float, Crowded]] = field(default_factory=list)
     _heap: list[Item] = field(default_factory=list)
     _groups: dict[int, Group] = field(default_factory=dict)
     _roomy: dict[object, ModelCosts] = field(default_factory=dict)
@@ -262,7 +263,10 @@ class TrainingSearch:
     def fill(self, others: int, late: Callable[[], bool]) -> None:
         """Go on until there are as many plans of other kinds or it is ``late``, lowest bound first, with so much work at most;
         if they are not enough then, with plans whose shardings are known."""
-        self.others = others
+        self.others, aside = others, {(each.layout, each.option) for _, each in self.aside}
+        self.settled = [each for each in self.settled if (each[1].layout, each[1].option) not in aside]
+        for bound, crowded in self.aside:
+            self._crowd(bound, crowded)
         most = self.model.spent + FILLING
 
         def enough() -> bool:
@@ -421,6 +425,8 @@ class TrainingSearch:
             self._crowd(bound, Crowded(layout, option, costs, proven, crowded.tries + 1))
         else:
             self.settled.append((bound, Timed(math.inf, layout, option, costs, proven)))
+            if not open_still:
+                self.aside.append((bound, Crowded(layout, option, costs, proven, crowded.tries + 1)))
 
     def _found_again(self, crowded: Crowded) -> ModelCosts | None:
         """Costs under shardings for the memory that is left beside those that a plan had; None where none fits."""
@@ -451,12 +457,12 @@ class TrainingSearch:
         """What a plan takes at least [s], under any shardings that fit, looked for until it reaches ``target`` [s]."""
         costs = timed.costs
         found = self.floors.alone(timed.layout, timed.option, costs.least, costs.counts, timed.bound)
-        return found if found >= target else max(found, self._proof(timed).least(target))
+        return found if found >= target else max(found, proof_of(self.floors, self.model, timed).least(target))
 
     def _closer(self, bound: float, timed: Timed, target: float) -> tuple[float, Timed]:
         """A better bound of a plan [s], and the plan with better shardings where there are any."""
         layout, option, way = timed.layout, timed.option, self.floors.way(timed.option)
-        proof, floor, mesh = self._proof(timed), self.floors.floors[way], self._mesh(layout)
+        proof, floor, mesh = proof_of(self.floors, self.model, timed), self.floors.floors[way], self._mesh(layout)
         case = Case(proof.communication, timed.costs)
         room, resident = room_left(self.problem, proof.plan, case, (floor.working[layout], floor.parameters[layout]))
 
@@ -471,13 +477,6 @@ class TrainingSearch:
             timed = timed._replace(time=found.time, costs=found.costs)
             self._keep(timed)
         return max(bound, min(timed.time, found.bound)), timed
-
-    def _proof(self, timed: Timed) -> PlanProof:
-        space, communication = self.floors.space, self.floors.communications[self.floors.space.assignment[timed.layout]]
-        way, ranks = self.floors.ways[self.floors.way(timed.option)], degree(communication.assignment, Role.MODEL)
-        bound = self.model.bound(ranks, int(space.microbatch[timed.layout]), way)
-        plan = space.plan(timed.layout, timed.option)
-        return PlanProof(self.problem, plan, communication, timed.costs, bound.parts, timed.bound)
 
     def _in_room(
         self, group: tuple[int, int], layout: int, option: int, room: Room, resident: float
