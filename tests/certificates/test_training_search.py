@@ -87,9 +87,9 @@ class Drawn:
     def tighter(self, communication: Communication, microbatch: int, way: Way) -> list[Any]:
         return []
 
-    def layers(self, communication: Communication, microbatch: int, way: Way) -> Any:
+    def layers(self, communication: Communication, microbatch: int, way: Way, rough: bool = False) -> Any:
         rows = [[part.time for part, _ in each.blocks] for each in self.shardings(communication, microbatch, way)]
-        return np.min(rows, axis=0)
+        return np.min(rows, axis=0) * (0.9 if rough else 1.0)
 
     def costs(
         self, communication: Communication, microbatch: int, way: Way, room: Room | None = None, resident: float | None = None

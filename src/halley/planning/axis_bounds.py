@@ -106,7 +106,7 @@ class AxisBounds:
     def least(self, graph: TrainingGraph, problem: ShardingProblem) -> float:
         """What a layer takes at least under any sharding [s]: work and collectives follow each other."""
         tables = sharding_graph(problem, shared_router(problem.mesh, problem.collective_time))
-        return float(LeastBy(tables.time, tables.variables["end X"]).bounds.min()) * (1 - TOLERANCE)
+        return float(LeastBy(tables.time, tables.variables["end X"]).floor) * (1 - TOLERANCE)
 
     def _problem(self, graph: TrainingGraph, communication: Communication, mesh: Mesh) -> ShardingProblem:
         """A layer over some axes, its kernels at the rates of the chip."""

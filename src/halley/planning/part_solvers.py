@@ -137,11 +137,10 @@ ENTRIES = 1 << 24
 class Solvers:
     """Parts by their graphs and meshes, for calls of `model_costs` that share chip, efficiency, recipe, splits, updates and
     microbatches. Whatever takes memory, how fast shardings are stays the same. ``objective``: tables of what shardings are chosen
-    by, if not by the times of kernels that run one by one; ``spent``: what all of them took, in entries of tables: the same on
-    every machine."""
+    by, if not by the times of kernels that run one by one; ``done``: what was done besides, in entries of tables."""
 
     objective: Callable[[TrainingGraph, Terms, ShardingGraph], list[Table]] | None = None
-    spent: int = 0
+    done: int = 0
     _known: dict[tuple[TrainingGraph, Mesh, CollectiveTime], PartSolver] = field(default_factory=dict)
     _entries: int = 0
 
@@ -151,12 +150,19 @@ class Solvers:
         found = self._known.pop(key, None)
         if found is None:
             found = _solver(graph, terms, self.objective)
-            self.spent += BUILT + found.least.entries
+            self.done += BUILT
             self._entries += found.entries
         self._known[key] = found
         while len(self._known) > REMEMBERED or (len(self._known) > 1 and self._entries > ENTRIES):
-            self._entries -= self._known.pop(next(iter(self._known))).entries
+            last = self._known.pop(next(iter(self._known)))
+            self._entries -= last.entries
+            self.done += last.least.entries
         return found
+
+    @property
+    def spent(self) -> int:
+        """What all of them took, in entries of tables: the same on every machine."""
+        return self.done + sum(each.least.entries for each in self._known.values())
 
 
 def _solver(

@@ -55,8 +55,9 @@ class CostModel(Protocol):
         """Better and better bounds of a microbatch through one layer of each kind [kinds] [s], beside the ``excess`` in `bound`,
         for less effort than `layers`."""
 
-    def layers(self, communication: Communication, microbatch: int, way: Way) -> Floats:
-        """[kinds] what a microbatch through one layer of each kind takes at least [s], for less effort than `costs`."""
+    def layers(self, communication: Communication, microbatch: int, way: Way, rough: bool = False) -> Floats:
+        """[kinds] what a microbatch through one layer of each kind takes at least [s], for less effort than `costs`; ``rough``:
+        for still less, and no more than without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +111,10 @@ class ShardedModel:
             resident=resident,
         )
 
-    def layers(self, communication: Communication, microbatch: int, way: Way) -> Floats:
+    def layers(self, communication: Communication, microbatch: int, way: Way, rough: bool = False) -> Floats:
         """As in `CostModel`."""
         problem, terms = self.problem, self.terms(communication, way)
-        found = least_layer_times(problem.shape, microbatch, problem.sequence, terms, way.recompute, self.solvers)
+        found = least_layer_times(problem.shape, microbatch, problem.sequence, terms, way.recompute, self.solvers, rough)
         # where none is possible, `costs` says why
         return np.where(np.isfinite(found), found, 0.0)
 

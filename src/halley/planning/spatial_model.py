@@ -126,8 +126,8 @@ class SpatialModel:
         """As in `CostModel`."""
         return self.axes.tighter(communication, microbatch, way)
 
-    def layers(self, communication: Communication, microbatch: int, way: Way) -> Floats:
-        """As in `CostModel`: by the bounds that hold however kernels are fused."""
+    def layers(self, communication: Communication, microbatch: int, way: Way, rough: bool = False) -> Floats:
+        """As in `CostModel`: by the bounds that hold however kernels are fused; there are none that are rougher."""
         terms = self.base.terms(communication, way)
         graphs = self._graphs(microbatch, way)[1:-1]
         if not terms.mesh:

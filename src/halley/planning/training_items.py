@@ -39,14 +39,15 @@ class Crowded(NamedTuple):
 
 class Stage(IntEnum):
     """What is known of an item: the work of its plans at least; which of them may fit; what that takes on some axes, and after
-    it; what layers take; their shardings; a single plan that is crowded."""
+    it; roughly what layers take; what they take; their shardings; a single plan that is crowded."""
 
     WORK = 0
     MEMORY = 1
     AXES = 2
-    LAYERS = 3
-    SHARDED = 4
-    CROWDED = 5
+    ROUGH = 3
+    LAYERS = 4
+    SHARDED = 5
+    CROWDED = 6
 
 
 class Item(NamedTuple):

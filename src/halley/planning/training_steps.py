@@ -85,6 +85,7 @@ class TrainingSearch:
     _unfit: dict[tuple[int, int], list[Floats]] = field(default_factory=dict)
     _layouts: dict[int, Integers] = field(default_factory=dict)
     _work: dict[int, Floats] = field(default_factory=dict)
+    _proofs: dict[object, tuple[float, float]] = field(default_factory=dict)
     _meshes: dict[object, Communication] = field(default_factory=dict)
 
     def start(self) -> None:
@@ -163,7 +164,9 @@ class TrainingSearch:
                 if not self._raise(item):
                     self._weigh(item.key)
             case Stage.AXES:
-                self._refine(item.key)
+                self._refine(item.key, Stage.ROUGH)
+            case Stage.ROUGH:
+                self._refine(item.key, Stage.LAYERS)
             case Stage.LAYERS:
                 self._open(item.key)
             case Stage.SHARDED:
@@ -191,7 +194,7 @@ class TrainingSearch:
         """Look for a better plan out of turn: lowest bound first, among the groups whose layers are known."""
         before, until = self.incumbent, self.solved + LEAPING
         for _ in range(DIVING):
-            known = min((item for item in self._heap if item.stage >= Stage.LAYERS), default=None)
+            known = min((item for item in self._heap if item.stage >= Stage.ROUGH), default=None)
             if known is None or known.bound >= before or self.incumbent < before or self.solved >= until:
                 return
             self._heap.remove(known)
@@ -284,16 +287,17 @@ class TrainingSearch:
         """Plans for which no sharding that fits was found, nor that there is none, take no less [s]."""
         return min((bound for bound, timed in self.settled if math.isinf(timed.time)), default=math.inf)
 
-    def _refine(self, key: int) -> None:
-        """Bound the plans of a group by what its layers take at least: embedding and head are for those that are still good."""
+    def _refine(self, key: int, stage: Stage) -> None:
+        """Bound the plans of a group by what its layers take at least, roughly first: embedding and head are for those that are
+        still good."""
         layouts, way, floor = self._layouts[key], self.floors.ways[key % len(self.floors.ways)], self._work[key]
         microbatch = int(self.floors.space.microbatch[layouts[0]])
-        layers = self.model.layers(self._mesh(layouts[0]), microbatch, way)
-        self.refined += 1
+        layers = self.model.layers(self._mesh(layouts[0]), microbatch, way, rough=stage is Stage.ROUGH)
+        self.refined += stage is Stage.ROUGH
         self._work[key] = np.concatenate((floor[:1], np.maximum(floor[1:-1], layers), floor[-1:]))
         bound = self._lift(key, self._work[key])
         if math.isfinite(bound):
-            heapq.heappush(self._heap, Item(bound, Stage.LAYERS, key))
+            heapq.heappush(self._heap, Item(bound, stage, key))
 
     def _lift(self, key: int, work: Floats) -> float:
         """Bound the plans of a group by what parts take at least [parts]; the lowest of the bounds [s]."""
@@ -455,9 +459,17 @@ class TrainingSearch:
 
     def _bound_of(self, timed: Timed, target: float) -> float:
         """What a plan takes at least [s], under any shardings that fit, looked for until it reaches ``target`` [s]."""
-        costs = timed.costs
-        found = self.floors.alone(timed.layout, timed.option, costs.least, costs.counts, timed.bound)
-        return found if found >= target else max(found, proof_of(self.floors, self.model, timed).least(target))
+        space, costs = self.floors.space, timed.costs
+        communication = self.floors.communications[space.assignment[timed.layout]]
+        # plans that differ in the names of equal axes alone have one proof
+        network = communication.model_key, communication.data_key, communication.pipeline_key
+        key = network, space.pipeline(timed.layout), timed.option, costs, timed.bound
+        asked, found = self._proofs.get(key, (-math.inf, -math.inf))
+        if found < target and asked < target:
+            found = self.floors.alone(timed.layout, timed.option, costs.least, costs.counts, timed.bound)
+            found = found if found >= target else max(found, proof_of(self.floors, self.model, timed).least(target))
+            self._proofs[key] = target, found
+        return found
 
     def _closer(self, bound: float, timed: Timed, target: float) -> tuple[float, Timed]:
         """A better bound of a plan [s], and the plan with better shardings where there are any."""
