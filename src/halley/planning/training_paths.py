@@ -54,6 +54,22 @@ def proof_of(floors: Floors, model: CostModel, timed: Timed) -> PlanProof:
     return PlanProof(space.problem, plan, communication, timed.costs, bound.parts, timed.bound)
 
 
+def bound_of(floors: Floors, model: CostModel, timed: Timed, target: float, known: dict[object, tuple[float, float]]) -> float:
+    """What a plan takes at least [s], under any shardings that fit, looked for until it reaches ``target`` [s]; ``known``:
+    targets and bounds of plans that were looked at."""
+    space, costs = floors.space, timed.costs
+    communication = floors.communications[space.assignment[timed.layout]]
+    # plans that differ in the names of equal axes alone have one proof
+    network = communication.model_key, communication.data_key, communication.pipeline_key
+    key = network, space.pipeline(timed.layout), timed.option, costs, timed.bound
+    asked, found = known.get(key, (-math.inf, -math.inf))
+    if found < target and asked < target:
+        found = floors.alone(timed.layout, timed.option, costs.least, costs.counts, timed.bound)
+        found = found if found >= target else max(found, proof_of(floors, model, timed).least(target))
+        known[key] = target, found
+    return found
+
+
 def closer(
     proof: PlanProof,
     time: float,

@@ -35,7 +35,7 @@ from halley.planning.sharded_model import CostModel, Passes
 from halley.planning.training_cost import Batch, Case, room_left, training_of
 from halley.planning.training_floors import Floors
 from halley.planning.training_items import Crowded, Group, Item, Stage, Timed
-from halley.planning.training_paths import closer, proof_of
+from halley.planning.training_paths import bound_of, closer, proof_of
 from halley.rewrite.recompute import Recompute
 
 Floats = NDArray[np.float64]
@@ -459,17 +459,7 @@ class TrainingSearch:
 
     def _bound_of(self, timed: Timed, target: float) -> float:
         """What a plan takes at least [s], under any shardings that fit, looked for until it reaches ``target`` [s]."""
-        space, costs = self.floors.space, timed.costs
-        communication = self.floors.communications[space.assignment[timed.layout]]
-        # plans that differ in the names of equal axes alone have one proof
-        network = communication.model_key, communication.data_key, communication.pipeline_key
-        key = network, space.pipeline(timed.layout), timed.option, costs, timed.bound
-        asked, found = self._proofs.get(key, (-math.inf, -math.inf))
-        if found < target and asked < target:
-            found = self.floors.alone(timed.layout, timed.option, costs.least, costs.counts, timed.bound)
-            found = found if found >= target else max(found, proof_of(self.floors, self.model, timed).least(target))
-            self._proofs[key] = target, found
-        return found
+        return bound_of(self.floors, self.model, timed, target, self._proofs)
 
     def _closer(self, bound: float, timed: Timed, target: float) -> tuple[float, Timed]:
         """A better bound of a plan [s], and the plan with better shardings where there are any."""
