@@ -471,10 +471,8 @@ class TrainingSearch:
         def solve(passes: Passes) -> tuple[float, ModelCosts] | None:
             return self.model.along(mesh, proof.plan.microbatch, self.floors.ways[way], passes, room, resident)
 
-        def taken(costs: ModelCosts) -> float:
-            return float(self._evaluate(np.array([layout]), option, costs)[0])
-
-        found = closer(proof, timed.time, target, solve, taken)
+        plan = np.array([layout])
+        found = closer(proof, timed.time, target, solve, lambda costs: float(self._evaluate(plan, option, costs)[0]))
         if found.time < timed.time:
             timed = timed._replace(time=found.time, costs=found.costs)
             self._keep(timed)
