@@ -61,9 +61,9 @@ TRIES = 4
 @dataclass(slots=True, eq=False)
 class TrainingSearch:
     """A search that can be stopped and looked at. ``cutoff`` [s]: what a plan elsewhere takes, so that slower ones are of no use.
-    ``best``: by kind of plan, the fastest found. So far: groups ``refined`` by what their layers take, shardings of the whole model
-    ``solved``, plans ``timed``. ``aside``: with their bounds, plans that do not fit as they are and cannot be the best: they come
-    back when plans of other kinds are looked for."""
+    ``best``: by kind of plan, the fastest found. So far: groups ``refined`` by what their layers take, shardings of the whole
+    model ``solved``, plans ``timed``. ``aside``: with their bounds, plans that do not fit as they are and cannot be the best:
+    they come back when plans of other kinds are looked for."""
 
     problem: TrainingProblem
     floors: Floors
