@@ -27,10 +27,10 @@ from halley.planning.machine import Efficiency
 from halley.planning.part_bounds import ModelBound, PartBound
 from halley.planning.part_costs import ModelCosts, PartCosts, Room
 from halley.planning.plan import Fixed, Outcome, TrainingProblem
-from halley.planning.schedule import Schedule
-from halley.planning.sharded_model import ShardedModel
+from halley.planning.schedule import Schedule, goes_on
+from halley.planning.sharded_model import Passes, ShardedModel
 from halley.planning.training_search import best_training_plan, started
-from halley.planning.training_space import goes_on, training_space
+from halley.planning.training_space import training_space
 from halley.rewrite.recompute import Recompute
 from halley.simulate.schedule import interleaved
 from halley.workloads.transformer import Transformer
@@ -88,9 +88,9 @@ class Drawn:
     def tighter(self, communication: Communication, microbatch: int, way: Way) -> list[Any]:
         return []
 
-    def layers(self, communication: Communication, microbatch: int, way: Way) -> Any:
+    def layers(self, communication: Communication, microbatch: int, way: Way, rough: bool = False) -> Any:
         rows = [[part.time for part, _ in each.blocks] for each in self.shardings(communication, microbatch, way)]
-        return np.min(rows, axis=0)
+        return np.min(rows, axis=0) * (0.9 if rough else 1.0)
 
     def costs(
         self, communication: Communication, microbatch: int, way: Way, room: Room | None = None, resident: float | None = None
@@ -111,6 +111,21 @@ class Drawn:
             by_boundary=tuple(tuple(map(min, zip(*some, strict=True))) for some in boundaries.values()),
             bound=best.time,
         )
+
+    def along(
+        self, communication: Communication, microbatch: int, way: Way, passes: Passes, room: Room, resident: float
+    ) -> tuple[float, ModelCosts]:
+        every = self.shardings(communication, microbatch, way)
+        found = [each for each in every if self.taken(each, room, resident) <= room.capacity]
+        if not found:
+            raise Infeasible([])
+
+        def path(costs: ModelCosts) -> float:
+            rows = zip(costs.parts, *passes, strict=True)
+            return math.fsum(ahead * part.forward + behind * (part.recompute + part.backward) for part, ahead, behind in rows)
+
+        best = min(found, key=path)
+        return path(best), best
 
     @staticmethod
     def taken(costs: ModelCosts, room: Room, resident: float) -> float:

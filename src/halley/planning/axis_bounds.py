@@ -25,7 +25,7 @@ from halley.planning.communication import Communication, Dimensions
 from halley.planning.constrained import TOLERANCE
 from halley.planning.fusion import fusions
 from halley.planning.fusion_costs import FusedPair
-from halley.planning.layouts import Mesh
+from halley.planning.layouts import Mesh, shared_router
 from halley.planning.least_sum import LeastBy
 from halley.planning.machine import Machine
 from halley.planning.part_bounds import Rates
@@ -107,14 +107,13 @@ class AxisBounds:
 
     def least(self, graph: TrainingGraph, problem: ShardingProblem) -> float:
         """What a layer takes at least under any sharding [s]: work and collectives follow each other."""
-        tables = sharding_graph(problem)
-        return float(LeastBy(tables.time, tables.variables["end X"]).bounds.min()) * (1 - TOLERANCE)
+        tables = sharding_graph(problem, shared_router(problem.mesh, problem.collective_time))
+        return float(LeastBy(tables.time, tables.variables["end X"]).floor) * (1 - TOLERANCE)
 
     def _problem(self, graph: TrainingGraph, communication: Communication, mesh: Mesh) -> ShardingProblem:
         """A layer over some axes, its kernels at the rates of the chip."""
         work = Rates(graph, self.chip, self.problem.efficiency, self.problem.recipe.gradient)
         weights = dict.fromkeys(graph.weights, 1.0)
-        problem = training_problem(graph.found, mesh, work, communication.model, weights, {"Y": "X"})
+        problem = training_problem(graph.found, mesh, work, communication.model, weights, {"Y": "X"}, alike=graph.alike)
         groups = () if self.problem.fusions is None else fusions(graph)
-        pairs = tuple(FusedPair(each, replace(work, graph=each.graph)) for each in groups)
-        return replace(problem, alike=graph.alike, pairs=pairs)
+        return replace(problem, pairs=tuple(FusedPair(each, replace(work, graph=each.graph)) for each in groups))

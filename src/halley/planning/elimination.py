@@ -250,7 +250,7 @@ def _thinning(
 ) -> tuple[tuple[Step, ...], tuple[tuple[int, tuple[str, ...]], ...]]:
     """In which order variables go, for tables of these variables and shapes; the tables that are left, by number."""
     pool, steps = _Pool(tables, sorted(keep)), list[Step]()
-    while (name := pool.next()) is not None and pool.prices[name][0] <= most:
+    while (name := pool.next()) is not None and pool.joined[name] <= most:
         steps.append(pool.take(name))
     return tuple(steps), tuple((slot, pool.names[slot]) for slot in sorted(pool.left()))
 
@@ -275,7 +275,8 @@ def elimination_order(tables: tuple[tuple[tuple[str, ...], tuple[int, ...]], ...
 
 
 class _Pool:
-    """Tables by number and by variable, the graph of variables that share a table, and the price of each that is still to go."""
+    """Tables by number and by variable, the graph of variables that share a table, and for each that is still to go the size of
+    its ``joined`` table; its ``pairs`` are counted when it is one of several with the smallest."""
 
     def __init__(self, tables: Iterable[tuple[tuple[str, ...], tuple[int, ...]]], keep: Sequence[str]) -> None:
         self.names: list[tuple[str, ...]] = []
@@ -286,7 +287,8 @@ class _Pool:
         for names, shape in tables:
             self.sizes.update(zip(names, shape, strict=True))
             self._add(names)
-        self.prices = {name: self._price(name) for name in self.having if name not in set(keep)}
+        self.joined = {name: self._joined(name) for name in self.having if name not in set(keep)}
+        self.pairs: dict[str, int] = {}
 
     def _add(self, names: tuple[str, ...]) -> None:
         slot = len(self.names)
@@ -298,33 +300,43 @@ class _Pool:
             self.around.setdefault(name, set()).update(names)
             self.around[name].discard(name)
 
-    def _price(self, name: str) -> tuple[int, int, str]:
-        """Size of the joined table, and of the pairs of neighbours that would share a table for the first time."""
-        around, sizes = self.around[name], self.sizes
-        joined = sizes[name] * math.prod([sizes[other] for other in around])
-        pairs = sum([sizes[one] * sizes[other] for one in around for other in around - self.around[one] if one < other])
-        return joined, pairs, name
+    def _joined(self, name: str) -> int:
+        return self.sizes[name] * math.prod([self.sizes[other] for other in self.around[name]])
+
+    def _paired(self, name: str) -> int:
+        """Size of the pairs of neighbours that would share a table for the first time."""
+        if name not in self.pairs:
+            around, sizes = self.around[name], self.sizes
+            new = [sizes[one] * sizes[other] for one in around for other in around - self.around[one] if one < other]
+            self.pairs[name] = sum(new)
+        return self.pairs[name]
 
     def next(self) -> str | None:
         """The variable that is cheapest to eliminate."""
-        return min(self.prices.values())[-1] if self.prices else None
+        least = min(self.joined.values(), default=0)
+        return min((name for name, size in self.joined.items() if size == least), key=self._order, default=None)
+
+    def _order(self, name: str) -> tuple[int, str]:
+        return self._paired(name), name
 
     def take(self, name: str) -> Step:
-        """The variable's tables leave the pool, and what is left of them comes in; all who see two of its variables are priced
-        anew."""
+        """The variable's tables leave the pool, and what is left of them comes in; the pairs of all who see two of its variables
+        are counted anew."""
         slots, around = self.having.pop(name), self.around.pop(name)
         for other in around:
             self.having[other] = [slot for slot in self.having[other] if name not in self.names[slot]]
             self.around[other].discard(name)
-        del self.prices[name]
+        del self.joined[name]
         # loops over many values come innermost
         given = tuple(sorted(around, key=lambda other: (self.sizes[other], other)))
         size = self.sizes[name] * math.prod([self.sizes[other] for other in given])
         step = Step(name, given, tuple(self.part(slot, (name,), given) for slot in slots), size, *self._sums(slots, size))
         self._add(given)
+        for other in given:
+            if other in self.joined:
+                self.joined[other] = self._joined(other)
         for other in set(given).union(*(self.around[each] for each in given)):
-            if other in self.prices:
-                self.prices[other] = self._price(other)
+            self.pairs.pop(other, None)
         return step
 
     def _sums(self, slots: Sequence[int], size: int) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:

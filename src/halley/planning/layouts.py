@@ -29,8 +29,9 @@ Layout: TypeAlias = tuple[Placement, ...]
 CollectiveTime: TypeAlias = Callable[[CollectiveKind, tuple[str, ...], int], float]
 """Time [s] of a collective over axes, by name; bytes as `halley.network.collective.CONVENTIONS` counts them."""
 
-REMEMBERED = 48
-"""Shapes of tensors whose ways a `Router` keeps, the last ones that were made: over three axes each takes a MB or two."""
+REMEMBERED = 1 << 20
+"""Pairs of layouts whose ways a `Router` keeps, those of the last shapes that were made: some 20 MB; over two axes that is all a
+search meets, over three some dozens of shapes."""
 
 SHORTER = 1 - 1e-12
 """What is shorter by less than this share is put down to rounding."""
@@ -241,6 +242,7 @@ class Router:
     collective_time: CollectiveTime
     _ways: dict[tuple[tuple[int, ...], int, int], Ways] = field(default_factory=dict)
     _prices: dict[tuple[CollectiveKind, tuple[str, ...], int], float] = field(default_factory=dict)
+    _pairs: int = 0
 
     def layouts(self, tensor: Tensor, extents: Mapping[str, int], known: Options) -> Layouts:
         """The layouts of a tensor, as `options_of` it. Raises InternalError: a collective with a time below 0 or that is not a
@@ -252,8 +254,9 @@ class Router:
             for place, dim in enumerate(dims, 1):
                 sizes *= local_counts(extents[dim], known.digits == place, self.mesh)
             self._ways[key] = self._routed(known, sizes)
-            if len(self._ways) > REMEMBERED:
-                del self._ways[next(iter(self._ways))]
+            self._pairs += len(sizes) ** 2
+            while self._pairs > REMEMBERED and len(self._ways) > 1:
+                self._pairs -= len(self._ways.pop(next(iter(self._ways))).bytes) ** 2
         return Layouts(tensor, self.mesh, known, self._ways[key])
 
     def _routed(self, known: Options, sizes: NDArray[np.int64]) -> Ways:
@@ -288,6 +291,13 @@ class Router:
             raise InternalError(Fault(f"time of {kind} of {size} B over {', '.join(axes)}", "at least 0 s", repr(time)))
         self._prices[kind, axes, size] = time
         return time
+
+
+@lru_cache(maxsize=16)
+def shared_router(mesh: Mesh, collective: CollectiveTime) -> Router:
+    """The router of all problems on a mesh: parts of a model, and graphs that differ in recomputation, have tensors of equal
+    shapes."""
+    return Router(mesh, collective)
 
 
 def _along(placements: Sequence[Placement]) -> dict[CollectiveKind | None, tuple[NDArray[np.intp], NDArray[np.intp]]]:

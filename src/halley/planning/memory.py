@@ -121,8 +121,18 @@ def in_flight(pipeline: Pipeline, stage: int) -> Integers:
     >>> in_flight(Pipeline(4, 8), 1).tolist()
     [[3]]
     """
+    return np.unique(kept(pipeline, stage, np.eye(pipeline.chunks, dtype=np.int64)), axis=0)
+
+
+def kept(pipeline: Pipeline, stage: int, chunks: Integers) -> Integers:
+    """[moments, columns] what a stage keeps at every moment that could be the fullest; ``chunks`` [chunks of the stage, columns]:
+    what a pass through each of them keeps.
+
+    >>> kept(Pipeline(2, 5), 0, np.array([[3, 1]]))[0].tolist()
+    [6, 2]
+    """
     pipeline, _ = shortened(pipeline)
-    return np.unique(_kept(pipeline, stage, *_running(pipeline, np.eye(pipeline.chunks, dtype=np.int64))), axis=0)
+    return _kept(pipeline, stage, *_running(pipeline, chunks))
 
 
 def _running(pipeline: Pipeline, chunks: Integers) -> tuple[Integers, Integers]:

@@ -133,8 +133,8 @@ def model_costs(
     if found is None:
         raise BadInput(Fault(f"parts of {shape.name}", "a layout in which all parts can meet", "none", "free the splits"))
     if room and math.fsum(held * each.memory for held, each in zip(_held(parts, room), found, strict=True)) > room.capacity:
-        found = _fitting(parts, counts, room, allowed, effort)
-        known.spent += found[0].certificate.entries
+        found, _ = _fitting(parts, [part.objective for part in parts], counts, room, allowed, effort)
+        known.done += found[0].certificate.entries
     costs = [_part_costs(part, sharding, in_flight) for part, sharding in zip(parts, found, strict=True)]
     possible = times[np.isfinite(times).all(axis=1)] * (1 - TOLERANCE)
     return ModelCosts(
@@ -148,6 +148,30 @@ def model_costs(
     )
 
 
+def least_along(
+    shape: Transformer,
+    microbatch: int,
+    sequence: int,
+    terms: Terms,
+    recompute: Recompute,
+    room: Room,
+    passes: tuple[NDArray[np.float64], NDArray[np.float64]],
+    effort: float = EFFORT,
+    solvers: Solvers | None = None,
+) -> tuple[float, ModelCosts]:
+    """No shardings that fit take less [s] for so many forward ``passes`` [parts], and backward passes [parts] with what they
+    repeat; and the costs under those that take the least. Other arguments and errors as in `model_costs`."""
+    graphs, known = training_graphs(shape, microbatch, sequence, recompute, terms.fused), solvers or Solvers()
+    parts = [known.of(graph, terms).within(terms.weight_bytes, room.in_flight) for graph in graphs]
+    counts = part_counts(shape, microbatch, sequence)
+    along = [list(part.along(*each)) for part, *each in zip(parts, *np.maximum(passes, 0.0).tolist(), strict=True)]
+    found, bound = _fitting(parts, along, (1,) * len(parts), room, _allowed(parts[0], terms), effort)
+    known.done += found[0].certificate.entries
+    costs = [_part_costs(part, sharding, room.in_flight) for part, sharding in zip(parts, found, strict=True)]
+    blocks = tuple(zip(costs[1:-1], counts[1:-1], strict=True))
+    return bound, ModelCosts(costs[0], blocks, costs[-1], found[0].ends["Y"])
+
+
 def least_layer_times(
     shape: Transformer,
     microbatch: int,
@@ -155,11 +179,15 @@ def least_layer_times(
     terms: Terms,
     recompute: Recompute = Recompute.NONE,
     solvers: Solvers | None = None,
+    rough: bool = False,
 ) -> NDArray[np.float64]:
     """[kinds] no sharding of one layer of each kind takes less, wherever parts meet [s]: most of what `model_costs` looks for,
-    for part of the effort. Infinite where no layout is allowed. Arguments and errors as there."""
+    for part of the effort. Infinite where no layout is allowed. ``rough``: some per cent below that, for half of the effort.
+    Other arguments and errors as there."""
     known = solvers or Solvers()
     layers = [known.of(graph, terms) for graph in training_graphs(shape, microbatch, sequence, recompute, terms.fused)[1:-1]]
+    if rough:
+        return np.array([layer.least.floor for layer in layers]) * (1 - TOLERANCE)
     return np.array([layer.times[_allowed(layer, terms)].min(initial=math.inf) for layer in layers]) * (1 - TOLERANCE)
 
 
@@ -238,14 +266,20 @@ def _held(solvers: Sequence[PartSolver], room: Room) -> tuple[float, ...]:
 
 
 def _fitting(
-    solvers: Sequence[PartSolver], counts: Sequence[int], room: Room, allowed: NDArray[np.bool_], effort: float
-) -> list[Sharding]:
-    """The shardings that take the least time among those that fit together: all parts as one problem, in which the layout of
-    the boundary is a variable that they share. Raises Infeasible: none fits."""
+    solvers: Sequence[PartSolver],
+    objectives: Sequence[Sequence[Table]],
+    counts: Sequence[int],
+    room: Room,
+    allowed: NDArray[np.bool_],
+    effort: float,
+) -> tuple[list[Sharding], float]:
+    """The shardings that take the least of the ``objectives`` of the parts, times their ``counts``, among those that fit
+    together, and a bound of that [s]: all parts as one problem, in which the layout of the boundary is a variable that they
+    share. Raises Infeasible: none fits."""
     boundary, held = "boundary", _held(solvers, room)
     times, uses = [Table((boundary,), np.where(allowed, 0.0, math.inf))], list[Table]()
-    for number, (solver, count, many) in enumerate(zip(solvers, counts, held, strict=True)):
-        times += solver.renamed(solver.objective, number, count, boundary)
+    for number, (solver, objective, count, many) in enumerate(zip(solvers, objectives, counts, held, strict=True)):
+        times += solver.renamed(objective, number, count, boundary)
         uses += solver.renamed(solver.tables.memory, number, many, boundary)
 
     def describe(size: float, values: Mapping[str, int] | None) -> str:
@@ -260,9 +294,9 @@ def _fitting(
         values = {name: best.values[boundary if name == solver.variable else f"{number} {name}"] for name in names}
         time, memory = cost(solver.tables.time, values), cost(solver.tables.memory, values)
         # each part has the gap of all of them
-        bound = time * best.bound / best.cost
+        bound = time * best.bound / best.cost if best.cost else time
         found.append(decoded(solver.tables, Least(values, time, memory, bound, best.nodes, best.entries)))
-    return found
+    return found, best.bound
 
 
 # --- what a sharding costs ----------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,7 @@ from halley.planning.data_parallel import RECIPES, Recipe
 from halley.planning.elimination import Table, cost, weighted
 from halley.planning.fusion_costs import fused_pairs
 from halley.planning.fusion_table import FusionTable
-from halley.planning.layouts import CollectiveTime, Layout, Mesh, Router
+from halley.planning.layouts import CollectiveTime, Layout, Mesh, shared_router
 from halley.planning.least_sum import LeastBy
 from halley.planning.machine import Efficiency, Machine
 from halley.planning.op_costs import OpCosts
@@ -87,6 +86,11 @@ class PartSolver:
         return replace(self, tables=with_memory(self.tables, weights, in_flight))
 
     @property
+    def entries(self) -> int:
+        """Of the tables of time."""
+        return sum(item.values.size for item in self.tables.time)
+
+    @property
     def times(self) -> NDArray[np.float64]:
         """[layouts] no sharding with this layout takes less [s]."""
         return self.least.bounds
@@ -106,6 +110,14 @@ class PartSolver:
         assert found is not None  # the layout was chosen by its time
         time, memory = cost(self.tables.time, found.values), cost(self.tables.memory, found.values)
         return decoded(self.tables, Least(found.values, time, memory, time * (1 - TOLERANCE), 1, found.entries))
+
+    def along(self, forwards: float, backwards: float) -> Iterator[Table]:
+        """Tables of the time of so many forward passes, and backward passes with what they repeat, instead of one of each."""
+        ahead, order = len(self.graph.found.forward), self.tables.space.order
+        times = [forwards if order[name] < ahead else backwards for name in self.tables.called]
+        for number, item in enumerate(self.tables.time):
+            many = times[number] if number < len(times) else 0.0
+            yield Table(item.variables, item.values * many if many else np.where(np.isinf(item.values), np.inf, 0.0))
 
     def renamed(self, tables: Iterable[Table], number: int, scale: float, boundary: str) -> Iterator[Table]:
         """Tables in which the part's variables are told from others', but for the layout of the boundary."""
@@ -129,12 +141,12 @@ ENTRIES = 1 << 24
 class Solvers:
     """Parts by their graphs and meshes, for calls of `model_costs` that share chip, efficiency, recipe, splits, updates and
     microbatches. Whatever takes memory, how fast shardings are stays the same. ``objective``: tables of what shardings are chosen
-    by, if not by the times of kernels that run one by one; ``spent``: what all of them took, in entries of tables: the same on
-    every machine."""
+    by, if not by the times of kernels that run one by one; ``done``: what was done besides, in entries of tables."""
 
     objective: Callable[[TrainingGraph, Terms, ShardingGraph], list[Table]] | None = None
-    spent: int = 0
+    done: int = 0
     _known: dict[tuple[TrainingGraph, Mesh, CollectiveTime], PartSolver] = field(default_factory=dict)
+    _entries: int = 0
 
     def of(self, graph: TrainingGraph, terms: Terms) -> PartSolver:
         """The part on a mesh, with what it takes for good as the terms say, or those of an earlier call."""
@@ -142,15 +154,19 @@ class Solvers:
         found = self._known.pop(key, None)
         if found is None:
             found = _solver(graph, terms, self.objective)
-            self.spent += BUILT + found.least.entries
+            self.done += BUILT
+            self._entries += found.entries
         self._known[key] = found
         while len(self._known) > REMEMBERED or (len(self._known) > 1 and self._entries > ENTRIES):
-            del self._known[next(iter(self._known))]
+            last = self._known.pop(next(iter(self._known)))
+            self._entries -= last.entries
+            self.done += last.least.entries
         return found
 
     @property
-    def _entries(self) -> int:
-        return sum(item.values.size for each in self._known.values() for item in each.tables.time)
+    def spent(self) -> int:
+        """What all of them took, in entries of tables: the same on every machine."""
+        return self.done + sum(each.least.entries for each in self._known.values())
 
 
 def _solver(
@@ -160,6 +176,9 @@ def _solver(
     costs = OpCosts(graph, terms.chip, terms.efficiency, terms.recipe.gradient)
     inner = "X" in work.inputs and "Y" in work.outputs
     end = "X" if "X" in work.inputs else "Y"
+    gradient = found.gradients["X"] if end == "X" else found.seeds["Y"]
+    sums = {found.gradients[name]: terms.microbatches for name in graph.weights if name in found.gradients}
+    read = {name for op in work.ops for name in op.inputs}
     problem = training_problem(
         found,
         terms.mesh,
@@ -168,26 +187,17 @@ def _solver(
         dict.fromkeys(graph.weights, terms.weight_bytes),
         {"Y": "X"} if inner else {},
         splits={op: split for op, split in terms.splits.items() if any(op == each.name for each in work.ops)},
+        alike=graph.alike,
+        together=() if inner else ((end, gradient),),
+        once={name: runs for name, runs in sums.items() if name not in read},
     )
-    if not inner:
-        gradient = found.gradients["X"] if end == "X" else found.seeds["Y"]
-        problem = replace(problem, together=(*problem.together, (end, gradient)))
-    sums = {found.gradients[name]: terms.microbatches for name in graph.weights if name in found.gradients}
-    read = {name for op in work.ops for name in op.inputs}
-    problem = replace(problem, alike=graph.alike, once={name: runs for name, runs in sums.items() if name not in read})
     if terms.fusions is not None:
         pairs = fused_pairs(graph, terms.chip, terms.efficiency, terms.recipe.gradient, terms.fusions)
         problem = replace(problem, pairs=pairs)
-    tables = sharding_graph(problem, _router(terms.mesh, terms.collective))
+    tables = sharding_graph(problem, shared_router(terms.mesh, terms.collective))
     objective = list(tables.time) if chosen_by is None else chosen_by(graph, terms, tables)
     if terms.update:
         objective += (Table(item.variables, item.values * (terms.update / terms.weight_bytes)) for item in tables.weights)
     price = slight(objective, tables.memory)
     least_by = LeastBy(list(weighted(objective, tables.memory, price)), tables.variables[f"end {end}"])
     return PartSolver(graph, costs, tables, objective, end, least_by)
-
-
-@lru_cache(maxsize=8)
-def _router(mesh: Mesh, collective: CollectiveTime) -> Router:
-    """Parts, and calls that differ in recomputation, have tensors of equal shapes."""
-    return Router(mesh, collective)

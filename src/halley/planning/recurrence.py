@@ -87,14 +87,14 @@ def pipeline_times(
     if pipeline.schedule is Schedule.GPIPE:
         return _gpipe(pipeline, times[of_work], times[of_leaving], holding)
     places = np.stack([of_work, of_leaving, none] if holding else [of_work, none, of_leaving])
-    start, compiled = time.perf_counter(), SWITCH.kernels()
+    start, compiled = time.process_time(), SWITCH.kernels()
     run: Run = compiled.run if compiled is not None else _run
     passes = timetable(pipeline)
     last, ends = np.empty((chunks, times.shape[1])), np.empty((pipeline.stages, times.shape[1]))
     for block in _blocks(passes, times.shape[1]):
         last[:, block], ends[:, block] = _ends(run, passes, pipeline.stages, places, np.ascontiguousarray(times[:, block]))
     if compiled is None:
-        SWITCH.spent += time.perf_counter() - start
+        SWITCH.spent += time.process_time() - start
     return Times(last, ends)
 
 

@@ -15,12 +15,15 @@ from halley.planning.communication import Communication
 from halley.planning.fusion_bounds import with_fusions
 from halley.planning.machine import Machine, machine
 from halley.planning.part_bounds import ModelBound, model_bound
-from halley.planning.part_costs import ModelCosts, Room, least_layer_times, model_costs, training_graphs
+from halley.planning.part_costs import ModelCosts, Room, least_along, least_layer_times, model_costs, training_graphs
 from halley.planning.part_solvers import Solvers, Terms
 from halley.planning.plan import TrainingProblem
 from halley.planning.product_bounds import ProductBounds
 
 Floats = NDArray[np.float64]
+
+Passes = tuple[Floats, Floats]
+"""[parts] forward passes, and backward passes."""
 
 SQUEEZING = 1 << 27
 """How long shardings that fit are looked for, at most, before the best so far is taken, in entries of tables: some tenths of a
@@ -40,6 +43,12 @@ class CostModel(Protocol):
         """Of the shardings that take the least time and fit in ``room``, with ``resident`` bytes of each parameter on the chip.
         Raises Infeasible: none fits."""
 
+    def along(
+        self, communication: Communication, microbatch: int, way: Way, passes: Passes, room: Room, resident: float
+    ) -> tuple[float, ModelCosts] | None:
+        """No shardings that fit take less [s] for so many forward and backward passes of each part, and the costs under those
+        that take the least; None where that is not known. Raises as `costs`."""
+
     def bound(self, ranks: Number, microbatch: Number, way: Way) -> ModelBound:
         """No sharding over so many ranks costs less, in any field; numbers and arrays."""
 
@@ -47,8 +56,9 @@ class CostModel(Protocol):
         """Better and better bounds of a microbatch through one layer of each kind [kinds] [s], beside the ``excess`` in `bound`,
         for less effort than `layers`."""
 
-    def layers(self, communication: Communication, microbatch: int, way: Way) -> Floats:
-        """[kinds] what a microbatch through one layer of each kind takes at least [s], for less effort than `costs`."""
+    def layers(self, communication: Communication, microbatch: int, way: Way, rough: bool = False) -> Floats:
+        """[kinds] what a microbatch through one layer of each kind takes at least [s], for less effort than `costs`; ``rough``:
+        for still less, and no more than without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +89,14 @@ class ShardedModel:
         problem, terms = self.problem, self.terms(communication, way, resident)
         return model_costs(problem.shape, microbatch, problem.sequence, terms, way.recompute, room, SQUEEZING, self.solvers)
 
+    def along(
+        self, communication: Communication, microbatch: int, way: Way, passes: Passes, room: Room, resident: float
+    ) -> tuple[float, ModelCosts] | None:
+        """As in `CostModel`."""
+        problem, terms = self.problem, self.terms(communication, way, resident)
+        given = problem.shape, microbatch, problem.sequence, terms, way.recompute, room, passes
+        return least_along(*given, SQUEEZING, self.solvers)
+
     def terms(self, communication: Communication, way: Way, resident: float | None = None) -> Terms:
         """On what parts are costed, kernel by kernel."""
         problem = self.problem
@@ -95,10 +113,10 @@ class ShardedModel:
             fusions=problem.fusions,
         )
 
-    def layers(self, communication: Communication, microbatch: int, way: Way) -> Floats:
+    def layers(self, communication: Communication, microbatch: int, way: Way, rough: bool = False) -> Floats:
         """As in `CostModel`."""
         problem, terms = self.problem, self.terms(communication, way)
-        found = least_layer_times(problem.shape, microbatch, problem.sequence, terms, way.recompute, self.solvers)
+        found = least_layer_times(problem.shape, microbatch, problem.sequence, terms, way.recompute, self.solvers, rough)
         # where none is possible, `costs` says why
         return np.where(np.isfinite(found), found, 0.0)
 

@@ -92,6 +92,8 @@ class ShardingGraph:
     ``C 1`` (the layout in which tensor C is kept for its first reader).
 
     Tables over them: ``time`` [s]; ``weights`` and ``kept`` [B per rank], what lies still for good and between the passes.
+    ``called``: of each table of time but those that only forbid, which come last, the op that runs, or that calls for the change
+    (the maker, where the end of the graph does).
     """
 
     problem: ShardingProblem
@@ -100,6 +102,7 @@ class ShardingGraph:
     time: list[Table] = field(default_factory=list)
     weights: list[Table] = field(default_factory=list)
     kept: list[Table] = field(default_factory=list)
+    called: list[str] = field(default_factory=list)
 
     @property
     def memory(self) -> list[Table]:
@@ -131,10 +134,18 @@ def sharding_graph(problem: ShardingProblem, router: Router | None = None) -> Sh
     graph = ShardingGraph(problem, space, layouts)
     costs = {op.name: op_costs(graph, op, many) for op in work.ops}
     paired = {name for pair in problem.pairs for name in (*pair.first, *pair.second)}
-    graph.time.extend(Table((space.variables[f"op {name}"],), times) for name, times in costs.items() if name not in paired)
-    graph.time.extend(pair_table(graph.where, pair, costs) for pair in problem.pairs)
+    for name, times in costs.items():
+        if name not in paired:
+            graph.time.append(Table((space.variables[f"op {name}"],), times))
+            graph.called.append(name)
+    for pair in problem.pairs:
+        graph.time.append(pair_table(graph.where, pair, costs))
+        graph.called.append(pair.first[0])
+    makers = {name: op.name for op in work.ops for name in op.outputs}
     for name in space.chains:
-        graph.time.extend(found for _, found in way_tables(graph, name))
+        for reader, found in way_tables(graph, name):
+            graph.time.append(found)
+            graph.called.append(reader or makers.get(name, work.ops[0].name))
         _memory_tables(graph, name)
     _fix_ends(graph)
     return graph

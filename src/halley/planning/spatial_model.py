@@ -32,7 +32,7 @@ from halley.planning.part_solvers import Solvers, Terms
 from halley.planning.partitioning import SpatialPlan, best_plan
 from halley.planning.plan import TrainingProblem
 from halley.planning.sharded import Sharding
-from halley.planning.sharded_model import SQUEEZING, CostModel, ShardedModel
+from halley.planning.sharded_model import SQUEEZING, CostModel, Passes, ShardedModel
 from halley.planning.sharding import ShardingGraph
 from halley.planning.spatial import HALLEY, Graph, Problem, SpatialChip
 from halley.planning.spatial_bounds import PartTables, Priced, SpatialAxisBounds, least_by_layout, part_tables, pass_floors
@@ -126,8 +126,8 @@ class SpatialModel:
         """As in `CostModel`."""
         return self.axes.tighter(communication, microbatch, way)
 
-    def layers(self, communication: Communication, microbatch: int, way: Way) -> Floats:
-        """As in `CostModel`: by the bounds that hold however kernels are fused."""
+    def layers(self, communication: Communication, microbatch: int, way: Way, rough: bool = False) -> Floats:
+        """As in `CostModel`: by the bounds that hold however kernels are fused; there are none that are rougher."""
         terms = self.base.terms(communication, way)
         graphs = self._graphs(microbatch, way)[1:-1]
         if not terms.mesh:
@@ -137,6 +137,11 @@ class SpatialModel:
 
     def _graphs(self, microbatch: int, way: Way) -> tuple[TrainingGraph, ...]:
         return training_graphs(self.problem.shape, microbatch, self.problem.sequence, way.recompute, way.fused)
+
+    def along(
+        self, communication: Communication, microbatch: int, way: Way, passes: Passes, room: Room, resident: float
+    ) -> None:
+        """As in `CostModel`: passes of kernels that overlap are no sums over ops."""
 
     def costs(
         self, communication: Communication, microbatch: int, way: Way, room: Room | None = None, resident: float | None = None

@@ -1,4 +1,4 @@
-"""Lower bounds of all plans of a training space at once: time of an iteration, memory of a chip.
+"""Lower bounds of all plans of a training space at once: time of an iteration.
 
 They need lower bounds of the model's parts alone, and hold for every sharding that costs no less. A stage waits for its first
 input, does all of its work, and its last gradient travels back to the first stage, which then sums gradients and steps. Of the
@@ -13,8 +13,6 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from halley.formulas.pipeline import passes_in_flight, warmup_passes
-from halley.formulas.training import sharded_bytes
 from halley.planning.data_parallel import DataParallel, Recipe, Sharded
 from halley.planning.iteration import Optimizer
 from halley.planning.schedule import deal, layers_before
@@ -67,8 +65,8 @@ class Rows:
     """Plans to bound that share one option. Per plan [plans]: ``data`` ranks, ``stages``, ``chunks``, ``microbatches``, ``gpipe``
     (1 or 0), ``transfer`` [s] of an activation to the next stage and of its gradient back, at least. Per plan and part of the
     model, embedding, kinds of layers, head [plans, parts], at least: ``work`` [s] of a microbatch forward and backward;
-    ``parameters`` [1] of a chip; ``activation``, ``working`` [B]; ``gather`` of parameters, ``reduction`` of gradients over
-    data-parallel ranks [s]. ``shape``: of its pipeline."""
+    ``parameters`` [1] of a chip; ``gather`` of parameters, ``reduction`` of gradients over data-parallel ranks [s]. ``shape``: of
+    its pipeline."""
 
     data: Integers
     stages: Integers
@@ -78,8 +76,6 @@ class Rows:
     transfer: Floats
     work: Floats
     parameters: Floats
-    activation: Floats
-    working: Floats
     gather: Floats
     reduction: Floats
     shape: Shapes
@@ -171,24 +167,3 @@ def _exposed(rows: Rows) -> Floats:
     layers = layers + np.where(alone, rows.reduction[:, -1], 0.0)
     work = work + np.where(alone, rows.work[:, -1], 0.0) + rows.work[:, 0]
     return np.asarray(np.maximum(rows.reduction[:, 0], layers + rows.reduction[:, 0] - work))
-
-
-def least_memory(rows: Rows, sharded: Sharded, offload: bool, recipe: Recipe) -> Floats:
-    """[plans] bytes that the chips of some stage need at least."""
-    parameters = rows.of_stages(rows.parameters)
-    data = rows.data[:, None].astype(np.float64)
-    here = recipe.shares[:2] if offload else recipe.shares
-    states = sum(sharded_bytes(parameters, word, data if sharded >= least else 1.0) for word, least in here)
-    count, chunks = rows.microbatches[:, None], rows.chunks[:, None]
-    passes = count * chunks
-    ahead = warmup_passes(rows.stages[:, None], chunks.astype(np.float64), rows.shape.stage)
-    ahead = np.where(rows.gpipe[:, None] == 1, passes, np.minimum(passes, ahead))
-    flying = passes_in_flight(ahead, chunks, count)
-    # of several chunks, those kept are at least as many times the smallest
-    size = rows.shape.own.sum(axis=2) // chunks
-    smallest = size * rows.activation[:, 1:-1].min(axis=1)[:, None]
-    kept = np.where(chunks == 1, flying * rows.of_stages(rows.activation), flying * smallest)
-    # a stage works on each of its parts in turn, on some layer at least
-    working = np.maximum(rows.working[:, 1:-1].min(axis=1)[:, None], rows._first * rows.working[:, :1])
-    working = np.maximum(working, rows._last * rows.working[:, -1:])
-    return np.asarray((states + kept + working).max(axis=1))

@@ -7,7 +7,7 @@ Layouts with the same mesh and microbatch and options with the same recomputatio
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +16,13 @@ from halley.ir.mapping import CollectiveKind
 from halley.planning.axes import Role, degree
 from halley.planning.axis_bounds import Way
 from halley.planning.communication import Communication
+from halley.planning.data_parallel import Sharded
 from halley.planning.distinct import distinct_columns
+from halley.planning.memory_bounds import Moments, Sizes, least_memory, moments
 from halley.planning.part_bounds import ModelBound
 from halley.planning.part_costs import ModelCosts
 from halley.planning.sharded_model import CostModel
-from halley.planning.training_bounds import Rows, Shapes, least_memory, least_time, least_work_time, shapes
+from halley.planning.training_bounds import Rows, Shapes, least_time, least_work_time, shapes
 from halley.planning.training_cost import WORD, optimizer_of
 from halley.planning.training_space import Space
 
@@ -65,12 +67,17 @@ def _column(parts: Sequence[object], name: str, count: int) -> Floats:
 @dataclass(frozen=True, slots=True, eq=False)
 class Floors:
     """The space's columns for bounds. Per layout: ``cell`` (mesh and microbatch, by number), ``pipeline`` (row of ``shapes``),
-    ``transfer`` [s]; ``floors`` [layouts, parts] by way; ``gather``, ``reductions`` [assignments, parts] [s]."""
+    ``alike`` (those of one number have the same memory; ``first`` [numbers] is one of each), ``pipelines`` (stages, microbatches,
+    chunks and schedule, by number), ``transfer`` [s]; ``floors`` [layouts, parts] by way; ``gather``, ``reductions``
+    [assignments, parts] [s]. ``known``: moments of pipelines that were asked for, by number."""
 
     space: Space
     communications: tuple[Communication, ...]
     cell: Integers
     pipeline: Integers
+    alike: Integers
+    first: Integers
+    pipelines: Integers
     shapes: Shapes
     transfer: Floats
     ways: tuple[Way, ...]
@@ -78,6 +85,12 @@ class Floors:
     gather: Floats
     all_reduce: Floats
     reduce_scatter: Floats
+    known: dict[int, Moments] = field(default_factory=dict)
+
+    @property
+    def kinds(self) -> tuple[int, ...]:
+        """Layers of each kind."""
+        return tuple(self.shapes.layers.tolist())
 
     def way(self, option: int) -> int:
         """The number of an option's way."""
@@ -95,15 +108,38 @@ class Floors:
         """[layouts] the same for all options of this one's way: of the passes alone."""
         return least_work_time(self._rows(layouts, option, work))
 
+    def alone(self, layout: int, option: int, least: Sequence[float], counts: Sequence[int], bound: float) -> float:
+        """What a plan of one stage takes at least [s], under any shardings that fit, where no part takes less than ``least`` and
+        all of them, by their ``counts``, no less than ``bound`` [s]: the stage does all the work, however that is shared out
+        between parts. 0 where a reduction may hide beside the work of some parts and not of others."""
+        if self.space.stages[layout] > 1 or self.space.options[option].sharded < Sharded.GRADIENTS:
+            return 0.0
+        work = np.array(least) * max(1.0, bound / float(np.array(least) @ counts))
+        return float(self.times(np.array([layout]), option, work)[0])
+
     def memories(self, layouts: Integers, option: int, costs: ModelCosts | None = None) -> Floats:
         """[layouts] no chip of some stage of these plans needs less [B]; with ``costs``: with the shardings that cost so."""
-        chosen = self.space.options[option]
-        rows = self._rows(layouts, option, None, None if costs is None else _exactly(costs, len(layouts)))
-        return least_memory(rows, chosen.sharded, chosen.offload, self.space.problem.recipe)
+        space, chosen = self.space, self.space.options[option]
+        if not len(layouts):
+            return np.zeros(0)
+        # plans that differ in their axes alone have the same memory
+        each, which = np.unique(self.alike[layouts], return_inverse=True)
+        some = self.first[each]
+        floor = self.floors[self.way(option)].of(some) if costs is None else _exactly(costs, len(some))
+        numbers = self.pipelines[some].tolist()
+        pipelines = [self._moments(layout, number) for layout, number in zip(some.tolist(), numbers, strict=True)]
+        sizes = Sizes(floor.parameters, floor.activation, floor.working)
+        return least_memory(pipelines, space.data[some], sizes, chosen.sharded, chosen.offload, space.problem.recipe)[which]
 
-    def _rows(self, layouts: Integers, option: int, work: Floats | None, floor: Floor | None = None) -> Rows:
+    def _moments(self, layout: int, pipeline: int) -> Moments:
+        """Those of a layout's pipeline, by its number: many layouts share one."""
+        if pipeline not in self.known:
+            self.known[pipeline] = moments(self.space.pipeline(layout), self.kinds)
+        return self.known[pipeline]
+
+    def _rows(self, layouts: Integers, option: int, work: Floats | None) -> Rows:
         space = self.space
-        floor = self.floors[self.way(option)].of(layouts) if floor is None else floor
+        floor = self.floors[self.way(option)].of(layouts)
         where = space.assignment[layouts]
         reduction = self.reduce_scatter if space.options[option].sharded else self.all_reduce
         return Rows(
@@ -115,8 +151,6 @@ class Floors:
             self.transfer[layouts],
             floor.work if work is None else np.broadcast_to(work, floor.work.shape),
             floor.parameters,
-            floor.activation,
-            floor.working,
             self.gather[where],
             reduction[where],
             self.shapes.of(self.pipeline[layouts]),
@@ -140,11 +174,15 @@ def floors_of(space: Space, communications: Sequence[Communication], model: Cost
     first, pipeline = distinct_columns([space.stages, space.chunks])
     pairs = zip(space.stages[first].tolist(), space.chunks[first].tolist(), strict=True)
     kinds = bounds[0].layers
+    first_alike, alike = distinct_columns([size, space.stages, space.microbatches, space.chunks, space.gpipe])
     return Floors(
         space,
         tuple(communications),
         cell,
         pipeline,
+        alike,
+        first_alike,
+        distinct_columns([space.stages, space.microbatches, space.chunks, space.gpipe])[1],
         shapes(kinds, list(pairs)),
         _transfers(space, communications),
         ways,

@@ -38,14 +38,16 @@ class Crowded(NamedTuple):
 
 
 class Stage(IntEnum):
-    """What is known of an item: the work of its plans at least; that and their memory; what layers take; their shardings; a
-    single plan that is crowded."""
+    """What is known of an item: the work of its plans at least; which of them may fit; what that takes on some axes, and after
+    it; roughly what layers take; what they take; their shardings; a single plan that is crowded."""
 
     WORK = 0
     MEMORY = 1
-    LAYERS = 2
-    SHARDED = 3
-    CROWDED = 4
+    AXES = 2
+    ROUGH = 3
+    LAYERS = 4
+    SHARDED = 5
+    CROWDED = 6
 
 
 class Item(NamedTuple):

@@ -39,10 +39,6 @@ RAISED = 1e-6
 SUM_ERROR = 1e-7
 """Relative difference between the time and the sum of what adds to it that is put down to rounding."""
 
-
-WORTH = 1e-7
-"""How far below what is wanted a bound may be, relatively, and still be taken further."""
-
 MIXES = np.linspace(0.0, 1.0, 65)
 """Shares of two paths that are tried as one bound."""
 
@@ -76,23 +72,25 @@ class PlanProof:
         For each layout in which parts meet, the parts take at least ``costs.by_boundary``, and all layers together ``bound``:
         what that is more is given to the part that the paths have least often, and the path that is longest then joins them.
         """
-        counts = np.array(self.costs.counts, float)
         paths, found = list[Path](), math.inf if self.costs.by_boundary else 0.0
-        for work in np.array(self.costs.by_boundary):
-            extra, row, given = max(0.0, self.bound - float(work @ counts)), -math.inf, work
-            for _ in range(ROUNDS):
-                if paths:
-                    row, place = max(self._mixed(one, other, work, counts, extra) for one in paths for other in paths)
-                    given = work + extra / counts[place] * (np.arange(len(counts)) == place)
-                if row >= target or (path := self.longest(given)) is None:
-                    break
-                paths.append(path)
-            else:
-                row, _ = max(self._mixed(one, other, work, counts, extra) for one in paths for other in paths)
-            found = min(found, row)
-            if row < target * (1 - WORTH):
-                break
+        works = np.array(self.costs.by_boundary)
+        # those that take least come first: no other needs more than the least of them
+        for row in np.argsort(works @ self.costs.counts, kind="stable") if len(works) else ():
+            found = min(found, self._least_with(works[row], paths, min(target, found)))
         return found
+
+    def _least_with(self, work: Floats, paths: list[Path], target: float) -> float:
+        """The same where the parts take at least ``work`` [s] [parts]; ``paths``: known ones, which new ones join."""
+        counts = np.array(self.costs.counts, float)
+        extra, found, given = max(0.0, self.bound - float(work @ counts)), -math.inf, work
+        for _ in range(ROUNDS):
+            if paths:
+                found, place = max(self._mixed(one, other, work, counts, extra) for one in paths for other in paths)
+                given = work + extra / counts[place] * (np.arange(len(counts)) == place)
+            if found >= target or (path := self.longest(given)) is None:
+                return found
+            paths.append(path)
+        return max(self._mixed(one, other, work, counts, extra) for one in paths for other in paths)[0]
 
     def _mixed(self, one: Path, other: Path, work: Floats, counts: Floats, extra: float) -> tuple[float, int]:
         """The best bound that two paths give together [s], and the part that they have least often."""
@@ -113,16 +111,19 @@ class PlanProof:
     def longest(self, work: Floats) -> Path | None:
         """The longest path where the parts take ``work`` [s] [parts], with parameters and transfers that no sharding has less of;
         None where it cannot be told from others that are as long."""
-        parts = self.costs.parts
-        ahead = np.array([part.forward / part.time for part in parts]) * work
-        known = np.concatenate((ahead, work - ahead, [1.0]))
-        time = iteration_time(self._raised(ahead, work - ahead), apart=False).time
+        ahead = np.array([part.forward / part.time for part in self.costs.parts]) * work
+        return self.path(ahead, work - ahead)
+
+    def path(self, ahead: Floats, behind: Floats) -> Path | None:
+        """The same where the passes of the parts, forward and backward, take as long [s] [parts]."""
+        parts, known = len(ahead), np.concatenate((ahead, behind, [1.0]))
+        time = iteration_time(self._raised(ahead, behind), apart=False).time
         added = (time[1:] - time[0]) / RAISED
         if abs(float(added.sum()) - time[0]) > SUM_ERROR * time[0]:
             return None
         often = np.divide(added, known, out=np.zeros_like(added), where=known > 0)
         # what rounding and the check leave open is taken off
-        return Path(often[: len(parts)], often[len(parts) : -1], float(added[-1]) - SUM_ERROR * float(time[0]))
+        return Path(often[:parts], often[parts:-1], float(added[-1]) - SUM_ERROR * float(time[0]))
 
     def _raised(self, ahead: Floats, behind: Floats) -> Training:
         """The plan, and beside it the plan with each quantity raised: forward and backward pass of each part, all the rest."""

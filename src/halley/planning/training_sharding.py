@@ -40,11 +40,15 @@ def training_problem(
     layouts: Mapping[str, Layout] | None = None,
     splits: Mapping[str, Mapping[str, str]] | None = None,
     in_flight: float = 1.0,
+    alike: tuple[tuple[str, ...], ...] = (),
+    together: tuple[tuple[str, ...], ...] = (),
+    once: Mapping[str, int] | None = None,
 ) -> ShardingProblem:
     """The problem of a layer that follows and is followed by its like.
 
     ``weights``: by input, bytes per element with gradient and optimizer state; a weight lies as its gradient does. ``passes``: by
-    output, the input of the next layer that it is; both lie alike, and so do their gradients. Others as in `ShardingProblem`.
+    output, the input of the next layer that it is; both lie alike, and so do their gradients. ``together``: what else does.
+    Others as in `ShardingProblem`.
 
     Raises BadInput: names that the graph lacks; as `ShardingProblem`.
     """
@@ -60,8 +64,8 @@ def training_problem(
     ]
     if faults:
         raise BadInput(faults)
-    alike: list[tuple[str, ...]] = [(x, y, found.seeds[y], found.gradients[x]) for y, x in given.items()]
-    alike += [(name, found.gradients[name]) for name in weights if name in found.gradients]
+    same: list[tuple[str, ...]] = [(x, y, found.seeds[y], found.gradients[x]) for y, x in given.items()]
+    same += [(name, found.gradients[name]) for name in weights if name in found.gradients]
     first = found.backward[0].name if found.backward else ""
     return ShardingProblem(
         found.workload,
@@ -71,8 +75,10 @@ def training_problem(
         layouts=layouts or {},
         splits=splits or {},
         tied=tied_products(found),
-        together=tuple(tuple(dict.fromkeys(group)) for group in alike),
+        alike=alike,
+        together=tuple(tuple(dict.fromkeys(group)) for group in (*same, *together)),
         weights=weights,
+        once=once or {},
         backward=first,
         in_flight=in_flight,
     )

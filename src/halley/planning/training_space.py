@@ -22,7 +22,7 @@ from halley.planning.axes import Assignment, Role, assignments, degree
 from halley.planning.data_parallel import Sharded
 from halley.planning.distinct import distinct_columns
 from halley.planning.plan import Fixed, Plan, TrainingProblem
-from halley.planning.schedule import CHUNK_LIMIT, MICROBATCH_LIMIT, Pipeline, Schedule, deal
+from halley.planning.schedule import CHUNK_LIMIT, MICROBATCH_LIMIT, Pipeline, Schedule, deal, goes_on
 from halley.rewrite.recompute import Recompute
 
 T = TypeVar("T")
@@ -106,6 +106,11 @@ class Space:
         """The pipeline of a layout."""
         schedule = Schedule.GPIPE if self.gpipe[layout] else Schedule.ONE_FORWARD_ONE_BACKWARD
         return Pipeline(int(self.stages[layout]), int(self.microbatches[layout]), int(self.chunks[layout]), schedule)
+
+    def kind(self, layout: int, option: int) -> tuple[object, ...]:
+        """Plans of one kind differ in how axes are cut and in chunks; the best of them stands for all."""
+        columns, chosen = (self.data, self.stages, self.microbatch, self.gpipe), self.options[option]
+        return (*(int(column[layout]) for column in columns), chosen.recompute, chosen.sharded, chosen.offload)
 
     def plan(self, layout: int, option: int) -> Plan:
         """A plan as a value."""
@@ -193,17 +198,6 @@ def _pipelines(problem: TrainingProblem, data: int, stages: int) -> Iterator[tup
                 yield microbatch, count, chunks, 0
         if fixed.chunks in (None, 1) and (fixed.schedule is Schedule.GPIPE or (fixed.schedule is None and stages > 1)):
             yield microbatch, count, 1, 1
-
-
-def goes_on(stages: int, microbatches: int, chunks: int) -> bool:
-    """Whether the stages of an interleaved schedule never wait for each other in a circle: its last group of microbatches is
-    whole or the only one, or leaves out at most two stages; with two chunks one microbatch may be left over too.
-
-    >>> goes_on(8, 24, 3), goes_on(8, 25, 3), goes_on(8, 25, 2), goes_on(8, 5, 3)
-    (True, False, True, True)
-    """
-    rest = microbatches % stages
-    return chunks == 1 or microbatches < stages or not (1 if chunks > 2 else 2) <= rest <= stages - 3
 
 
 def _divisors(number: int) -> list[int]:

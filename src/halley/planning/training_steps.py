@@ -2,8 +2,8 @@
 
 Every plan of the space has a lower bound that holds for all shardings. The search goes to the lowest bound first:
 
-    group     plans of one mesh, microbatch, recomputation and kernel of attention: bounded by single axes of the mesh; then each
-              plan with its memory; then their shardings are found, and bounds rise
+    group     plans of one mesh, microbatch, recomputation and kernel of attention: those that cannot fit are left out; the others
+              are bounded by single axes of the mesh; then each plan alone; then their shardings are found, and bounds rise
     plan      its iteration is timed exactly, together with plans of the same pipeline in its group
     crowded   a plan whose fastest shardings do not fit: they are found again for the memory that is left
 
@@ -24,19 +24,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halley.errors import Infeasible
-from halley.planning.axes import Role, degree
+from halley.planning.axes import Role
 from halley.planning.communication import Communication
 from halley.planning.constrained import TooMuch
-from halley.planning.data_parallel import Sharded
 from halley.planning.iteration import iteration_time
 from halley.planning.memory import memory
 from halley.planning.part_costs import ModelCosts, Room
 from halley.planning.plan import TrainingProblem
-from halley.planning.sharded_model import CostModel
+from halley.planning.sharded_model import CostModel, Passes
 from halley.planning.training_cost import Batch, Case, room_left, training_of
 from halley.planning.training_floors import Floors
 from halley.planning.training_items import Crowded, Group, Item, Stage, Timed
-from halley.planning.training_proof import PlanProof
+from halley.planning.training_paths import bound_of, closer, proof_of
 from halley.rewrite.recompute import Recompute
 
 Floats = NDArray[np.float64]
@@ -51,11 +50,9 @@ FILLING = 1 << 30
 STEPPED = 1 << 20
 """What a step takes beside shardings, in entries."""
 
-DIVING = 200
-"""Pipelines that are timed at most in one group to find a first plan."""
-
-LEAPING = 4
-"""Shardings that are looked for out of turn for a better plan."""
+DIVING, LEAPING = 200, 4
+"""Pipelines that are timed at most in one group to find a first plan; shardings that are looked for out of turn for a better
+one."""
 
 TRIES = 4
 """How often a plan's shardings are found again for a stage that is too full; beyond, the plan counts with its bound."""
@@ -64,8 +61,9 @@ TRIES = 4
 @dataclass(slots=True, eq=False)
 class TrainingSearch:
     """A search that can be stopped and looked at. ``cutoff`` [s]: what a plan elsewhere takes, so that slower ones are of no use.
-    ``best``: by kind of plan, the fastest found. So far: groups ``refined`` by
-    what their layers take, shardings of the whole model ``solved``, plans ``timed``."""
+    ``best``: by kind of plan, the fastest found. So far: groups ``refined`` by what their layers take, shardings of the whole
+    model ``solved``, plans ``timed``. ``aside``: with their bounds, plans that do not fit as they are and cannot be the best:
+    they come back when plans of other kinds are looked for."""
 
     problem: TrainingProblem
     floors: Floors
@@ -80,25 +78,24 @@ class TrainingSearch:
     timed: int = 0
     crowded: list[Crowded] = field(default_factory=list)
     settled: list[tuple[float, Timed]] = field(default_factory=list)
+    aside: list[tuple[float, Crowded]] = field(default_factory=list)
     _heap: list[Item] = field(default_factory=list)
     _groups: dict[int, Group] = field(default_factory=dict)
     _roomy: dict[object, ModelCosts] = field(default_factory=dict)
     _unfit: dict[tuple[int, int], list[Floats]] = field(default_factory=dict)
     _layouts: dict[int, Integers] = field(default_factory=dict)
     _work: dict[int, Floats] = field(default_factory=dict)
+    _proofs: dict[object, tuple[float, float]] = field(default_factory=dict)
     _meshes: dict[object, Communication] = field(default_factory=dict)
 
     def start(self) -> None:
-        """Bound all plans by their work, and line up the groups of those that may fit."""
-        space, floors = self.floors.space, self.floors
-        everything, allowed = np.arange(space.layouts), space.allowed
+        """Bound all plans by their work, and line up their groups."""
+        space, floors, allowed = self.floors.space, self.floors, self.floors.space.allowed
         self.bounds = np.full((space.layouts, len(space.options)), np.inf)
         for way in range(len(floors.ways)):
             options = self._options(way)
-            frugal = max(options.tolist(), key=lambda option: (space.options[option].sharded, space.options[option].offload))
-            fits = allowed[:, options].any(axis=1) & (floors.memories(everything, frugal) <= self.problem.capacity)
-            layouts = np.flatnonzero(fits)
-            bounds = floors.work_times(layouts, frugal)
+            layouts = np.flatnonzero(allowed[:, options].any(axis=1))
+            bounds = floors.work_times(layouts, int(options[0]))
             self.bounds[np.ix_(layouts, options)] = np.where(allowed[np.ix_(layouts, options)], bounds[:, None], np.inf)
             order = np.argsort(floors.cell[layouts], kind="stable")
             starts = np.flatnonzero(np.diff(floors.cell[layouts[order]], prepend=-1))
@@ -162,10 +159,14 @@ class TrainingSearch:
     def _look(self, item: Item) -> None:
         match item.stage:
             case Stage.WORK:
+                self._sift(item.key)
+            case Stage.MEMORY:
                 if not self._raise(item):
                     self._weigh(item.key)
-            case Stage.MEMORY:
-                self._refine(item.key)
+            case Stage.AXES:
+                self._refine(item.key, Stage.ROUGH)
+            case Stage.ROUGH:
+                self._refine(item.key, Stage.LAYERS)
             case Stage.LAYERS:
                 self._open(item.key)
             case Stage.SHARDED:
@@ -179,9 +180,13 @@ class TrainingSearch:
         """Look for a first plan: of the groups with as many chips for each op, from few to many, the one that keeps least."""
         ranks = {item.key: self._mesh(self._layouts[item.key][0]).ranks(Role.MODEL) for item in self._waiting()}
         for number in sorted(set(ranks.values())):
-            item = min((item for item in self._waiting() if ranks[item.key] == number), key=lambda item: self._kept(item.key))
-            self._take(item.key)
-            self._unless_interrupted(item, partial(self._try, item.key))
+            for item in [item for item in self._waiting() if ranks[item.key] == number and item.stage is Stage.WORK]:
+                self._take(item.key)
+                self._unless_interrupted(item, partial(self._sift, item.key))
+            waiting = [item for item in self._waiting() if ranks[item.key] == number]
+            for item in sorted(waiting, key=lambda item: self._kept(item.key))[:1]:
+                self._take(item.key)
+                self._unless_interrupted(item, partial(self._try, item.key))
             if self.best:
                 return
 
@@ -189,7 +194,7 @@ class TrainingSearch:
         """Look for a better plan out of turn: lowest bound first, among the groups whose layers are known."""
         before, until = self.incumbent, self.solved + LEAPING
         for _ in range(DIVING):
-            known = min((item for item in self._heap if item.stage >= Stage.LAYERS), default=None)
+            known = min((item for item in self._heap if item.stage >= Stage.ROUGH), default=None)
             if known is None or known.bound >= before or self.incumbent < before or self.solved >= until:
                 return
             self._heap.remove(known)
@@ -237,20 +242,34 @@ class TrainingSearch:
                 return True
         return False
 
-    def _weigh(self, key: int) -> None:
-        """Bound each plan of a group, and leave out those that cannot fit."""
-        floors, layouts, work = self.floors, self._layouts[key], self._work[key]
-        for option in self._options(key % len(floors.ways)).tolist():
-            fits = np.isfinite(self.bounds[layouts, option]) & (floors.memories(layouts, option) <= self.problem.capacity)
-            self.bounds[layouts, option] = np.where(fits, floors.times(layouts, option, work), np.inf)
-        bound = float(self.bounds[np.ix_(layouts, self._options(key % len(floors.ways)))].min())
-        if math.isfinite(bound):
+    def _sift(self, key: int) -> None:
+        """Leave out what does not fit in a group even with the options that keep least; they all have the same bound here."""
+        layouts, options, chosen = self._layouts[key], self._options(key % len(self.floors.ways)), self.floors.space.options
+        frugal = max(options.tolist(), key=lambda option: (chosen[option].sharded, chosen[option].offload))
+        fits = self.floors.memories(layouts, frugal) <= self.problem.capacity
+        self.bounds[np.ix_(layouts[~fits], options)] = np.inf
+        if fits.any():
+            self._layouts[key] = layouts[fits]
+            bound = float(self.bounds[np.ix_(layouts[fits], options)].min())
             heapq.heappush(self._heap, Item(bound, Stage.MEMORY, key))
+
+    def _weigh(self, key: int) -> None:
+        """Leave out the plans of a group that cannot fit, and bound the others."""
+        layouts = self._layouts[key]
+        for option in self._options(key % len(self.floors.ways)).tolist():
+            over = self.floors.memories(layouts, option) > self.problem.capacity
+            self.bounds[layouts[over], option] = np.inf
+        bound = self._lift(key, self._work[key])
+        if math.isfinite(bound):
+            heapq.heappush(self._heap, Item(bound, Stage.AXES, key))
 
     def fill(self, others: int, late: Callable[[], bool]) -> None:
         """Go on until there are as many plans of other kinds or it is ``late``, lowest bound first, with so much work at most;
         if they are not enough then, with plans whose shardings are known."""
-        self.others = others
+        self.others, aside = others, {(each.layout, each.option) for _, each in self.aside}
+        self.settled = [each for each in self.settled if (each[1].layout, each[1].option) not in aside]
+        for bound, crowded in self.aside:
+            self._crowd(bound, crowded)
         most = self.model.spent + FILLING
 
         def enough() -> bool:
@@ -268,16 +287,17 @@ class TrainingSearch:
         """Plans for which no sharding that fits was found, nor that there is none, take no less [s]."""
         return min((bound for bound, timed in self.settled if math.isinf(timed.time)), default=math.inf)
 
-    def _refine(self, key: int) -> None:
-        """Bound the plans of a group by what its layers take at least: embedding and head are for those that are still good."""
+    def _refine(self, key: int, stage: Stage) -> None:
+        """Bound the plans of a group by what its layers take at least, roughly first: embedding and head are for those that are
+        still good."""
         layouts, way, floor = self._layouts[key], self.floors.ways[key % len(self.floors.ways)], self._work[key]
         microbatch = int(self.floors.space.microbatch[layouts[0]])
-        layers = self.model.layers(self._mesh(layouts[0]), microbatch, way)
-        self.refined += 1
+        layers = self.model.layers(self._mesh(layouts[0]), microbatch, way, rough=stage is Stage.ROUGH)
+        self.refined += stage is Stage.ROUGH
         self._work[key] = np.concatenate((floor[:1], np.maximum(floor[1:-1], layers), floor[-1:]))
         bound = self._lift(key, self._work[key])
         if math.isfinite(bound):
-            heapq.heappush(self._heap, Item(bound, Stage.LAYERS, key))
+            heapq.heappush(self._heap, Item(bound, stage, key))
 
     def _lift(self, key: int, work: Floats) -> float:
         """Bound the plans of a group by what parts take at least [parts]; the lowest of the bounds [s]."""
@@ -371,50 +391,56 @@ class TrainingSearch:
     def _record(self, found: Timed) -> None:
         # other shardings of the plan may take as little as its bound
         self.settled.append((float(self.bounds[found.layout, found.option]), found))
-        kind = self._kind(found)
+        self._keep(found)
+
+    def _keep(self, found: Timed) -> None:
+        """If it is the best of its kind."""
+        kind = self.floors.space.kind(found.layout, found.option)
         known = self.best.get(kind)
         if known is None or found.time < known.time:
             self.best[kind] = found
-
-    def _kind(self, found: Timed) -> tuple[object, ...]:
-        """Plans of one kind differ in how axes are cut and in chunks; the best of them stands for all."""
-        space = self.floors.space
-        columns = (space.data, space.stages, space.microbatch, space.gpipe)
-        option = space.options[found.option]
-        return (*(int(column[found.layout]) for column in columns), option.recompute, option.sharded, option.offload)
 
     def _crowd(self, bound: float, crowded: Crowded) -> None:
         self.crowded.append(crowded)
         heapq.heappush(self._heap, Item(bound, Stage.CROWDED, len(self.crowded) - 1))
 
     def _squeeze(self, bound: float, crowded: Crowded) -> None:
-        """Find the shardings of a plan again, for the memory that is left on the stage that has least: first beside what all
-        shardings work in, which tells whether any fits; then beside what those at hand work in."""
+        """Bound a plan that does not fit by its longest path; then find its shardings again, for the memory that is left on the
+        stage that has least: first beside what all shardings work in, which tells whether any fits; then beside what those at
+        hand work in. What that takes is little for the first and much for the others: where the bound rises, they wait."""
+        layout, option, costs = crowded.layout, crowded.option, crowded.costs
+        if crowded.tries > 0:
+            found = self._found_again(crowded)
+            if found is None:
+                # with the first room no sharding fits; with others, none of those that were tried
+                if crowded.tries > 1:
+                    self.settled.append((bound, Timed(math.inf, layout, option, costs, crowded.least)))
+                return
+            costs = found
+        proven = max(crowded.least, costs.bound) if crowded.tries <= 1 else crowded.least
+        if proven > crowded.least or crowded.tries == 0:
+            bound = max(bound, self._bound_of(Timed(math.inf, layout, option, costs, proven), self.threshold))
+        self.bounds[layout, option] = bound
+        open_still = bound < self.threshold
+        taken = float(self._evaluate(np.array([layout]), option, costs)[0]) if open_still and crowded.tries > 0 else math.inf
+        if math.isfinite(taken):
+            self._record(Timed(taken, layout, option, costs, proven))
+        elif open_still and crowded.tries <= TRIES:
+            self._crowd(bound, Crowded(layout, option, costs, proven, crowded.tries + 1))
+        else:
+            self.settled.append((bound, Timed(math.inf, layout, option, costs, proven)))
+            if not open_still:
+                self.aside.append((bound, Crowded(layout, option, costs, proven, crowded.tries + 1)))
+
+    def _found_again(self, crowded: Crowded) -> ModelCosts | None:
+        """Costs under shardings for the memory that is left beside those that a plan had; None where none fits."""
         layout, option = crowded.layout, crowded.option
         floors, way = self.floors, self.floors.way(option)
         case = Case(floors.communications[floors.space.assignment[layout]], crowded.costs)
         floor = floors.floors[way]
-        least = (floor.working[layout], floor.parameters[layout]) if crowded.tries == 0 else None
+        least = (floor.working[layout], floor.parameters[layout]) if crowded.tries == 1 else None
         room, resident = room_left(self.problem, floors.space.plan(layout, option), case, least)
-        costs = self._in_room((int(floors.cell[layout]), way), layout, option, room, resident)
-        if costs is None:
-            # with the first room no sharding fits; with others, none of those that were tried
-            if crowded.tries:
-                self.settled.append((bound, Timed(math.inf, layout, option, crowded.costs, crowded.least)))
-            return
-        proven = costs.bound if crowded.tries == 0 else crowded.least
-        known = float(floors.times(np.array([layout]), option, np.array(costs.least))[0])
-        bound = self.bounds[layout, option] = max(bound, known)
-        if bound >= self.threshold:
-            self.settled.append((bound, Timed(math.inf, layout, option, costs, proven)))
-            return
-        taken = float(self._evaluate(np.array([layout]), option, costs)[0])
-        if math.isfinite(taken):
-            self._record(Timed(taken, layout, option, costs, proven))
-        elif crowded.tries < TRIES:
-            self._crowd(bound, Crowded(layout, option, costs, proven, crowded.tries + 1))
-        else:
-            self.settled.append((bound, Timed(math.inf, layout, option, costs, proven)))
+        return self._in_room((int(floors.cell[layout]), way), layout, option, room, resident)
 
     def settle(self) -> None:
         """Bound the other shardings of the plans that were timed, and of those that did not fit, those of the lowest bound first,
@@ -424,28 +450,33 @@ class TrainingSearch:
             bound, timed = self.settled[place]
             if bound >= lowest:
                 return
-            found = max(bound, self._alone(timed))
-            if found < best:
-                found = max(found, self._proof(timed).least(min(best, timed.time)))
-            found = max(bound, min(timed.time, found))
+            target = min(best, timed.time)
+            found = max(bound, min(timed.time, self._bound_of(timed, target)))
+            if found < target:
+                found, timed = self._closer(found, timed, target)
+                best = min(best, timed.time)
             self.settled[place], lowest = (found, timed), min(lowest, found)
 
-    def _alone(self, timed: Timed) -> float:
-        """What a plan of one stage takes at least [s], under any shardings that fit: the stage does all the work, however that is
-        shared out between parts. Only where no reduction hides beside the work of some parts and not of others."""
-        space, costs = self.floors.space, timed.costs
-        if space.stages[timed.layout] > 1 or space.options[timed.option].sharded < Sharded.GRADIENTS:
-            return 0.0
-        least = np.array(costs.least)
-        work = least * max(1.0, timed.bound / float(least @ costs.counts))
-        return float(self.floors.times(np.array([timed.layout]), timed.option, work)[0])
+    def _bound_of(self, timed: Timed, target: float) -> float:
+        """What a plan takes at least [s], under any shardings that fit, looked for until it reaches ``target`` [s]."""
+        return bound_of(self.floors, self.model, timed, target, self._proofs)
 
-    def _proof(self, timed: Timed) -> PlanProof:
-        space, communication = self.floors.space, self.floors.communications[self.floors.space.assignment[timed.layout]]
-        way, ranks = self.floors.ways[self.floors.way(timed.option)], degree(communication.assignment, Role.MODEL)
-        bound = self.model.bound(ranks, int(space.microbatch[timed.layout]), way)
-        plan = space.plan(timed.layout, timed.option)
-        return PlanProof(self.problem, plan, communication, timed.costs, bound.parts, timed.bound)
+    def _closer(self, bound: float, timed: Timed, target: float) -> tuple[float, Timed]:
+        """A better bound of a plan [s], and the plan with better shardings where there are any."""
+        layout, option, way = timed.layout, timed.option, self.floors.way(timed.option)
+        proof, floor, mesh = proof_of(self.floors, self.model, timed), self.floors.floors[way], self._mesh(layout)
+        case = Case(proof.communication, timed.costs)
+        room, resident = room_left(self.problem, proof.plan, case, (floor.working[layout], floor.parameters[layout]))
+
+        def solve(passes: Passes) -> tuple[float, ModelCosts] | None:
+            return self.model.along(mesh, proof.plan.microbatch, self.floors.ways[way], passes, room, resident)
+
+        plan = np.array([layout])
+        found = closer(proof, timed.time, target, solve, lambda costs: float(self._evaluate(plan, option, costs)[0]))
+        if found.time < timed.time:
+            timed = timed._replace(time=found.time, costs=found.costs)
+            self._keep(timed)
+        return max(bound, min(timed.time, found.bound)), timed
 
     def _in_room(
         self, group: tuple[int, int], layout: int, option: int, room: Room, resident: float

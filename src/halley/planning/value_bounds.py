@@ -82,7 +82,7 @@ class ValueBounds:
         """Passes over the variables, forward and back."""
         least = np.minimum.reduceat(self.single, self.pairs.places[:-1])
         self.lowest = self.constant + math.fsum(least)
-        start, compiled = time.perf_counter(), SWITCH.kernels()
+        start, compiled = time.process_time(), SWITCH.kernels()
         run: Callable[..., float] = compiled.sweep if compiled is not None else sweep
         p = self.pairs
         for number in range(2 * rounds):
@@ -94,7 +94,7 @@ class ValueBounds:
             self.lowest = float(bound)
             self._meet(values)
         if compiled is None:
-            SWITCH.spent += time.perf_counter() - start
+            SWITCH.spent += time.process_time() - start
 
     def _meet(self, values: Indices) -> None:
         """Compares the sum at these values with the best."""

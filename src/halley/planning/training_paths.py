@@ -1,0 +1,135 @@
+"""The last of a plan's gap: its shardings are looked for again, those that take the least along its longest paths.
+
+`halley.planning.training_proof` bounds what a path takes from the least of each part; but a path may have a part's forward pass
+and not its backward pass, which waits for the network anyway, and then other shardings may be better than those that take the
+least in all. What a path takes is a sum over passes, so that the sharding engine finds its least, among all shardings that fit:
+
+    max over paths p of  min over shardings s of p(s)  <=  T(best sharding)  <=  T(s)  of each s that was met
+
+A mean of two paths is a bound too. The mean that is looked at next is the one that is largest for the shardings met so far
+(Kelley's cutting planes on the Lagrangian dual, as in `halley.planning.constrained`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import combinations_with_replacement
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halley.errors import Infeasible
+from halley.planning.axes import Role, degree
+from halley.planning.part_costs import ModelCosts
+from halley.planning.sharded_model import CostModel, Passes
+from halley.planning.training_floors import Floors
+from halley.planning.training_items import Timed
+from halley.planning.training_proof import MIXES, Path, PlanProof
+
+ROUNDS = 6
+"""Times that shardings are looked for at most."""
+
+CLOSE = 1e-9
+"""Relative difference of times that is none."""
+
+
+class Closer(NamedTuple):
+    """No sharding of a plan takes less than ``bound`` [s]; the best that was met takes ``time`` [s], with ``costs``."""
+
+    bound: float
+    time: float
+    costs: ModelCosts
+
+
+def proof_of(floors: Floors, model: CostModel, timed: Timed) -> PlanProof:
+    """What bounds a plan of a space."""
+    space, number = floors.space, floors.way(timed.option)
+    communication = floors.communications[space.assignment[timed.layout]]
+    ranks, microbatch = degree(communication.assignment, Role.MODEL), int(space.microbatch[timed.layout])
+    bound = model.bound(ranks, microbatch, floors.ways[number])
+    plan = space.plan(timed.layout, timed.option)
+    return PlanProof(space.problem, plan, communication, timed.costs, bound.parts, timed.bound)
+
+
+def bound_of(floors: Floors, model: CostModel, timed: Timed, target: float, known: dict[object, tuple[float, float]]) -> float:
+    """What a plan takes at least [s], under any shardings that fit, looked for until it reaches ``target`` [s]; ``known``:
+    targets and bounds of plans that were looked at."""
+    space, costs = floors.space, timed.costs
+    communication = floors.communications[space.assignment[timed.layout]]
+    # plans that differ in the names of equal axes alone have one proof
+    network = communication.model_key, communication.data_key, communication.pipeline_key
+    key = network, space.pipeline(timed.layout), timed.option, costs, timed.bound
+    asked, found = known.get(key, (-math.inf, -math.inf))
+    if found < target and asked < target:
+        found = floors.alone(timed.layout, timed.option, costs.least, costs.counts, timed.bound)
+        found = found if found >= target else max(found, proof_of(floors, model, timed).least(target))
+        known[key] = target, found
+    return found
+
+
+def closer(
+    proof: PlanProof,
+    time: float,
+    target: float,
+    solve: Callable[[Passes], tuple[float, ModelCosts] | None],
+    timed: Callable[[ModelCosts], float],
+) -> Closer:
+    """Bounds of a plan that takes ``time`` [s] (inf if it does not fit) until one reaches ``target`` [s], or the time.
+
+    ``solve``: the least of so many passes of each part [s], and the costs under the shardings that take it, None where that is
+    not known; ``timed`` [s]: what the plan takes with these costs.
+    """
+    best, bound, met, paths = (time, proof.costs), -math.inf, [proof.costs], list[Path]()
+    for _ in range(ROUNDS):
+        path = proof.path(*_passes(met[-1]))
+        if path is None:
+            break
+        paths.append(path)
+        along, most = _mean(paths, met)
+        if most <= bound * (1 + CLOSE):
+            break
+        try:
+            found = solve((along.forwards, along.backwards))
+        except Infeasible:
+            return Closer(math.inf, *best)
+        if found is None:
+            break
+        bound, taken = max(bound, found[0] + along.rest), timed(found[1])
+        met.append(found[1])
+        if taken < best[0]:
+            known = proof.costs
+            best = taken, replace(found[1], least=known.least, by_boundary=known.by_boundary, bound=known.bound)
+        if bound >= min(target, best[0]) * (1 - CLOSE):
+            break
+    return Closer(bound, *best)
+
+
+def _passes(costs: ModelCosts) -> Passes:
+    """[parts] what forward and backward passes take [s]."""
+    times = [(part.forward, part.recompute + part.backward) for part in costs.parts]
+    ahead, behind = np.array(times).T
+    return ahead, behind
+
+
+def _mean(paths: list[Path], met: list[ModelCosts]) -> tuple[Path, float]:
+    """The mean of two paths that is largest for the shardings that were met, and what it is for the one that has least [s]."""
+    passes = [_passes(each) for each in met]
+    values = np.array([[one.forwards @ ahead + one.backwards @ behind + one.rest for ahead, behind in passes] for one in paths])
+    best, found = -math.inf, paths[0]
+    for one, other in combinations_with_replacement(range(len(paths)), 2):
+        least = (MIXES[:, None] * values[one] + (1 - MIXES[:, None]) * values[other]).min(axis=1)
+        place = int(least.argmax())
+        if least[place] > best:
+            best, found = float(least[place]), _mixed(paths[one], paths[other], float(MIXES[place]))
+    return found, best
+
+
+def _mixed(one: Path, other: Path, share: float) -> Path:
+    def mean(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.asarray(share * first + (1 - share) * second)
+
+    rest = share * one.rest + (1 - share) * other.rest
+    return Path(mean(one.forwards, other.forwards), mean(one.backwards, other.backwards), rest)
