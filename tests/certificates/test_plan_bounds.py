@@ -1,0 +1,79 @@
+"""Bounds of plans that a search for training plans rests on, each against what it bounds: drawn systems, all of their plans."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.certificates.test_training_search import Drawn, drawn
+
+from halley.planning.iteration import iteration_time
+from halley.planning.memory import memory
+from halley.planning.training_cost import Batch, Case, training_of
+from halley.planning.training_items import Timed
+from halley.planning.training_search import started
+from halley.planning.training_steps import TrainingSearch
+
+
+def plans(search: TrainingSearch, most: int) -> list[tuple[int, int]]:
+    """Layouts and options, evenly over the space."""
+    pairs = np.argwhere(search.floors.space.allowed)
+    return [(int(layout), int(option)) for layout, option in pairs[:: max(1, len(pairs) // most)]]
+
+
+def cases(search: TrainingSearch, model: Drawn, layout: int, option: int) -> list[Case]:
+    """A plan with each of its shardings."""
+    space = search.floors.space
+    communication = search.floors.communications[space.assignment[layout]]
+    way = search.floors.ways[search.floors.way(option)]
+    return [Case(communication, costs) for costs in model.shardings(communication, int(space.microbatch[layout]), way)]
+
+
+def batch(search: TrainingSearch, layout: int, option: int) -> Batch:
+    chosen = search.floors.space.options[option]
+    return Batch(search.floors.space.pipeline(layout), chosen.sharded, chosen.offload)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_memory_is_that_of_the_sharding_and_never_less_than_its_bound(seed: int) -> None:
+    problem, model = drawn(seed, 2)
+    search = started(problem, model)
+    for layout, option in plans(search, 60):
+        rows = np.array([layout])
+        least = float(search.floors.memories(rows, option)[0])
+        for case in cases(search, model, layout, option):
+            exact = float(memory(training_of(problem, batch(search, layout, option), [case])).peak[0])
+            assert least <= exact
+            assert search.floors.memories(rows, option, case.costs)[0] == pytest.approx(exact, rel=1e-9)
+            assert search.floors.memories(rows, option, case.costs)[0] <= exact
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_sharding_takes_less_than_the_longest_path_says(seed: int) -> None:
+    problem, model = drawn(seed, 5)
+    search = started(problem, model)
+    for layout, option in plans(search, 12):
+        found = cases(search, model, layout, option)
+        way = search.floors.ways[search.floors.way(option)]
+        costs = model.costs(found[0].communication, int(search.floors.space.microbatch[layout]), way)
+        proofs = [search._proof(Timed(math.inf, layout, option, costs, bound)) for bound in (costs.bound, 0.0)]
+        given = batch(search, layout, option)
+        times = [float(iteration_time(training_of(problem, given, [case])).time[0]) for case in found]
+        # whatever the target, also one that is not reached
+        for target in (math.inf, max(times), min(times), 0.99 * min(times)):
+            assert max(proof.least(target) for proof in proofs) <= min(times) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_layouts_in_which_parts_take_less_count_wherever_they_come(seed: int) -> None:
+    problem, model = drawn(seed, 1)
+    search = started(problem, model)
+    for layout, option in plans(search, 8):
+        (case,) = cases(search, model, layout, option)
+        time = float(iteration_time(training_of(problem, batch(search, layout, option), [case])).time[0])
+        own = tuple(part.time for part in case.costs.parts)
+        rows = tuple(tuple(factor * each for each in own) for factor in (3.0, 2.0, 1.0))
+        proof = search._proof(Timed(math.inf, layout, option, replace(case.costs, by_boundary=rows), 0.0))
+        assert proof.least(4 * time) <= time * (1 + 1e-9)
