@@ -86,6 +86,21 @@ def training_of(problem: TrainingProblem, batch: Batch, cases: Sequence[Case]) -
     )
 
 
+def times_that_fit(problem: TrainingProblem, batch: Batch, cases: Sequence[Case]) -> Floats:
+    """[cases] times of iterations [s]; infinite where a chip, or its second tier, has not enough memory."""
+    training = training_of(problem, batch, cases)
+    held = memory(training)
+    fits = np.broadcast_to(held.peak <= problem.capacity, len(cases))
+    if batch.offload and (second := problem.second):
+        fits = fits & np.broadcast_to(held.offloaded.max(axis=0) <= second.capacity, len(cases))
+    times = np.full(len(cases), np.inf)
+    if fits.any():
+        if not fits.all():
+            training = training_of(problem, batch, [case for case, fit in zip(cases, fits, strict=True) if fit])
+        times[fits] = iteration_time(training, apart=False).time
+    return times
+
+
 def dealt_parts(parts: Sequence[Block], kinds: Sequence[int], pipeline: Pipeline) -> tuple[Blocks, ...]:
     """Chunks of a model whose ``parts`` are an embedding, ``kinds`` of layers with their counts, and a head.
 

@@ -27,12 +27,10 @@ from halley.errors import Infeasible
 from halley.planning.axes import Role
 from halley.planning.communication import Communication
 from halley.planning.constrained import TooMuch
-from halley.planning.iteration import iteration_time
-from halley.planning.memory import memory
 from halley.planning.part_costs import ModelCosts, Room
 from halley.planning.plan import TrainingProblem
 from halley.planning.sharded_model import CostModel, Passes
-from halley.planning.training_cost import Batch, Case, room_left, training_of
+from halley.planning.training_cost import Batch, Case, room_left, times_that_fit
 from halley.planning.training_floors import Floors
 from halley.planning.training_items import Crowded, Group, Item, Stage, Timed
 from halley.planning.training_paths import bound_of, closer, proof_of
@@ -85,6 +83,7 @@ class TrainingSearch:
     _unfit: dict[tuple[int, int], list[Floats]] = field(default_factory=dict)
     _layouts: dict[int, Integers] = field(default_factory=dict)
     _work: dict[int, Floats] = field(default_factory=dict)
+    _lifts: dict[int, list[float]] = field(default_factory=dict)
     _proofs: dict[object, tuple[float, float]] = field(default_factory=dict)
     _meshes: dict[object, Communication] = field(default_factory=dict)
 
@@ -190,8 +189,20 @@ class TrainingSearch:
             if self.best:
                 return
 
+    def _promise(self, item: Item) -> float:
+        """What a group's bound may become when its layers are known: it rises as those of meshes with as many axes did."""
+        known = self._lifts.get(len(self._mesh(self._layouts[item.key][0]).mesh), [])
+        return item.bound * (math.fsum(known) / len(known) if known else 1.0)
+
     def leap(self) -> None:
-        """Look for a better plan out of turn: lowest bound first, among the groups whose layers are known."""
+        """Look for a better plan out of turn: bound the layers of the most promising groups; then lowest bound first, among the
+        groups whose layers are known."""
+        until = self.refined + LEAPING
+        while self.refined < until and (left := [item for item in self._heap if item.stage <= Stage.MEMORY]):
+            item = min(left, key=self._promise)
+            self._heap.remove(item)
+            heapq.heapify(self._heap)
+            self._unless_interrupted(item, partial(self._look, item))
         before, until = self.incumbent, self.solved + LEAPING
         for _ in range(DIVING):
             known = min((item for item in self._heap if item.stage >= Stage.ROUGH), default=None)
@@ -295,7 +306,10 @@ class TrainingSearch:
         layers = self.model.layers(self._mesh(layouts[0]), microbatch, way, rough=stage is Stage.ROUGH)
         self.refined += stage is Stage.ROUGH
         self._work[key] = np.concatenate((floor[:1], np.maximum(floor[1:-1], layers), floor[-1:]))
+        before = float(self.bounds[np.ix_(layouts, self._options(key % len(self.floors.ways)))].min())
         bound = self._lift(key, self._work[key])
+        if stage is Stage.ROUGH and math.isfinite(bound):
+            self._lifts.setdefault(len(self._mesh(layouts[0]).mesh), []).append(bound / before)
         if math.isfinite(bound):
             heapq.heappush(self._heap, Item(bound, stage, key))
 
@@ -375,18 +389,8 @@ class TrainingSearch:
         space, chosen = self.floors.space, self.floors.space.options[option]
         batch = Batch(space.pipeline(int(layouts[0])), chosen.sharded, chosen.offload)
         cases = [Case(self.floors.communications[each], costs) for each in space.assignment[layouts]]
-        training = training_of(self.problem, batch, cases)
-        held = memory(training)
-        fits = np.broadcast_to(held.peak <= self.problem.capacity, len(cases))
-        if chosen.offload and (second := self.problem.second):
-            fits = fits & np.broadcast_to(held.offloaded.max(axis=0) <= second.capacity, len(cases))
-        times = np.full(len(cases), np.inf)
-        if fits.any():
-            if not fits.all():
-                training = training_of(self.problem, batch, [case for case, fit in zip(cases, fits, strict=True) if fit])
-            times[fits] = iteration_time(training, apart=False).time
         self.timed += len(cases)
-        return times
+        return times_that_fit(self.problem, batch, cases)
 
     def _record(self, found: Timed) -> None:
         # other shardings of the plan may take as little as its bound
