@@ -83,7 +83,7 @@ class TrainingSearch:
     _unfit: dict[tuple[int, int], list[Floats]] = field(default_factory=dict)
     _layouts: dict[int, Integers] = field(default_factory=dict)
     _work: dict[int, Floats] = field(default_factory=dict)
-    _lifts: dict[int, list[float]] = field(default_factory=dict)
+    _lifts: dict[tuple[int, int], list[float]] = field(default_factory=dict)
     _proofs: dict[object, tuple[float, float]] = field(default_factory=dict)
     _meshes: dict[object, Communication] = field(default_factory=dict)
 
@@ -190,9 +190,13 @@ class TrainingSearch:
                 return
 
     def _promise(self, item: Item) -> float:
-        """What a group's bound may become when its layers are known: it rises as those of meshes with as many axes did."""
-        known = self._lifts.get(len(self._mesh(self._layouts[item.key][0]).mesh), [])
+        """What a group's bound may become when its layers are known: it rises as those of meshes with as many axes did, in the same
+        way."""
+        known = self._lifts.get(self._alike(item.key), [])
         return item.bound * (math.fsum(known) / len(known) if known else 1.0)
+
+    def _alike(self, key: int) -> tuple[int, int]:
+        return len(self._mesh(self._layouts[key][0]).mesh), key % len(self.floors.ways)
 
     def leap(self) -> None:
         """Look for a better plan out of turn: bound the layers of the most promising groups; then lowest bound first, among the
@@ -309,7 +313,7 @@ class TrainingSearch:
         before = float(self.bounds[np.ix_(layouts, self._options(key % len(self.floors.ways)))].min())
         bound = self._lift(key, self._work[key])
         if stage is Stage.ROUGH and math.isfinite(bound):
-            self._lifts.setdefault(len(self._mesh(layouts[0]).mesh), []).append(bound / before)
+            self._lifts.setdefault(self._alike(key), []).append(bound / before)
         if math.isfinite(bound):
             heapq.heappush(self._heap, Item(bound, stage, key))
 
