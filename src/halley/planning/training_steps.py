@@ -190,8 +190,7 @@ class TrainingSearch:
                 return
 
     def _promise(self, item: Item) -> float:
-        """What a group's bound may become when its layers are known: it rises as those of meshes with as many axes did, in the same
-        way."""
+        """What a group's bound may become when its layers are known: it rises as those with as many axes did, in the same way."""
         known = self._lifts.get(self._alike(item.key), [])
         return item.bound * (math.fsum(known) / len(known) if known else 1.0)
 
