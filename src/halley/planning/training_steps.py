@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from halley.errors import Infeasible
 from halley.planning.axes import Role
 from halley.planning.communication import Communication
-from halley.planning.constrained import TooMuch
 from halley.planning.part_costs import ModelCosts, Room
 from halley.planning.plan import TrainingProblem
 from halley.planning.sharded_model import CostModel, Passes
@@ -34,6 +33,7 @@ from halley.planning.training_cost import Batch, Case, room_left, times_that_fit
 from halley.planning.training_floors import Floors
 from halley.planning.training_items import Crowded, Group, Item, Stage, Timed
 from halley.planning.training_paths import bound_of, closer, proof_of
+from halley.planning.training_rooms import Rooms
 from halley.rewrite.recompute import Recompute
 
 Floats = NDArray[np.float64]
@@ -79,8 +79,7 @@ class TrainingSearch:
     aside: list[tuple[float, Crowded]] = field(default_factory=list)
     _heap: list[Item] = field(default_factory=list)
     _groups: dict[int, Group] = field(default_factory=dict)
-    _roomy: dict[object, ModelCosts] = field(default_factory=dict)
-    _unfit: dict[tuple[int, int], list[Floats]] = field(default_factory=dict)
+    _rooms: Rooms = field(default_factory=Rooms)
     _layouts: dict[int, Integers] = field(default_factory=dict)
     _work: dict[int, Floats] = field(default_factory=dict)
     _lifts: dict[tuple[int, int], list[float]] = field(default_factory=dict)
@@ -331,7 +330,6 @@ class TrainingSearch:
             costs = self._solve(every[0], int(which[0]))
         except Infeasible:
             return
-        self.solved += 1
         self._lift(key, np.array(costs.least))
         bounds = self.bounds[np.ix_(every, which)]
         rows, columns = np.nonzero(np.isfinite(bounds))
@@ -351,6 +349,7 @@ class TrainingSearch:
 
     def _solve(self, layout: int, option: int, room: Room | None = None, resident: float | None = None) -> ModelCosts:
         space, way = self.floors.space, self.floors.ways[self.floors.way(option)]
+        self.solved += 1
         return self.model.costs(self._mesh(layout), int(space.microbatch[layout]), way, room, resident)
 
     def _line_up(self, key: int) -> None:
@@ -447,7 +446,8 @@ class TrainingSearch:
         floor = floors.floors[way]
         least = (floor.working[layout], floor.parameters[layout]) if crowded.tries == 1 else None
         room, resident = room_left(self.problem, floors.space.plan(layout, option), case, least)
-        return self._in_room((int(floors.cell[layout]), way), layout, option, room, resident)
+        group = int(floors.cell[layout]), way
+        return self._rooms.costs(group, room, resident, partial(self._solve, layout, option))
 
     def settle(self) -> None:
         """Bound the other shardings of the plans that were timed, and of those that did not fit, those of the lowest bound first,
@@ -484,24 +484,3 @@ class TrainingSearch:
             timed = timed._replace(time=found.time, costs=found.costs)
             self._keep(timed)
         return max(bound, min(timed.time, found.bound)), timed
-
-    def _in_room(
-        self, group: tuple[int, int], layout: int, option: int, room: Room, resident: float
-    ) -> ModelCosts | None:
-        """The costs of a group's parts under shardings that fit; None where none does. What asks for as much of every part as
-        something that did not fit does not fit either."""
-        held = np.array(room.held) / room.capacity if room.capacity > 0 else np.full(len(room.held), np.inf)
-        demand = np.concatenate((held * resident, held * room.in_flight, held))
-        if any((demand >= least).all() for least in self._unfit.get(group, ())):
-            return None
-        key = group, room, resident
-        if key not in self._roomy:
-            self.solved += 1
-            try:
-                self._roomy[key] = self._solve(layout, option, room, resident)
-            except Infeasible as error:
-                # shares of what was asked take at least as large a share of the room
-                short = error.use / room.capacity if isinstance(error, TooMuch) and room.capacity > 0 else 1.0
-                self._unfit.setdefault(group, []).append(demand / max(1.0, short * (1 - SAME)))
-                return None
-        return self._roomy[key]
