@@ -28,8 +28,8 @@ class Rooms:
     def costs(
         self, group: Hashable, room: Room, resident: float, solve: Callable[[Room, float], ModelCosts]
     ) -> ModelCosts | None:
-        """Those of a group's parts under the shardings that ``solve`` finds in a ``room`` with ``resident`` bytes per parameter; None
-        where none fits. What asks for as much of every part as something that did not fit does not fit either.
+        """Those of a group's parts under the shardings that ``solve`` finds in a ``room`` with ``resident`` bytes per parameter;
+        None where none fits. What asks for as much of every part as something that did not fit does not fit either.
         """
         held = np.array(room.held) / room.capacity if room.capacity > 0 else np.full(len(room.held), np.inf)
         demand = np.concatenate((held * resident, held * room.in_flight, held))
