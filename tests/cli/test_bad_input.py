@@ -57,7 +57,7 @@ BAD: list[tuple[list[str], str]] = [
     (["compare", *GEMM[1:]], "--chip: expected a chip; got nothing"),
     (["chips", "egde"], "did you mean 'edge'?"),
     (["workloads", "gem"], "did you mean 'gemm'?"),
-    (["schema", "resul"], "schema: expected chip, problem, result, network or system; got 'resul'; did you mean 'result'?"),
+    (["schema", "resul"], "expected one of chip, problem, result, network, system, fusions; got 'resul'; did you mean 'result'?"),
     (["demo", "--tokens", "0"], "--tokens: expected a whole number from 1"),
     (["demo", "--model", "bert-larg"], "did you mean 'bert-large'?"),
 ]

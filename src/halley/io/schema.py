@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.io.chip import ELEMENTARY
+from halley.io.fusions import FusionsFile
 from halley.io.models import ChipFile, ProblemModel
 from halley.io.network_models import FabricFile
 from halley.io.result_models import ResultFile
@@ -21,12 +22,13 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "result": ResultFile,
     "network": FabricFile,
     "system": SystemFile,
+    "fusions": FusionsFile,
 }
 """Models by the name of the file that they check."""
 
 
 def schema(name: str) -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of chip, problem, result, network or system files.
+    """The JSON Schema (draft 2020-12) of chip, problem, result, network, system or fusions files.
 
     >>> schema("problem")["required"]
     ['workload', 'chip']
@@ -34,7 +36,7 @@ def schema(name: str) -> dict[str, Any]:
     Raises BadInput: another name.
     """
     if name not in SCHEMAS:
-        raise BadInput(Fault("schema", "chip, problem, result, network or system", repr(name), did_you_mean(name, SCHEMAS)))
+        raise BadInput(Fault("schema", f"one of {', '.join(SCHEMAS)}", repr(name), did_you_mean(name, SCHEMAS)))
     result = SCHEMAS[name].model_json_schema(by_alias=True)
     _tidy(result)
     definitions = result.get("$defs", {})
