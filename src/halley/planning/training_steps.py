@@ -199,12 +199,10 @@ class TrainingSearch:
     def leap(self) -> None:
         """Look for a better plan out of turn: bound the layers of the most promising groups; then lowest bound first, among the
         groups whose layers are known."""
-        until = self.refined + LEAPING
-        while self.refined < until and (left := [item for item in self._heap if item.stage <= Stage.MEMORY]):
-            item = min(left, key=self._promise)
-            self._heap.remove(item)
-            heapq.heapify(self._heap)
-            self._unless_interrupted(item, partial(self._look, item))
+        for _ in range(LEAPING):
+            if not (left := [item for item in self._heap if item.stage < Stage.ROUGH]):
+                break
+            self._pursue(min(left, key=self._promise))
         before, until = self.incumbent, self.solved + LEAPING
         for _ in range(DIVING):
             known = min((item for item in self._heap if item.stage >= Stage.ROUGH), default=None)
@@ -213,6 +211,15 @@ class TrainingSearch:
             self._heap.remove(known)
             heapq.heapify(self._heap)
             self._unless_interrupted(known, partial(self._look, known))
+
+    def _pursue(self, item: Item | None) -> None:
+        """Bound the layers of a group, unless what it takes to get there shows that it is of no use."""
+        while item is not None and item.stage < Stage.ROUGH and item.bound < self.threshold:
+            key = item.key
+            self._heap.remove(item)
+            heapq.heapify(self._heap)
+            self._unless_interrupted(item, partial(self._look, item))
+            item = next((each for each in self._heap if each.key == key and each.stage is not Stage.CROWDED), None)
 
     def _try(self, key: int) -> None:
         """All of a group, until one of its plans fits."""
