@@ -42,7 +42,7 @@ class Shapes(Enum):
             case Shapes.EVERY:
                 return list(frames)
             case Shapes.LOCAL:
-                return [frame for frame in map(_local, frames) if all(stage.skeletons for stage in frame.stages)]
+                return _local(frames)
             case Shapes.STREAMED_WHOLE | Shapes.STREAMED_SPLIT:
                 return [frame for frame in frames if self._streams(frame)]
 
@@ -60,12 +60,19 @@ class Shapes(Enum):
         return frame.streamed and frame.splits_reduction is (self is Shapes.STREAMED_SPLIT)
 
 
-def _local(frame: Frame) -> Frame:
-    """The frame with only those shapes that split no reduction."""
-    stages = tuple(
-        Stage(stage.name, stage.ops, tuple(s for s in stage.skeletons if not s.splits_reduction)) for stage in frame.stages
-    )
-    return replace(frame, stages=stages, splits_reduction=False)
+def _local(frames: Iterable[Frame]) -> list[Frame]:
+    """The frames that have any, with only those shapes that split no reduction. Stages that frames have in common stay so: what is
+    found of one serves all."""
+    known: dict[int, tuple[Stage, Stage]] = {}  # the first is kept: a freed one's id could be given to another
+
+    def local(stage: Stage) -> Stage:
+        if id(stage) not in known:
+            left = tuple(skeleton for skeleton in stage.skeletons if not skeleton.splits_reduction)
+            known[id(stage)] = stage, replace(stage, skeletons=left)
+        return known[id(stage)][1]
+
+    made = (replace(frame, stages=tuple(map(local, frame.stages)), splits_reduction=False) for frame in frames)
+    return [frame for frame in made if all(stage.skeletons for stage in frame.stages)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,5 +149,4 @@ def _kept(workload: Workload, kernels: Kernels) -> tuple[str, ...]:
 
 def again(search: GroupSearch, shapes: Shapes, objectives: tuple[str, ...]) -> GroupSearch:
     """A new search of some of the shapes."""
-    parts = [(number, part) for number, frame in enumerate(search.frames) for part in shapes.of([frame])]
-    return search.narrowed(parts, objectives)
+    return search.narrowed(shapes.of(search.frames), objectives)

@@ -56,7 +56,7 @@ class GroupSearch:
     found: Frontier = field(init=False)
     open_bounds: list[Values] = field(default_factory=list)
     _maxima: set[str] = field(init=False)
-    _shapes: dict[tuple[int, int, int], Shape] = field(default_factory=dict)
+    _shapes: dict[int, Shape] = field(default_factory=dict)
     _floors: dict[int, list[Values]] = field(default_factory=dict)
     _rounds: dict[int, Rounds | None] = field(default_factory=dict)
     _drafts: dict[int, Estimate] = field(default_factory=dict)
@@ -129,23 +129,14 @@ class GroupSearch:
                 if self.found.payloads:
                     return
 
-    def narrowed(self, parts: Sequence[tuple[int, Frame]], objectives: tuple[str, ...]) -> GroupSearch:
-        """A new search of parts of frames, each given with its frame's number. What was compiled here serves again: that is most
-        of the work."""
-        frames = [part for _, part in parts]
+    def narrowed(self, frames: Sequence[Frame], objectives: tuple[str, ...]) -> GroupSearch:
+        """A new search of these frames, which are parts of those here: some of the shapes of their stages. What was compiled here
+        serves again: that is most of the work."""
         made = GroupSearch(
             self.workload, self.chip, frames, self.around, objectives, self.tally, self.gap, self.trees, self.least
         )
-        if objectives != self.objectives:
-            return made
-        made._drafts, made.vectors, made.lone = self._drafts, self.vectors, self.lone
-        for place, (number, part) in enumerate(parts):
-            for index, stage in enumerate(part.stages):
-                before = {id(skeleton): at for at, skeleton in enumerate(self.frames[number].stages[index].skeletons)}
-                for position, skeleton in enumerate(stage.skeletons):
-                    ready = self._shapes.get((number, index, before[id(skeleton)]))
-                    if ready is not None:
-                        made._shapes[place, index, position] = ready
+        if objectives == self.objectives:
+            made._shapes, made._drafts, made.vectors, made.lone = self._shapes, self._drafts, self.vectors, self.lone
         return made
 
     @property
@@ -256,12 +247,12 @@ class GroupSearch:
         return found
 
     def _compiled(self, frame: int, index: int, position: int) -> Shape:
-        """A skeleton of a stage, its formulas run on open tile sizes."""
-        key = (frame, index, position)
-        if key not in self._shapes:
-            made = self.frames[frame]
-            self._shapes[key] = self._compile(made, index, made.stages[index].skeletons[position])
-        return self._shapes[key]
+        """A skeleton of a stage, its formulas run on open tile sizes. Of frames with stages in turn, no two have one in common."""
+        made = self.frames[frame]
+        skeleton = made.stages[index].skeletons[position]
+        if id(skeleton) not in self._shapes:
+            self._shapes[id(skeleton)] = self._compile(made, index, skeleton)
+        return self._shapes[id(skeleton)]
 
     def _compile(self, frame: Frame, index: int, skeleton: Skeleton) -> Shape:
         """The formulas of all objectives wait until bounds ask for them: those of the least costs rule out most shapes."""
