@@ -61,8 +61,8 @@ class Shapes(Enum):
 
 
 def _local(frames: Iterable[Frame]) -> list[Frame]:
-    """The frames that have any, with only those shapes that split no reduction. Stages that frames have in common stay so: what is
-    found of one serves all."""
+    """The frames that have any, with only those shapes that split no reduction. Stages that frames have in common stay so: what
+    is found of one serves all."""
     known: dict[int, tuple[Stage, Stage]] = {}  # the first is kept: a freed one's id could be given to another
 
     def local(stage: Stage) -> Stage:

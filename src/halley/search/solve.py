@@ -25,8 +25,10 @@ from halley.ir.hardware import Chip
 from halley.ir.mapping import Compute, Node, walk
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Workload
+from halley.search.around import Around
 from halley.search.chains import ChainTree
 from halley.search.choice import Choice
+from halley.search.compose import Cut
 from halley.search.frames import Frame
 from halley.search.frontier import Flags, Frontier, Values, minimal
 from halley.search.overlap import Rounds, Vector, fits, in_children
@@ -37,6 +39,9 @@ from halley.search.stages import BUFFERS, Skeleton, Slot, Stage, one
 from halley.search.tally import Interrupted, Tally
 from halley.search.targets import improved
 from halley.search.trim import essence
+
+VAIN = 32
+"""Dives in a row for a better first mapping that find none before they are given up."""
 
 
 @dataclass(slots=True)
@@ -64,6 +69,7 @@ class GroupSearch:
     _leaner: dict[tuple[int, ...], tuple[Sequence[Slot], tuple[Slot, ...]]] = field(default_factory=dict)
     vectors: dict[int, Vector] = field(default_factory=dict)
     lone: dict[int, Lone] = field(default_factory=dict)
+    arounds: dict[tuple[Cut, str], Around] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.found = Frontier(len(self.objectives), self.gap)
@@ -89,12 +95,7 @@ class GroupSearch:
         try:
             bounds, places = self._candidates(numbers)
             left, order = bounds, np.lexsort(bounds.T[::-1])
-            dived: set[int] = set()
-            for position in order:  # a good value early spares most of the rest
-                frame, combination = places[position]
-                if frame not in dived and not self.found.hopeless(bounds[position][None, :])[0]:
-                    dived.add(frame)
-                    self.solve(frame, combination, quick=True)
+            self._dive([(bounds[position], places[position]) for position in order])
             order = order[~self.found.hopeless(bounds[order])]
             if (closer := improved(self, bounds[order], [places[position] for position in order])) is None:
                 return
@@ -109,6 +110,20 @@ class GroupSearch:
             left = np.vstack([left, later])
             self.open_bounds = list(left[~self.found.hopeless(left)])
             raise
+
+    def _dive(self, candidates: Sequence[tuple[Values, tuple[int, int]]]) -> None:
+        """A good value early spares most of the rest: a first mapping of the best combination of each frame, until many in a row
+        are no better than what is found."""
+        dived: set[int] = set()
+        vain = 0
+        for bound, (frame, combination) in candidates:
+            if frame not in dived and not self.found.hopeless(bound[None, :])[0]:
+                dived.add(frame)
+                before = self.found.points
+                self.solve(frame, combination, quick=True)
+                vain = vain + 1 if self.found.points is before else 0
+                if vain == VAIN:
+                    return
 
     def _bounds_of(self, numbers: Sequence[int]) -> Values:
         """Lower bounds of frames that need no search, a row each."""
@@ -137,7 +152,13 @@ class GroupSearch:
         )
         if objectives == self.objectives:
             made._shapes, made._drafts, made.vectors, made.lone = self._shapes, self._drafts, self.vectors, self.lone
+            made.arounds = self.arounds
         return made
+
+    @property
+    def limited(self) -> tuple[str, ...]:
+        """The memories that can be full."""
+        return tuple(memory.name for memory in self.chip.memories if np.isfinite(memory.capacity))
 
     @property
     def lean(self) -> bool:
@@ -247,7 +268,7 @@ class GroupSearch:
         return found
 
     def _compiled(self, frame: int, index: int, position: int) -> Shape:
-        """A skeleton of a stage, its formulas run on open tile sizes. Of frames with stages in turn, no two have one in common."""
+        """A skeleton of a stage, its formulas run on open tile sizes. Frames with stages in turn have none in common."""
         made = self.frames[frame]
         skeleton = made.stages[index].skeletons[position]
         if id(skeleton) not in self._shapes:
