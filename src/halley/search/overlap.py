@@ -253,7 +253,8 @@ class Rounds:
         _Step(self, order[-1], settled, np.zeros((self.width, 1)), at, quick, order).run()
 
     def _sharpen(self, at: Indices) -> None:
-        """Raise the floors of shapes that may matter to their least times, as far as these are hidden by nothing."""
+        """Raise what shapes take at least, as far as they may matter, to their least times. These are found once for
+        all frames that have the shapes, most of which are hopeless then."""
         for stage, (parts, floors) in enumerate(zip(self.parts, self.floors, strict=True)):
             least = [np.min([floor[:, at] for floor in own], axis=0) for own in self.floors]
             others = self._together([state for other, state in enumerate(least) if other != stage])

@@ -37,11 +37,8 @@ from halley.search.shapes import Compiled, Shape, StageCosts, Trees
 from halley.search.shares import Lone, promising
 from halley.search.stages import BUFFERS, Skeleton, Slot, Stage, one
 from halley.search.tally import Interrupted, Tally
-from halley.search.targets import improved
+from halley.search.targets import dive, improved
 from halley.search.trim import essence
-
-VAIN = 32
-"""Dives in a row for a better first mapping that find none before they are given up."""
 
 
 @dataclass(slots=True)
@@ -95,7 +92,7 @@ class GroupSearch:
         try:
             bounds, places = self._candidates(numbers)
             left, order = bounds, np.lexsort(bounds.T[::-1])
-            self._dive([(bounds[position], places[position]) for position in order])
+            dive(self, bounds[order], [places[position] for position in order])
             order = order[~self.found.hopeless(bounds[order])]
             if (closer := improved(self, bounds[order], [places[position] for position in order])) is None:
                 return
@@ -110,20 +107,6 @@ class GroupSearch:
             left = np.vstack([left, later])
             self.open_bounds = list(left[~self.found.hopeless(left)])
             raise
-
-    def _dive(self, candidates: Sequence[tuple[Values, tuple[int, int]]]) -> None:
-        """A good value early spares most of the rest: a first mapping of the best combination of each frame, until many in a row
-        are no better than what is found."""
-        dived: set[int] = set()
-        vain = 0
-        for bound, (frame, combination) in candidates:
-            if frame not in dived and not self.found.hopeless(bound[None, :])[0]:
-                dived.add(frame)
-                before = self.found.points
-                self.solve(frame, combination, quick=True)
-                vain = vain + 1 if self.found.points is before else 0
-                if vain == VAIN:
-                    return
 
     def _bounds_of(self, numbers: Sequence[int]) -> Values:
         """Lower bounds of frames that need no search, a row each."""
