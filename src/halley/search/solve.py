@@ -92,7 +92,8 @@ class GroupSearch:
         try:
             bounds, places = self._candidates(numbers)
             left, order = bounds, np.lexsort(bounds.T[::-1])
-            dive(self, bounds[order], [places[position] for position in order])
+            order = order[~self.found.hopeless(bounds[order])]
+            dive(self, bounds, places, order)
             order = order[~self.found.hopeless(bounds[order])]
             if (closer := improved(self, bounds[order], [places[position] for position in order])) is None:
                 return

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from halley.cost.program import Indices
 from halley.search.frontier import Frontier, Values
 
 if TYPE_CHECKING:
@@ -23,15 +24,16 @@ VAIN = 32
 """First mappings in a row that are no better than what is found before no more are looked for."""
 
 
-def dive(search: GroupSearch, bounds: Values, places: Sequence[tuple[int, int]]) -> None:
-    """A first mapping of each frame, of its most promising combination (``places`` are in that order), until many in a row are no
+def dive(search: GroupSearch, bounds: Values, places: Sequence[tuple[int, int]], order: Indices) -> None:
+    """A first mapping of each frame, of its most promising combination (``order``: of the places), until many in a row are no
     better than what is found. A good value early spares most of the rest; which one it is changes no result."""
     dived: set[int] = set()
     vain = 0
-    for bound, (frame, combination) in zip(bounds, places, strict=True):
+    for position in order:
+        frame, combination = places[position]
         if vain == VAIN:
             return
-        if frame not in dived and not search.found.hopeless(bound[None, :])[0]:
+        if frame not in dived and not search.found.hopeless(bounds[position][None, :])[0]:
             dived.add(frame)
             before = search.found.points
             search.solve(frame, combination, quick=True)
