@@ -16,12 +16,13 @@ from halley.io.load import load_chip
 from halley.search import around, overlap, sharpen
 from halley.search.around import Around
 from halley.search.baselines import Shapes
-from halley.search.frames import Frame, frames
+from halley.search.frames import frames
 from halley.search.optimise import optimise
 from halley.search.overlap import Rounds, Vector
 from halley.search.problem import Problem
 from halley.search.sets import starts
 from halley.search.solve import GroupSearch
+from halley.search.space import Frame
 from halley.search.template import template
 from halley.workloads import attention
 

@@ -13,8 +13,8 @@ from halley.formulas.numbers import Number
 from halley.formulas.timing import total
 from halley.ir.mapping import Compute, Node, Overlap, Parallel, walk
 from halley.ir.mapping import Sequence as Steps
-from halley.search.frames import Frame
 from halley.search.sets import starts
+from halley.search.space import Frame
 
 if TYPE_CHECKING:
     from halley.search.solve import GroupSearch
@@ -61,8 +61,8 @@ def _found(search: GroupSearch, frame: Frame) -> Around:
         resource, time = event_busy(event, memories, ports)
         busy[resource] = busy.get(resource, 0) + time
     top, bottom = estimate.nodes[path[:1]], estimate.nodes[path]
-    bare = search.around(frame.wrap(symbols, [Steps(()) for _ in users], ()))
-    turn = evaluate(search.workload, chip, bare, held=search.around(frame.wrap(symbols, users, ())), sums=sums)
+    bare = search.around(frame.in_turn(symbols, [Steps(()) for _ in users]))
+    turn = evaluate(search.workload, chip, bare, held=search.around(frame.in_turn(symbols, users)), sums=sums)
     energy = total(event_energy(chip, event)[1] for event in outside)
     limited = search.limited
     room = [found.footprint.get(name, 0) for found in (estimate, turn) for name in limited]

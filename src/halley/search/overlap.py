@@ -25,11 +25,11 @@ from halley.formulas.timing import total, waiting_time
 from halley.ir.hardware import Chip
 from halley.search.around import around
 from halley.search.chains import ChainTree
-from halley.search.frames import Frame
 from halley.search.frontier import Flags, Values, minimal
 from halley.search.sets import BEAM, CHUNK, DIVES, Tree, opened, put_back, split_in, starts, taken
 from halley.search.shapes import Compiled, least_of_buffers
 from halley.search.sharpen import least_time
+from halley.search.space import Frame
 from halley.search.stages import BUFFERS, Skeleton
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from halley.cost.estimate import Estimate
 from halley.formulas.timing import total
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.mapping import Spatial, walk
-from halley.search.frames import Frame
 from halley.search.frontier import Flags, Values
 from halley.search.sets import starts
 from halley.search.shapes import least_of_buffers
+from halley.search.space import Frame
 from halley.search.stages import Skeleton, Slot, members, one
 from halley.search.trim import essence
 
@@ -48,6 +48,15 @@ def promising(search: GroupSearch, frame: Frame) -> tuple[Frame, list[Values]] |
         alone[index] = alone[index][left]
         kept.append(replace(stage, skeletons=tuple(stage.skeletons[at] for at in left)))
     return replace(frame, stages=tuple(kept)), alone
+
+
+def least_alone(search: GroupSearch, frame: Frame, index: int) -> Values:
+    """Least time and energy but for what leaks of a stage, a row for each combination of the shared sizes; infinite where it has
+    no shape."""
+    least: Values = np.full((search.combinations(frame), 2), np.inf)
+    for shape in frame.stages[index].skeletons:
+        least = np.minimum(least, _alone(search, frame, index, shape))
+    return least
 
 
 MANY = 4
