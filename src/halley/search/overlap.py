@@ -95,6 +95,9 @@ class Rounds:
         if not self.rows or not all(stage.skeletons for stage in frame.stages):
             return
         self.around = around(search, frame)
+        self.left = self._worthwhile()
+        if not len(self.left):
+            return
         inside = self.chip.levels.index(self.chip.level(frame.shares.level)) if frame.shares else len(self.chip.levels)
         self.apart = [self.chip.depth(name) >= inside for name in self.memories]
         self._lay_out(())
@@ -111,6 +114,12 @@ class Rounds:
         every = np.arange(self.rows)
         self.floors = [[self.state(at, part, part.least, every) for part in parts] for at, parts in enumerate(self.parts)]
 
+    def _worthwhile(self) -> Indices:
+        """The combinations of shared sizes that can be better than anything elsewhere. On all clusters these have several
+        rounds: in a single one no stage hides another, so that stages in turn, of the same shapes, take no longer and hold no
+        more. On shares they may be shapes that stages in turn do not have."""
+        return np.flatnonzero(self.around.entries > (0 if self.frame.shares else 1))
+
     def _lay_out(self, resources: Iterable[Resource]) -> None:
         """The parts of a state."""
         self.resources = tuple(resources)
@@ -121,7 +130,6 @@ class Rounds:
     def _promising(self, alone: Sequence[Values]) -> list[list[Vector]]:
         """Of each stage the shapes that may matter, and in ``left`` the combinations of shared sizes: by what each shape takes
         ``alone``, then by what those take that are compiled, stage by stage. Of most frames nothing is left before all are."""
-        self.left = np.arange(self.rows)
         shapes = [list(stage.skeletons) for stage in self.frame.stages]
         states = [self._from_costs(stage, costs) for stage, costs in enumerate(alone)]
         parts: list[list[Vector]] = [[] for _ in shapes]
