@@ -11,7 +11,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.certificates.exhaustive import draw_chip, draw_workload
-from tests.certificates.test_search import compare
 
 from halley.cost.evaluate import evaluate
 from halley.io.load import load_chip
@@ -112,30 +111,25 @@ def test_the_walk_makes_every_frame_that_beats_what_is_found(objectives: tuple[s
     assert left_out
 
 
-@pytest.mark.parametrize("seed", [100_015, 100_167])
-def test_waves_of_few_frames_find_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And keep none of them."""
-    kept = []
-
-    def run(self: GroupSearch, rivals: np.ndarray) -> Frontier:
-        found = whole(self, rivals)
-        kept.append(len(self.frames) - len(self.space.plain))
-        return found
-
-    whole = GroupSearch.run
-    monkeypatch.setattr(GroupSearch, "run", run)
-    monkeypatch.setattr(waves, "WAVE", 2)
-    assert compare(seed, 3000) == "equal"
-    assert not any(kept)
+@pytest.mark.parametrize("objectives", OBJECTIVES)
+def test_waves_of_few_frames_find_the_same_and_keep_none(objectives: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    for workload, chip, _ in shared_out(4):
+        rivals = np.empty((0, len(objectives)))
+        expected = whole_group(workload, chip, objectives).run(rivals).points
+        monkeypatch.setattr(waves, "WAVE", 2)
+        search = whole_group(workload, chip, objectives)
+        np.testing.assert_allclose(search.run(rivals).points, expected, rtol=1e-12)
+        assert len(search.frames) == len(search.space.plain)
+        monkeypatch.undo()
 
 
 @pytest.mark.parametrize("objectives", OBJECTIVES)
 def test_a_search_stopped_anywhere_leaves_bounds_that_hold(objectives: tuple[str, ...]) -> None:
     """Of the whole group, wherever it is: among the frames on all clusters, in the walk, or in a wave that it sends out."""
     stopped = 0
-    for workload, chip, _ in shared_out(3):
+    for workload, chip, _ in shared_out(1):
         best = whole_group(workload, chip, objectives).run(np.empty((0, len(objectives)))).points
-        for ticks in (20, 50, 100, 200, 400, 800):
+        for ticks in (20, 50, 100, 200, 400):
             search, left = whole_group(workload, chip, objectives), ticks
 
             def tick() -> None:
@@ -169,10 +163,11 @@ def test_a_family_of_millions_is_counted_and_none_of_its_frames_is_made() -> Non
 def test_stages_that_overlap_in_a_single_round_are_no_better_than_in_turn() -> None:
     """So that a search leaves them out: they take no less time and energy, and no less room in any memory."""
     draw, compared = random.Random(0), 0
-    for seed in range(100_000, 100_020):
+    for seed in range(100_000, 100_008):
         workload, chip = drawn(seed)
         search = whole_group(workload, chip, ("time",))
-        for frame in (frame for frame in search.space.plain for _ in range(4) if frame.cut):
+        cut = [frame for frame in search.space.plain if frame.cut]
+        for frame in draw.sample(cut, min(len(cut), 12)):
             skeletons = tuple(draw.choice(stage.skeletons) for stage in frame.stages)
             tiles: dict[str, int] = {slot.name: slot.sizes(int(slot.limit({})))[-1] for slot in frame.shared}
             for slot in (slot for skeleton in skeletons for slot in skeleton.slots):
@@ -186,4 +181,4 @@ def test_stages_that_overlap_in_a_single_round_are_no_better_than_in_turn() -> N
             assert float(in_turn.time) <= float(at_once.time) * (1 + 1e-12)
             assert float(in_turn.energy) <= float(at_once.energy) * (1 + 1e-12)
             assert all(used <= at_once.footprint[memory] for memory, used in in_turn.footprint.items())
-    assert compared > 50
+    assert compared > 10

@@ -45,6 +45,16 @@ def around(search: GroupSearch, frame: Frame) -> Around:
     return search.arounds[key]
 
 
+def rounds(search: GroupSearch, frame: Frame) -> Array:
+    """How often a frame's stages run, for each combination of the shared tile sizes."""
+    symbols, stages = search.trees.symbols(frame.shared), [Steps(()) for _ in frame.stages]
+    tree = search.around(frame.in_turn(symbols, stages))
+    path = next(path for path, node in walk(tree) if node is stages[0])
+    entries = evaluate(search.workload, search.chip, tree, sums=search.trees.sums(search.workload)).nodes[path].entries
+    trees, rows = search.trees.of(frame.shared, ()), search.combinations(frame)
+    return search.trees.program([entries], trees, frame.name)(starts(trees, frame.shared, rows), rows)[:, 0]
+
+
 def _found(search: GroupSearch, frame: Frame) -> Around:
     chip, sums, rows = search.chip, search.trees.sums(search.workload), search.combinations(frame)
     shapes = [stage.skeletons[0] for stage in frame.stages]  # whichever: what they take themselves is left out
