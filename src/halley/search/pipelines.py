@@ -1,11 +1,11 @@
 """Which frames of a family may beat what is found, without a look at the others: there can be millions.
 
-A pipeline is a row of runs of stages, each on so many members of an axis. The longest of its runs sets its time, together with
-their sum, which the first and the last round take; their energies add up. So the least that the runs before some stage take, and
-those behind it, on so many members, are dynamic programmes over stages and members, and with them a run on so many members is
-seen to be hopeless in all of its frames at once. What a run takes is bounded first by the work at the engines, then by what its
-stages take alone, which is only found of those that are still left. A walk over the rest makes just the frames that these bounds
-let through.
+A pipeline is a row of runs of stages, each on so many members of an axis. The longest of its runs sets its time, or a resource
+that they have in common, together with their sum, which the first and the last round take; energies add up. So the least that
+the runs before some stage take, and those behind it, on so many members, are dynamic programmes over stages and members, and with
+them a run on so many members is seen to be hopeless in all of its frames at once. What a run takes is bounded first by the work
+at the engines, then by what its stages take alone, which is only found of those that are still left. A walk over the rest makes
+just the frames that these bounds let through.
 """
 
 from __future__ import annotations
@@ -21,24 +21,25 @@ from halley.formulas.timing import waiting_time
 from halley.search.around import rounds
 from halley.search.compose import Cut
 from halley.search.frontier import Flags, Values
-from halley.search.shares import least_alone
+from halley.search.shares import common, least_alone
 from halley.search.space import Family, Frame
 
 if TYPE_CHECKING:
     from halley.search.solve import GroupSearch
 
 
-LONGEST, SUM, ENERGY = range(3)
-"""Parts of what some runs take at least: the time [s] of the longest, of all, and their energy [J] but for what leaks."""
+LONGEST, SUM, ENERGY, BUSY = range(4)
+"""Parts of what some runs take at least: the time [s] of the longest, of all, their energy [J] but for what leaks, and, from
+there on, the busy time [s] of each resource that they have in common."""
 
 
 class Pipelines:
     """The frames of a family, as a search sees them.
 
     Of the run from one stage to before another on so many members: ``work``, the least time [s] at the engines, infinite where
-    the run cannot matter; ``time`` [s] and ``energy`` [J] that its stages take alone at least, but for what leaks, as far as that
-    is known (one more axis: combinations of the shared sizes, or one for all as long as nothing tells them apart). ``rounds``: of
-    each combination, as soon as it is known."""
+    the run cannot matter; ``alone``, the time [s], energy [J] but for what leaks, and busy times [s] that its stages take alone
+    at least, as far as that is known (a first axis of these parts; a last one of combinations of the shared sizes, or one for all
+    as long as nothing tells them apart). ``rounds``: of each combination, as soon as it is known."""
 
     def __init__(self, search: GroupSearch, family: Family) -> None:
         self.search, self.family = search, family
@@ -49,8 +50,8 @@ class Pipelines:
         for first, end in self.runs:
             run = tuple(range(first, end))
             self.work[first, end, 1:-1] = [search.least(family.part(run, count))["time"] for count in range(1, self.members)]
-        self.time: Array = np.zeros((*self.work.shape, 1))
-        self.energy: Array = np.zeros((*self.work.shape, 1))
+        resources = common(search, family.part((0,), 1))
+        self.alone: Array = np.zeros((2 + len(resources), *self.work.shape, 1))
         self.rounds: Array = np.full(1, np.inf)
         self._narrow()
 
@@ -67,7 +68,7 @@ class Pipelines:
         for stage in sorted(range(self.stages), key=shapes.__getitem__):
             self._look_alone(stage)
             self._narrow()
-        yield from self._walk((), (), np.zeros((3, 1)))
+        yield from self._walk((), (), np.zeros((len(self.alone) + 1, 1)))
 
     # --- bounds -------------------------------------------------------------------------------------------------------
 
@@ -75,8 +76,9 @@ class Pipelines:
         """Lower bounds of the objectives (last axis) where all runs take these costs (first axis)."""
         floor, static = self.floor, self.search.chip.static_power
         possible = np.isfinite(costs[LONGEST])
-        longest, every = np.where(possible, costs[[LONGEST, SUM]], 0.0)
-        time = np.maximum(longest + waiting_time(every, longest, self.rounds), floor["time"])
+        every = np.where(possible, costs[SUM], 0.0)
+        busiest = np.where(possible, np.maximum(costs[LONGEST], costs[BUSY:].max(axis=0, initial=0.0)), 0.0)
+        time = np.maximum(busiest + waiting_time(every, busiest, self.rounds), floor["time"])
         energy = np.maximum(costs[ENERGY] + static * time, floor["energy"] + static * (time - floor["time"]))
         least = {"time": np.where(possible, time, np.inf), "energy": np.where(possible, energy, np.inf)}
         found: Values = np.stack([least[name] for name in self.search.objectives], axis=-1)
@@ -94,14 +96,14 @@ class Pipelines:
 
     def _costs(self, first: int, end: int, count: int | Indices) -> Array:
         """What a run takes at least on so many members."""
-        time = np.maximum(self.time[first, end, count], self.work[first, end, count, None])
-        return np.stack([time, time, self.energy[first, end, count]])
+        alone = self.alone[:, first, end, count]
+        time = np.maximum(alone[:1], self.work[first, end, count, None])
+        return np.concatenate([time, time, alone[1:]])
 
     def _tell_apart(self) -> None:
         """Have a row for each combination of the shared sizes."""
         self.rounds = rounds(self.search, self.family.whole)
-        shape = (*self.work.shape, len(self.rounds))
-        self.time, self.energy = np.broadcast_to(self.time, shape).copy(), np.broadcast_to(self.energy, shape).copy()
+        self.alone = np.repeat(self.alone, len(self.rounds), axis=-1)
 
     def _look_alone(self, stage: int) -> None:
         """Raise the bounds of the runs with a stage by what that takes alone on their members."""
@@ -111,9 +113,8 @@ class Pipelines:
             if having:
                 self.search.tally.tick()
                 alone = least_alone(self.search, self.family.alone(stage, count), stage)
-                for run in having:
-                    self.time[*run, count] += alone[:, 0]
-                    self.energy[*run, count] += alone[:, 1]
+                for first, end in having:
+                    self.alone[:, first, end, count] += alone.T
 
     def _narrow(self) -> None:
         """Leave out runs on numbers of members with which no frame can matter, whatever runs are before and behind them."""
@@ -130,7 +131,7 @@ class Pipelines:
     def _beside(self, behind: bool) -> Array:
         """The least that the stages from each one on (``behind``) or before each one take, on so many members altogether (parts x
         stages and one more x members x combinations)."""
-        least = np.full((3, self.stages + 1, self.members + 1, self.time.shape[-1]), np.inf)
+        least = np.full((len(self.alone) + 1, self.stages + 1, self.members + 1, self.alone.shape[-1]), np.inf)
         least[:, self.stages if behind else 0, 0] = 0.0
         for first, end in reversed(self.runs) if behind else self.runs:
             here, there = (first, end) if behind else (end, first)
