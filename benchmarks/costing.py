@@ -27,10 +27,11 @@ from halley.ir.hardware import Chip
 from halley.ir.mapping import Hold, Node
 from halley.ir.workload import Workload
 from halley.search.chains import ChainTree
-from halley.search.frames import Frame, frames
+from halley.search.frames import frames
 from halley.search.optimise import optimise
 from halley.search.problem import Problem
 from halley.search.shapes import Trees
+from halley.search.space import Frame
 from halley.search.template import template
 from halley.workloads import gemm_softmax
 

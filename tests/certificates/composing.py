@@ -17,7 +17,8 @@ from halley.ir.hardware import Axis, Chip, Topology
 from halley.ir.mapping import Hold, Node, Overlap, Parallel, Spatial, Temporal
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Op, Workload
-from halley.search.frames import Frame, frames
+from halley.search.frames import frames
+from halley.search.space import Frame
 from halley.search.stages import BUFFERS, Slot, Stage
 from halley.search.template import template
 
@@ -161,7 +162,7 @@ def buffered(
         slots = [*frame.shared, *(slot for skeleton in skeletons for slot in skeleton.slots)]
         for tiles, several in _sizes(slots):
             nodes = [skeleton.build(tiles) for skeleton in skeletons]
-            yield composed(frame.wrap(tiles, nodes, ()), nodes), several
+            yield composed(frame.in_turn(tiles, nodes), nodes), several
 
 
 def _sizes(slots: Sequence[Slot]) -> Iterator[tuple[Mapping[str, int], int]]:

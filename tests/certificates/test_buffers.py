@@ -17,10 +17,11 @@ from halley.ir.mapping import Hold, Node, walk
 from halley.ir.workload import Workload
 from halley.search.buffers import hasten
 from halley.search.choice import Choice
-from halley.search.frames import Frame, frames
+from halley.search.frames import frames
 from halley.search.optimise import optimise
 from halley.search.problem import Objective, Problem
 from halley.search.solve import GroupSearch, fits
+from halley.search.space import Frame, Space
 from halley.search.stages import BUFFERS
 from halley.search.tally import Tally
 from halley.search.template import template
@@ -32,7 +33,7 @@ def drawn(seed: int) -> tuple[Workload, Chip, Choice, Frame]:
     draw = random.Random(seed)
     while True:
         workload, chip = draw_workload(draw), draw_chip(draw)
-        space = frames(workload, template(chip), workload.ops)
+        space = list(frames(workload, template(chip), workload.ops))
         if space:
             frame = draw.choice(space)
             skeletons = tuple(draw.choice(stage.skeletons) for stage in frame.stages)
@@ -78,7 +79,7 @@ def test_second_buffers_make_a_plan_no_slower_and_change_no_energy(seed: int) ->
     chip = replace(chip, static_power=0.0)
     before = evaluate(workload, chip, put(workload, single.tree()))
     if fits(chip, before):
-        search = GroupSearch(workload, chip, [frame], lambda node: put(workload, node), ("energy",), Tally())
+        search = GroupSearch(workload, chip, Space((frame,)), lambda node: put(workload, node), ("energy",), Tally())
         after = evaluate(workload, chip, put(workload, hasten(search, single).tree()))
         assert fits(chip, after)
         assert after.energy == pytest.approx(before.energy, rel=1e-12)

@@ -18,9 +18,10 @@ from halley.ir.workload import Workload
 from halley.rewrite.tidy import tidy
 from halley.search.choice import Choice
 from halley.search.floors import Floors
-from halley.search.frames import Frame, frames
+from halley.search.frames import frames
 from halley.search.groups import _kept
 from halley.search.partitions import every_partition, group_ops
+from halley.search.space import Frame
 from halley.search.stages import Skeleton
 from halley.search.template import template
 from halley.workloads import attention, build, variants
@@ -53,7 +54,7 @@ def compared(workload: Workload, chip: Chip, draw: random.Random) -> int:
     tried = draw.sample(groups, len(groups))
     kernels = next(group for group in tried if frames(workload, machine, group_ops(workload, group)))
     ops, kept = group_ops(workload, kernels), _kept(workload, kernels)
-    space = frames(workload, machine, ops)
+    space = list(frames(workload, machine, ops))
     floors = Floors(workload, chip, machine, ops, kept)
     least, count = floors.group(), 0
     for frame in draw.sample(space, min(8, len(space))):

@@ -13,9 +13,10 @@ from halley.ir.hardware import Chip
 from halley.ir.mapping import Collective, CollectiveKind, Spatial, walk
 from halley.ir.workload import OpKind, Workload, roles
 from halley.rewrite.tidy import tidy
-from halley.search.frames import Frame, frames
+from halley.search.frames import frames
 from halley.search.optimise import optimise
 from halley.search.problem import Objective, Problem
+from halley.search.space import Frame
 from halley.search.stages import Skeleton
 from halley.search.template import template
 from halley.workloads import attention, graph

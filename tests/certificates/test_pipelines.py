@@ -18,11 +18,12 @@ from halley.ir.mapping import Node, Parallel, walk
 from halley.ir.workload import Workload
 from halley.search import shares
 from halley.search.compose import compositions
-from halley.search.frames import Frame, frames
+from halley.search.frames import frames
 from halley.search.optimise import optimise
 from halley.search.problem import Objective, Problem
 from halley.search.shares import Lone
 from halley.search.solve import GroupSearch
+from halley.search.space import Frame
 from halley.search.stages import Skeleton
 from halley.search.template import template
 from halley.simulate.simulation import simulate

@@ -20,6 +20,7 @@ from halley.search.frames import frames
 from halley.search.partitions import kernels
 from halley.search.shapes import Trees
 from halley.search.solve import GroupSearch
+from halley.search.space import Space
 from halley.search.stages import BUFFERS
 from halley.search.tally import Tally
 from halley.search.template import template
@@ -41,7 +42,7 @@ def group(workload: Workload, chip_name: str, draw: random.Random) -> GroupSearc
         for name in dict.fromkeys(name for op in ops for name in (*op.inputs, *op.outputs))
         if name not in made or name in workload.outputs or any(op.name not in inside for op in workload.consumers(name))
     )
-    space = frames(workload, template(chip), ops)
+    space = Space(tuple(frames(workload, template(chip), ops)))  # those on shares at hand as well
     objectives = draw.choice([("time",), ("energy",), ("time", "energy")])
     return GroupSearch(workload, chip, space, lambda node: Hold("dram", kept, node, 1), objectives, Tally())
 

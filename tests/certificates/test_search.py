@@ -32,6 +32,7 @@ from halley.search.optimise import optimise
 from halley.search.problem import Objective, Problem
 from halley.search.result import Status
 from halley.search.solve import GroupSearch
+from halley.search.space import Space
 from halley.search.tally import Tally
 from halley.search.template import template
 from halley.simulate.simulation import simulate
@@ -218,7 +219,7 @@ def test_stage_costs_add_up_to_the_groups(seed: int, chip: str) -> None:
         2, 8, draw.choice([2, 8]), draw.choice([1, 64]), 256, 64, variant=draw.choice(["plain", "online", "deferred"])
     )
     names = [op.name for op in work.ops]
-    whole = frames(work, template(load_chip(chip)), work.ops)
+    whole = list(frames(work, template(load_chip(chip)), work.ops))
     alone = [frame for kernel in kernels(work) for frame in frames(work, template(load_chip(chip)), list(map(work.op, kernel)))]
     compared = 0
     for frame in draw.sample(alone, min(12, len(alone))) + draw.sample(whole, min(4, len(whole))):
@@ -232,8 +233,9 @@ def test_stage_costs_add_up_to_the_groups(seed: int, chip: str) -> None:
             and (name not in made or name in work.outputs or name in read_later)
         )
         search = GroupSearch(
-            work, load_chip(chip), [frame], lambda node, kept=kept: Hold("dram", kept, node, 1), ("time", "energy"), Tally()
-        )
+            work, load_chip(chip), Space((frame,)), lambda node, kept=kept: Hold("dram", kept, node, 1),
+            ("time", "energy"), Tally(),
+        )  # fmt: skip
         for _ in range(4):
             skeletons = tuple(draw.choice(stage.skeletons) for stage in frame.stages)
             slots = (*frame.shared, *(slot for skeleton in skeletons for slot in skeleton.slots))

@@ -175,7 +175,7 @@ def searched(seed: int) -> tuple[Random, Workload, Chip, list[Any]] | None:
     for group in random.choice(cuts(workload)):
         names = {name for kernel in group for name in kernel}
         ops = [op for op in workload.ops if op.name in names]
-        options = frames(workload, machine, ops)
+        options = list(frames(workload, machine, ops))
         if not options:
             return None
         frame = random.choice(options)

@@ -30,7 +30,7 @@ def checked(seed: int, kind: str) -> int:
     drawn = []
     for group in in_order(before(workload), [fused, *alone]):
         ops = group_ops(workload, group)
-        frame = random.choice(frames(workload, template(chip), ops))
+        frame = random.choice(list(frames(workload, template(chip), ops)))
         drawn.append((ops, frame, [random.choice(stage.skeletons) for stage in frame.stages]))
     tree = whole(workload, chip, drawn, [drawn_tiles(random, slots_of(group), False) for group in drawn])
     assert Checker(workload, chip, seed % 1000)(tidy(tree, workload.dims)), "a mapping of the declared space breaks a rule"
@@ -65,7 +65,7 @@ def test_windows_of_a_tensor_without_the_streamed_dim_run_as_they_are_costed(see
     made = []
     for group in in_order(before(workload), [fused, *alone]):
         ops = group_ops(workload, group)
-        frame = draw.choice(frames(workload, template(chip), ops))
+        frame = draw.choice(list(frames(workload, template(chip), ops)))
         shapes = [[s for s in stage.skeletons if group != fused or s.name.startswith("rows streamed")] for stage in frame.stages]
         made.append((ops, frame, [draw.choice(own) for own in shapes]))
     tree = whole(workload, chip, made, [drawn_tiles(draw, slots_of(group), False) for group in made])

@@ -7,7 +7,7 @@ from itertools import count
 
 from halley.ir.workload import Op, OpKind, Workload
 from halley.search.choice import Choice
-from halley.search.frames import Frame
+from halley.search.space import Space
 
 
 class _Numbers:
@@ -51,16 +51,15 @@ def form(workload: Workload, ops: Sequence[Op], kept: Sequence[str]) -> Hashable
     return made, shapes, windows, extents, tensors(*kept)
 
 
-def renamed(choice: Choice, space: Sequence[Frame], own: Sequence[Frame]) -> Choice:
+def renamed(choice: Choice, space: Space, own: Space) -> Choice:
     """The mapping of a group with the names of one like it: what stands at the same place in its ``own`` frames as the choice in
     ``space``, with the same tile sizes."""
-    place = next(at for at, frame in enumerate(space) if frame.wrap is choice.frame.wrap and frame.cut == choice.frame.cut)
-    frame = own[place]
+    theirs, frame = space.counterpart(choice.frame, space), own.counterpart(choice.frame, space)
     shapes = [
         mine.skeletons[next(at for at, skeleton in enumerate(stage.skeletons) if skeleton is chosen)]
-        for mine, stage, chosen in zip(frame.stages, space[place].stages, choice.skeletons, strict=True)
+        for mine, stage, chosen in zip(frame.stages, theirs.stages, choice.skeletons, strict=True)
     ]
-    theirs = (*choice.frame.shared, *(slot for skeleton in choice.skeletons for slot in skeleton.slots))
+    others = (*choice.frame.shared, *(slot for skeleton in choice.skeletons for slot in skeleton.slots))
     slots = (*frame.shared, *(slot for skeleton in shapes for slot in skeleton.slots))
-    tiles = {slot.name: choice.tiles[other.name] for slot, other in zip(slots, theirs, strict=True)}
+    tiles = {slot.name: choice.tiles[other.name] for slot, other in zip(slots, others, strict=True)}
     return Choice(frame, tuple(shapes), tiles)

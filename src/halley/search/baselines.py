@@ -15,16 +15,16 @@ searched as everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.ir.workload import Op, Workload
 from halley.search.choice import Choice
-from halley.search.frames import Frame
 from halley.search.partitions import Kernels, group_ops, kernels, spans
 from halley.search.problem import Problem
+from halley.search.space import Frame, Space
 from halley.search.stages import Stage
 
 
@@ -36,15 +36,15 @@ class Shapes(Enum):
     STREAMED_WHOLE = auto()
     STREAMED_SPLIT = auto()
 
-    def of(self, frames: Iterable[Frame]) -> list[Frame]:
+    def of(self, space: Space) -> Space:
         """Those frames, with those of their stages' shapes, that are admitted."""
         match self:
             case Shapes.EVERY:
-                return list(frames)
+                return space
             case Shapes.LOCAL:
-                return [frame for frame in map(_local, frames) if all(stage.skeletons for stage in frame.stages)]
+                return _local(space)
             case Shapes.STREAMED_WHOLE | Shapes.STREAMED_SPLIT:
-                return [frame for frame in frames if self._streams(frame)]
+                return Space(tuple(frame for frame in space.plain if self._streams(frame)))  # none streams on shares
 
     def admits(self, choice: Choice) -> bool:
         """Whether a mapping is one of the frames that `of` leaves."""
@@ -60,12 +60,20 @@ class Shapes(Enum):
         return frame.streamed and frame.splits_reduction is (self is Shapes.STREAMED_SPLIT)
 
 
-def _local(frame: Frame) -> Frame:
-    """The frame with only those shapes that split no reduction."""
-    stages = tuple(
-        Stage(stage.name, stage.ops, tuple(s for s in stage.skeletons if not s.splits_reduction)) for stage in frame.stages
-    )
-    return replace(frame, stages=stages, splits_reduction=False)
+def _local(space: Space) -> Space:
+    """The frames that have any, with only those shapes that split no reduction. Stages that frames have in common stay so: what
+    is found of one serves all."""
+    known: dict[int, tuple[Stage, Stage]] = {}  # the first is kept: a freed one's id could be given to another
+
+    def local(stage: Stage) -> Stage:
+        if id(stage) not in known:
+            left = tuple(skeleton for skeleton in stage.skeletons if not skeleton.splits_reduction)
+            known[id(stage)] = stage, replace(stage, skeletons=left)
+        return known[id(stage)][1]
+
+    made = (replace(frame, stages=tuple(map(local, frame.stages)), splits_reduction=False) for frame in space.plain)
+    plain = tuple(frame for frame in made if all(stage.skeletons for stage in frame.stages))
+    return Space(plain, tuple(family.restricted(local) for family in space.families))
 
 
 @dataclass(frozen=True, slots=True)

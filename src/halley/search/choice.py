@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from halley.ir.mapping import Node
-from halley.search.frames import Frame
+from halley.search.space import Frame
 from halley.search.stages import Skeleton, Tiles
 
 

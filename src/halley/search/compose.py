@@ -67,17 +67,16 @@ def compositions(members: int, parts: int) -> Iterator[tuple[int, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """Stages of ops that hand over through groups of tensors in a memory; each group's tensors share one buffer. ``shares``: of
-    the children of a cut, that have members of their own."""
+    """Stages of ops that hand over through groups of tensors in a memory; each group's tensors share one buffer."""
 
     workload: Workload
     memory: str
     groups: tuple[tuple[str, ...], ...]
     stages: tuple[tuple[Op, ...], ...]
-    shares: Shares | None = None
 
-    def body(self, nodes: Sequence[Node], cut: Cut = ()) -> Node:
-        """The stages' nodes inside the Holds of what they hand over."""
+    def body(self, nodes: Sequence[Node], cut: Cut, shares: Shares | None) -> Node:
+        """The stages' nodes inside the Holds of what they hand over. ``shares``: of the children of the cut, if these
+        have members of their own."""
         if not cut:
             return self._held(self.groups, 1, _series(nodes))
         own: dict[int, list[tuple[str, ...]]] = {}
@@ -92,7 +91,7 @@ class Handover:
         parts = [
             self._held(tuple(own.get(at, ())), 1, _series([nodes[stage] for stage in child])) for at, child in enumerate(cut)
         ]
-        node: Node = self.shares.place(parts) if self.shares else Overlap(tuple(parts))
+        node: Node = shares.place(parts) if shares else Overlap(tuple(parts))
         for buffers, groups in sorted(passed.items()):
             node = self._held(tuple(groups), buffers, node)
         return node

@@ -11,7 +11,7 @@ from halley.formulas.engines import vector_cycles
 from halley.formulas.timing import busy_time
 from halley.ir.hardware import Chip
 from halley.ir.workload import Op, OpKind, Workload
-from halley.search.frames import Frame
+from halley.search.space import Frame
 from halley.search.template import Template
 
 

@@ -18,15 +18,17 @@ Resident and shared frames come with their stages in turn and overlapped, shared
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 
 from halley.formulas.numbers import minimum
 from halley.ir.mapping import Collective, CollectiveKind, Hold, Node, Temporal
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Op, OpKind, Workload, roles
-from halley.search.compose import Cut, Handover, Shares, compositions, cuts
+from halley.search.compose import Cut, Handover, Shares
 from halley.search.joins import joins
 from halley.search.rows import RowStage, chunked_skeletons, resident_skeletons
+from halley.search.space import Family, Frame, Space
 from halley.search.stages import (
     Ranges,
     Skeleton,
@@ -48,42 +50,6 @@ from halley.search.stages import (
 )
 from halley.search.template import Template
 from halley.search.tiles import Sizes, TileSizes, whole
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """``wrap(tiles, nodes, cut)`` puts one node per stage into the group's tree, with the stages one after the other or, by the
-    ``cut``, overlapped; ``shared`` slots concern several stages; ``streamed``: attention with running softmax; ``shares``:
-    clusters of each child of the cut, if these have clusters of their own."""
-
-    name: str
-    shared: tuple[Slot, ...]
-    stages: tuple[Stage, ...]
-    wrap: Callable[[Tiles, Sequence[Node], Cut], Node]
-    splits_reduction: bool
-    streamed: bool = False
-    cut: Cut = ()
-    shares: Shares | None = None
-
-    def tree(self, tiles: Tiles, nodes: Sequence[Node]) -> Node:
-        """The group's tree."""
-        return self.wrap(tiles, nodes, self.cut)
-
-    def alone(self, stage: int, node: Node) -> Node:
-        """A stage's node on the clusters that it has."""
-        if self.shares is None:
-            return node
-        child = next(at for at, stages in enumerate(self.cut) if stage in stages)
-        return self.shares.of(child).place([node])
-
-    def overlapped(self) -> Iterator[Frame]:
-        """The same with stages at work on successive rounds, in every way."""
-        for cut in cuts(len(self.stages)):
-            yield replace(self, name=f"{self.name}, stages {_text(cut)} overlapped", cut=cut)
-
-
-def _text(cut: Cut) -> str:
-    return "|".join("+".join(map(str, child)) for child in cut)
 
 
 def runs(workload: Workload, ops: Sequence[Op]) -> list[tuple[Op, ...]]:
@@ -111,20 +77,22 @@ def walked(workload: Workload, op: Op) -> frozenset[str]:
     return frozenset(able) - {*workload.reduced(op), *workload.whole(op)}
 
 
-def frames(workload: Workload, template: Template, ops: Sequence[Op]) -> list[Frame]:
+def frames(workload: Workload, template: Template, ops: Sequence[Op]) -> Space:
     """Every frame of the declared space for a group of ops that is fused."""
     maker = _Maker(workload, template, tuple(ops))
     if any(op.running or op.scaled_by for op in ops):
-        return list(maker.streamed()) if maker.can_stream() else []
+        return Space(tuple(maker.streamed()) if maker.can_stream() else ())
     if not maker.walks_rows():
-        return []
+        return Space()
     if len(maker.runs) == 1:
-        return list(maker.single() if maker.runs[0][0].kind is OpKind.CONTRACT else maker.rows())
+        return Space(tuple(maker.single() if maker.runs[0][0].kind is OpKind.CONTRACT else maker.rows()))
     if not maker.connected():
-        return []
+        return Space()
     first_contracts = maker.runs[0][0].kind is OpKind.CONTRACT
-    in_turn = [*(maker.resident() if first_contracts else ()), *maker.through_shared()]
-    return [*in_turn, *(made for frame in in_turn for made in frame.overlapped()), *maker.pipelined()]
+    through_shared = maker.through_shared()
+    in_turn = [*(maker.resident() if first_contracts else ()), through_shared]
+    plain = (*in_turn, *(made for frame in in_turn for made in frame.overlapped()))
+    return Space(plain, tuple(maker.pipelined(through_shared)))
 
 
 class _Maker:
@@ -218,8 +186,8 @@ class _Maker:
         """A frame whose split lies outside all loops: batch dims one by one, then rows by the shared tile, then holds."""
         handover = Handover(self.workload, self.template.output, holds, tuple(self.runs))
 
-        def wrap(tiles: Tiles, nodes: Sequence[Node], cut: Cut = ()) -> Node:
-            node = handover.body(nodes, cut)
+        def wrap(tiles: Tiles, nodes: Sequence[Node], cut: Cut, shares: Shares | None) -> Node:
+            node = handover.body(nodes, cut, shares)
             for slot in reversed(shared):
                 node = Temporal(slot.dim, tiles[slot.name], node)
             for dim in reversed(self.batch):
@@ -312,52 +280,43 @@ class _Maker:
             stays, joins(self.template, self.workload, op, split, stays),
         )  # fmt: skip
 
-    def through_shared(self) -> Iterator[Frame]:
+    def through_shared(self) -> Frame:
         """Contractions and vector runs that hand over through the shared buffer, each with its own split."""
-        yield self._shared_frame("through the shared buffer", self.shared_stages())
-
-    def pipelined(self) -> Iterator[Frame]:
-        """The same with stages on shares of the clusters: of each axis that is not like one before, in every way."""
-        for axis in {replace(axis, name=""): axis for axis in reversed(self.template.axes)}.values():
-            stages = {count: self._on_share(axis.name, count) for count in range(1, axis.size)}
-            for cut in cuts(len(self.runs)):
-                for counts in compositions(axis.size, len(cut)):
-                    own = tuple(stages[count][at] for child, count in zip(cut, counts, strict=True) for at in child)
-                    name = f"through the shared buffer, stages {_text(cut)} on {'|'.join(map(str, counts))} of {axis.name}"
-                    yield self._shared_frame(name, own, cut, Shares(self.template.level, axis.name, counts))
-
-    def _on_share(self, axis: str, members: int) -> tuple[Stage, ...]:
-        """The stages as they are laid out on some members of an axis."""
-        return _Maker(self.workload, self.template.narrowed(axis, members), self.ops).shared_stages()
-
-    def _shared_frame(self, name: str, stages: tuple[Stage, ...], cut: Cut = (), shares: Shares | None = None) -> Frame:
         groups = tuple((handed,) for handed in self._handed_over())
-        handover = Handover(self.workload, self.template.shared, groups, tuple(self.runs), shares)
+        handover = Handover(self.workload, self.template.shared, groups, tuple(self.runs))
+        stages = tuple(map(self.shared_stage, range(len(self.runs))))
 
-        def wrap(tiles: Tiles, nodes: Sequence[Node], cut: Cut = ()) -> Node:
-            node: Node = Temporal(self.row, tiles["rows"], handover.body(nodes, cut))
+        def wrap(tiles: Tiles, nodes: Sequence[Node], cut: Cut, shares: Shares | None) -> Node:
+            node: Node = Temporal(self.row, tiles["rows"], handover.body(nodes, cut, shares))
             for dim in reversed(self.batch):
                 node = Temporal(dim, 1, node)
             return node
 
         reduces = any(skeleton.splits_reduction for stage in stages for skeleton in stage.skeletons)
-        return Frame(name, (self._row_slot(self.ranges),), stages, wrap, reduces, cut=cut, shares=shares)
+        return Frame("through the shared buffer", (self._row_slot(self.ranges),), stages, wrap, reduces)
 
-    def shared_stages(self) -> tuple[Stage, ...]:
-        """Stages that read from and write to the shared buffer, each with its own split."""
-        handed = self._handed_over()
+    def pipelined(self, whole: Frame) -> Iterator[Family]:
+        """The same with stages on shares of the clusters: of each axis that is not like one before, in every way."""
+        for axis in {replace(axis, name=""): axis for axis in reversed(self.template.axes)}.values():
+            if axis.size > 1:
+                yield Family(self.template.level, axis.name, axis.size, whole, partial(self._on_share, axis.name))
+
+    def _on_share(self, axis: str, stage: int, members: int) -> Stage:
+        """A stage as it is laid out on some members of an axis."""
+        return _Maker(self.workload, self.template.narrowed(axis, members), self.ops).shared_stage(stage)
+
+    def shared_stage(self, index: int) -> Stage:
+        """A stage that reads from and writes to the shared buffer, with its own split."""
+        run, handed = self.runs[index], self._handed_over()
 
         def ranges(tiles: Tiles) -> Ranges:
             return {**self.ranges, self.row: minimum(self.ranges[self.row], tiles["rows"]), **dict.fromkeys(self.batch, 1)}
 
-        stages: list[Stage] = []
-        for index, run in enumerate(self.runs):
-            if run[0].kind is OpKind.CONTRACT:
-                name, skeletons = run[0].name, self._shared_gemm(run[0], _prefix(run), handed, ranges)
-            else:
-                name, skeletons = f"rows {index}", self._shared_rows(run, _prefix(run), ranges)
-            stages.append(Stage(name, tuple(op.name for op in run), tuple(skeletons)))
-        return tuple(stages)
+        if run[0].kind is OpKind.CONTRACT:
+            name, skeletons = run[0].name, self._shared_gemm(run[0], _prefix(run), handed, ranges)
+        else:
+            name, skeletons = f"rows {index}", self._shared_rows(run, _prefix(run), ranges)
+        return Stage(name, tuple(op.name for op in run), tuple(skeletons))
 
     def _shared_gemm(
         self, op: Op, prefix: str, handed: tuple[str, ...], ranges: Callable[[Tiles], Ranges]
@@ -437,7 +396,7 @@ class _Maker:
         )
         chain = in_place(workload, [scores, *running], scores.outputs[0])
 
-        def wrap(tiles: Tiles, nodes: Sequence[Node], cut: Cut = ()) -> Node:
+        def wrap(tiles: Tiles, nodes: Sequence[Node], cut: Cut, shares: Shares | None) -> Node:
             inner: Node = Hold(template.output, (chain,), Steps(tuple(nodes[:3])), 1)
             inner = Temporal(key, tiles["keys"], Hold(template.shared, tuple((t,) for t in staged), inner, tiles[keys.name]))
             node: Node = Hold(template.output, state, Steps((inner, nodes[3])), 1)

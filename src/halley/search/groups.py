@@ -13,7 +13,7 @@ from halley.search.alike import form, renamed
 from halley.search.baselines import Shapes
 from halley.search.buffers import hasten
 from halley.search.choice import Choice
-from halley.search.count import count_frames
+from halley.search.count import count_mappings
 from halley.search.floors import Floors
 from halley.search.frames import frames
 from halley.search.frontier import Values, minimal
@@ -106,7 +106,7 @@ class Groups:
         )
         least = floors.group()
         lower = np.array([[least[name] for name in self.objectives]])
-        size = count_frames(space, self.trees)
+        size = count_mappings(space, self.trees)
         return Group(search, size, lower if size else lower[:0], np.empty((0, len(self.objectives))))
 
     def part(self, workload: Workload, kernels: Kernels, shapes: Shapes) -> Group:
@@ -119,11 +119,11 @@ class Groups:
             fitting = [i for i, choice in enumerate(base.choices) if shapes.admits(choice)]
             points, lower = base.points[:, columns], base.lower[:, columns]
             search = again(base.search, shapes, self.goals)
-            part = Group(search, count_frames(search.frames, self.trees), lower, points[fitting])
+            part = Group(search, count_mappings(search.space, self.trees), lower, points[fitting])
             part.choices = [base.choices[i] for i in fitting]
             if base.exact:
                 part.exact = not len(points) or set(minimal(points).tolist()) <= set(fitting)
-            if not search.frames:
+            if not part.size:
                 part.exact, part.lower = True, lower[:0]
             self._parts[key] = part
         return self._parts[key]
@@ -132,7 +132,7 @@ class Groups:
         """What was found for these kernels, or for others like them, with the names of these."""
         group = self.of(workload, kernels)
         own = frames(workload, self.machine, group_ops(workload, kernels))
-        return renamed(hasten(group.search, found) if group.search.lean else found, group.search.frames, own)
+        return renamed(hasten(group.search, found) if group.search.lean else found, group.search.space, own)
 
 
 def _kept(workload: Workload, kernels: Kernels) -> tuple[str, ...]:
@@ -149,5 +149,4 @@ def _kept(workload: Workload, kernels: Kernels) -> tuple[str, ...]:
 
 def again(search: GroupSearch, shapes: Shapes, objectives: tuple[str, ...]) -> GroupSearch:
     """A new search of some of the shapes."""
-    parts = [(number, part) for number, frame in enumerate(search.frames) for part in shapes.of([frame])]
-    return search.narrowed(parts, objectives)
+    return search.narrowed(shapes.of(search.space), objectives)

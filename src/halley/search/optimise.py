@@ -267,7 +267,7 @@ class _Optimiser:
             for kernels in reversed(plans.partitions.groups):
                 inside = any(not kernels & ~other for other in covered)
                 group = plans.group(kernels)
-                if group.search.frames and not group.choices and (not inside or kernels.bit_count() == 1):
+                if group.size and not group.choices and (not inside or kernels.bit_count() == 1):
                     covered.append(kernels)
                     group.dive()
 

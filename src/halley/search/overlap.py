@@ -18,19 +18,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from halley.cost.estimate import Estimate, Resource
-from halley.cost.evaluate import depth_of, evaluate, event_busy, event_energy, ports_of
+from halley.cost.evaluate import depth_of
 from halley.cost.program import Array, Indices
 from halley.errors import Fault, InternalError
-from halley.formulas.numbers import Number
 from halley.formulas.timing import total, waiting_time
 from halley.ir.hardware import Chip
-from halley.ir.mapping import Compute, Node, Overlap, Parallel, walk
-from halley.ir.mapping import Sequence as Steps
+from halley.search.around import around
 from halley.search.chains import ChainTree
-from halley.search.frames import Frame
 from halley.search.frontier import Flags, Values, minimal
 from halley.search.sets import BEAM, CHUNK, DIVES, Tree, opened, put_back, split_in, starts, taken
 from halley.search.shapes import Compiled, least_of_buffers
+from halley.search.sharpen import least_time
+from halley.search.space import Frame
 from halley.search.stages import BUFFERS, Skeleton
 
 if TYPE_CHECKING:
@@ -67,13 +66,15 @@ def in_children(search: GroupSearch, in_turn: Sequence[Values]) -> list[Values]:
 @dataclass(frozen=True, slots=True)
 class Vector:
     """A shape of a stage, compiled: lower bounds of its time, its energy without leakage, the busy time of each resource and the
-    footprint of each memory with a limit (rows in this order). ``least``: these for each combination of the shared sizes."""
+    footprint of each memory with a limit (rows in this order). ``least``: these for each combination of the shared sizes;
+    ``times``: least times of combinations that were looked at closely."""
 
     skeleton: Skeleton
     costs: Compiled
     trees: Mapping[str, ChainTree]
     resources: tuple[Resource, ...]
     least: Array
+    times: dict[int, float] = field(default_factory=dict)
 
     def bounds(self, nodes: Mapping[str, Indices], rows: int) -> Array:
         return self.costs(nodes, rows).T
@@ -86,14 +87,17 @@ class Rounds:
         """``alone``: of each stage, least time and energy but for what leaks (shapes x combinations x both)."""
         self.search, self.frame = search, frame
         self.chip = search.chip
-        self.memories = tuple(m.name for m in self.chip.memories if np.isfinite(m.capacity))
+        self.memories = search.limited
         self.capacities = np.array([self.chip.memory(name).capacity for name in self.memories])
         self.child_of = {stage: at for at, child in enumerate(frame.cut) for stage in child}
         self.rows = search.combinations(frame)
         self.left = np.empty(0, dtype=np.int64)
         if not self.rows or not all(stage.skeletons for stage in frame.stages):
             return
-        self._around()
+        self.around = around(search, frame)
+        self.left = self._worthwhile()
+        if not len(self.left):
+            return
         inside = self.chip.levels.index(self.chip.level(frame.shares.level)) if frame.shares else len(self.chip.levels)
         self.apart = [self.chip.depth(name) >= inside for name in self.memories]
         self._lay_out(())
@@ -105,10 +109,16 @@ class Rounds:
             resource
             for resource in dict.fromkeys(r for parts in self.parts for part in parts for r in part.resources)
             if depth_of(self.chip, resource) < inside
-            and (resource in self.own_busy or len({self.child_of[at] for at, names in enumerate(used) if resource in names}) > 1)
+            and (resource in self.around.busy or len({self.child_of[at] for at, own in enumerate(used) if resource in own}) > 1)
         )
         every = np.arange(self.rows)
         self.floors = [[self.state(at, part, part.least, every) for part in parts] for at, parts in enumerate(self.parts)]
+
+    def _worthwhile(self) -> Indices:
+        """The combinations of shared sizes that can be better than anything elsewhere. On all clusters these have several
+        rounds: in a single one no stage hides another, so that stages in turn, of the same shapes, take no longer and hold no
+        more. On shares they may be shapes that stages in turn do not have."""
+        return np.flatnonzero(self.around.entries > (0 if self.frame.shares else 1))
 
     def _lay_out(self, resources: Iterable[Resource]) -> None:
         """The parts of a state."""
@@ -120,7 +130,6 @@ class Rounds:
     def _promising(self, alone: Sequence[Values]) -> list[list[Vector]]:
         """Of each stage the shapes that may matter, and in ``left`` the combinations of shared sizes: by what each shape takes
         ``alone``, then by what those take that are compiled, stage by stage. Of most frames nothing is left before all are."""
-        self.left = np.arange(self.rows)
         shapes = [list(stage.skeletons) for stage in self.frame.stages]
         states = [self._from_costs(stage, costs) for stage, costs in enumerate(alone)]
         parts: list[list[Vector]] = [[] for _ in shapes]
@@ -181,43 +190,6 @@ class Rounds:
         nodes = starts(trees, self.frame.shared, self.rows)
         return Vector(skeleton, made, trees, tuple(estimate.busy), least_of_buffers(made, trees, nodes, self.rows).T)
 
-    def _around(self) -> None:
-        """What the frame takes by itself, for each combination of shared tile sizes: rounds, ramps, traffic, room."""
-        search, frame = self.search, self.frame
-        shapes = [stage.skeletons[0] for stage in frame.stages]  # whichever: what they take themselves is left out
-        symbols = search.trees.symbols(frame.shared)
-        symbols |= {slot.name: 1 for shape in shapes for slot in shape.slots}
-        users: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops)) for stage in frame.stages]
-        tree = search.around(frame.tree(symbols, [shape.build(symbols) for shape in shapes]))
-        sums = search.trees.sums(search.workload)
-        held = search.around(frame.tree(symbols, users))
-        estimate = evaluate(search.workload, self.chip, tree, held=held, sums=sums)
-        path = next(path for path, node in walk(tree) if isinstance(node, Overlap | Parallel))
-        outside = [event for event in estimate.events if len(event.path) < len(path)]
-        memories, ports = {memory.name: memory for memory in self.chip.memories}, ports_of(self.chip)
-        busy: dict[Resource, Number] = {}
-        for event in outside:
-            resource, time = event_busy(event, memories, ports)
-            busy[resource] = busy.get(resource, 0) + time
-        top, bottom = estimate.nodes[path[:1]], estimate.nodes[path]
-        bare = search.around(frame.wrap(symbols, [Steps(()) for _ in users], ()))
-        turn = evaluate(search.workload, self.chip, bare, held=search.around(frame.wrap(symbols, users, ())), sums=sums)
-        outputs = [
-            bottom.entries,
-            top.ramp_up - bottom.ramp_up,
-            top.ramp_down,
-            total(event_energy(self.chip, event)[1] for event in outside),
-            *busy.values(),
-            *(estimate.footprint.get(name, 0) for name in self.memories),
-            *(turn.footprint.get(name, 0) for name in self.memories),
-        ]
-        trees = search.trees.of(frame.shared, ())
-        values = search.trees.program(outputs, trees, frame.name)(starts(trees, frame.shared, self.rows), self.rows).T
-        self.rounds, self.ramps, self.own_energy = values[0], values[1] + values[2], values[3]
-        self.own_busy = dict(zip(busy, values[4:], strict=False))
-        room = values[4 + len(busy) :].reshape(2, len(self.memories), self.rows)
-        self.room, self.counted = room
-
     # --- states -------------------------------------------------------------------------------------------------------
 
     def state(self, stage: int, part: Vector, values: Array, at: Indices) -> Values:
@@ -230,7 +202,7 @@ class Rounds:
             if resource in part.resources:
                 states[1 + len(self.frame.cut) + place] = values[2 + part.resources.index(resource)]
         own = self.adding + child * len(self.memories)
-        states[own : own + len(self.memories)] = np.maximum(values[2 + resources :] - self.counted[:, at], 0.0)
+        states[own : own + len(self.memories)] = np.maximum(values[2 + resources :] - self.around.counted[:, at], 0.0)
         return states
 
     def join(self, first: Values, second: Values) -> Values:
@@ -248,14 +220,14 @@ class Rounds:
         inside = np.maximum(phases.max(axis=0), busy.max(axis=0, initial=0.0))
         busiest = inside
         for place, resource in enumerate(self.resources):
-            if resource in self.own_busy:
-                busiest = np.maximum(busiest, busy[place] + self.own_busy[resource][at])
-        time = waiting_time(phases.sum(axis=0), inside, self.rounds[at]) + self.ramps[at] + busiest
-        costs = {"time": time, "energy": states[0] + self.own_energy[at] + self.chip.static_power * time}
+            if resource in self.around.busy:
+                busiest = np.maximum(busiest, busy[place] + self.around.busy[resource][at])
+        time = waiting_time(phases.sum(axis=0), inside, self.around.entries[at]) + self.around.ramps[at] + busiest
+        costs = {"time": time, "energy": states[0] + self.around.energy[at] + self.chip.static_power * time}
         result: Values = np.stack([costs[name] for name in self.search.objectives], axis=1)
         for place, capacity in enumerate(self.capacities):
             own = states[room + place :: len(self.memories)]
-            used = (own.max(axis=0) if self.apart[place] else own.sum(axis=0)) + self.room[place, at]
+            used = (own.max(axis=0) if self.apart[place] else own.sum(axis=0)) + self.around.room[place, at]
             result[used > capacity] = np.inf
         return result
 
@@ -273,7 +245,11 @@ class Rounds:
         """Find what each stage can be, those of fewest mappings first; of the last one only what makes a plan that beats the
         frontier. ``quick`` follows the most promising choice alone."""
         at = np.array([combination])
+        if not quick:
+            self._sharpen(at)
         least = [np.min([floor[:, at] for floor in floors], axis=0) for floors in self.floors]
+        if self.search.found.hopeless(self.objectives(self._together(least), at))[0]:
+            return
         order = sorted(range(len(self.parts)), key=lambda stage: sum(map(_mappings, self.parts[stage])))
         settled: list[Fronts] = []
         for place, stage in enumerate(order[:-1]):
@@ -283,6 +259,32 @@ class Rounds:
                 return
             settled.append(front)
         _Step(self, order[-1], settled, np.zeros((self.width, 1)), at, quick, order).run()
+
+    def _sharpen(self, at: Indices) -> None:
+        """Raise what shapes take at least, as far as they may matter, to their least times. These are found once for
+        all frames that have the shapes, most of which are hopeless then."""
+        for stage, (parts, floors) in enumerate(zip(self.parts, self.floors, strict=True)):
+            least = [np.min([floor[:, at] for floor in own], axis=0) for own in self.floors]
+            others = self._together([state for other, state in enumerate(least) if other != stage])
+            for part, floor in zip(parts, floors, strict=True):
+                if not self.search.found.hopeless(self.objectives(self.join(others, floor[:, at]), at))[0]:
+                    child, time = 1 + self.child_of[stage], self._least_time(part, at)
+                    floor[child, at] = np.maximum(floor[child, at], time if np.isfinite(time) else 0.0)
+
+    def _least_time(self, part: Vector, at: Indices) -> float:
+        """Of a shape, with the shared sizes given; the same in all frames that have it."""
+        combination = int(at[0])
+        if combination not in part.times:
+            self.search.tally.tick()
+            start = starts(part.trees, self.frame.shared, self.rows)
+            nodes = {dim: int(own[combination]) for dim, own in start.items()}
+            room = (self.capacities + self.around.counted[:, combination])[:, None]
+
+            def fits(found: Array) -> Flags:
+                return np.asarray((found[2 + len(part.resources) :] <= room).all(axis=0))
+
+            part.times[combination] = least_time(part.bounds, part.trees, nodes, fits)
+        return part.times[combination]
 
     def _together(self, states: Sequence[Values]) -> Values:
         """The join of some states."""

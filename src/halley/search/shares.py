@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from halley.cost.estimate import Estimate
+from halley.cost.estimate import Estimate, Resource
 from halley.formulas.timing import total
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.mapping import Spatial, walk
-from halley.search.frames import Frame
 from halley.search.frontier import Flags, Values
 from halley.search.sets import starts
 from halley.search.shapes import least_of_buffers
+from halley.search.space import Frame
 from halley.search.stages import Skeleton, Slot, members, one
 from halley.search.trim import essence
 
@@ -36,7 +36,7 @@ def promising(search: GroupSearch, frame: Frame) -> tuple[Frame, list[Values]] |
     rows, stages = search.combinations(frame), range(len(frame.stages))
     alone: list[Values] = [np.zeros((1, rows, 2)) for _ in stages]
     for index in sorted(stages, key=lambda index: sum(id(shape) not in search.lone for shape in frame.stages[index].skeletons)):
-        found = [_alone(search, frame, index, shape) for shape in frame.stages[index].skeletons]
+        found = [_alone(search, frame, index, shape)[:, :2] for shape in frame.stages[index].skeletons]
         alone[index] = np.array(found).reshape(-1, rows, 2)
         if _hopeless(search, frame, index, alone).all():
             return None
@@ -50,22 +50,39 @@ def promising(search: GroupSearch, frame: Frame) -> tuple[Frame, list[Values]] |
     return replace(frame, stages=tuple(kept)), alone
 
 
+def least_alone(search: GroupSearch, frame: Frame, index: int) -> Values:
+    """The parts of `Lone` of a stage at least, whatever its shape; infinite where it has none."""
+    least: Values = np.full((search.combinations(frame), 2 + len(common(search, frame))), np.inf)
+    for shape in frame.stages[index].skeletons:
+        least = np.minimum(least, _alone(search, frame, index, shape))
+    return least
+
+
 MANY = 4
 """From so many numbers of members on, a stage is looked at on all of its shares at once; the costs of each are not kept then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lone:
-    """What a shape of a stage takes alone: ``least`` time and energy but for what leaks, a row for each combination of the shared
-    sizes; the ``costs`` on open tile sizes, room left out, if it has no choice of buffers."""
+    """What a shape of a stage takes alone: ``least`` time, energy but for what leaks, and busy times of what it has in common
+    with other shares, a row for each combination of the shared sizes; the ``costs`` on open tile sizes, room left out, if it has
+    no choice of buffers."""
 
     least: Values
     costs: Estimate | None
 
 
+def common(search: GroupSearch, frame: Frame) -> list[Resource]:
+    """What all shares of the clusters have in common: the ways into and out of the memories around them."""
+    chip, shares = search.chip, frame.shares
+    assert shares is not None
+    outside = [memory for memory in chip.memories if chip.depth(memory.name) < chip.levels.index(chip.level(shares.level))]
+    return [(way, memory.name) for memory in outside for way in (("bus",) if memory.shared_bus else ("read", "write"))]
+
+
 def _alone(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton) -> Values:
-    """Least time and energy but for what leaks of a shape of a stage, a row for each combination of the shared sizes. Frames that
-    differ in their cut, or in the shares of other stages, have them in common."""
+    """What a shape of a stage takes alone at least (`Lone`). Frames that differ in their cut, or in the shares of other stages,
+    have it in common."""
     known = search.lone
     if id(skeleton) not in known:
         known[id(skeleton)] = _found_alone(search, frame, index, skeleton)
@@ -82,7 +99,7 @@ def _found_alone(search: GroupSearch, frame: Frame, index: int, skeleton: Skelet
     every = replace(frame, shares=replace(shares, counts=(most,) * len(frame.cut)))
     found = _compiled(search, every, index, skeleton, (number,)).least
     child = next(at for at, stages in enumerate(frame.cut) if index in stages)
-    by_number = found.reshape(search.combinations(frame), -1, 2)  # shared sizes, numbers of members, time and energy
+    by_number = found.reshape(search.combinations(frame), -1, found.shape[1])  # shared sizes, numbers of members, parts
     return Lone(by_number[:, number.sizes(1).index(shares.counts[child])], None)
 
 
@@ -116,7 +133,8 @@ def _compiled(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton,
         chooses = search.chooses(skeleton)
         found = search.share(tree, node, Steps(()), chooses)
         energy = total(part for name, part in found.energy_by.items() if name != "static")
-        made = search.trees.program([found.time, energy], chains, f"{skeleton.name}, {frame.name}")
+        busy = (found.busy.get(resource, 0) for resource in common(search, frame))
+        made = search.trees.program([found.time, energy, *busy], chains, f"{skeleton.name}, {frame.name}")
         rows = search.trees.combinations(shared)
         search.tally.bounds += rows
         search.tally.tick()

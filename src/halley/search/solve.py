@@ -25,38 +25,41 @@ from halley.ir.hardware import Chip
 from halley.ir.mapping import Compute, Node, walk
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Workload
+from halley.search.around import Around
 from halley.search.chains import ChainTree
 from halley.search.choice import Choice
-from halley.search.frames import Frame
+from halley.search.compose import Cut
 from halley.search.frontier import Flags, Frontier, Values, minimal
 from halley.search.overlap import Rounds, Vector, fits, in_children
 from halley.search.sets import BEAM, CHUNK, DIVES, UNSETTLED, opened, put_back, split_in, starts, taken
 from halley.search.shapes import Compiled, Shape, StageCosts, Trees
 from halley.search.shares import Lone, promising
+from halley.search.space import Frame, Space
 from halley.search.stages import BUFFERS, Skeleton, Slot, Stage, one
-from halley.search.tally import Interrupted, Tally
-from halley.search.targets import improved
+from halley.search.tally import Tally
 from halley.search.trim import essence
+from halley.search.waves import search_all
 
 
 @dataclass(slots=True)
 class GroupSearch:
     """Search of one group. ``around`` puts the group's tree under the workload's outer Holds; ``least``: lower bounds of a frame
-    that need no search."""
+    that need no search. ``frames``: those at hand, by number; ones with stages on shares of the clusters come and go."""
 
     workload: Workload
     chip: Chip
-    frames: Sequence[Frame]
+    space: Space
     around: Callable[[Node], Node]
     objectives: tuple[str, ...]
     tally: Tally
     gap: float = 0.0
     trees: Trees = field(default_factory=Trees)
     least: Callable[[Frame], Mapping[str, float]] = lambda frame: {"time": 0.0, "energy": 0.0}
+    frames: list[Frame] = field(init=False)
     found: Frontier = field(init=False)
     open_bounds: list[Values] = field(default_factory=list)
     _maxima: set[str] = field(init=False)
-    _shapes: dict[tuple[int, int, int], Shape] = field(default_factory=dict)
+    _shapes: dict[int, Shape] = field(default_factory=dict)
     _floors: dict[int, list[Values]] = field(default_factory=dict)
     _rounds: dict[int, Rounds | None] = field(default_factory=dict)
     _drafts: dict[int, Estimate] = field(default_factory=dict)
@@ -64,9 +67,10 @@ class GroupSearch:
     _leaner: dict[tuple[int, ...], tuple[Sequence[Slot], tuple[Slot, ...]]] = field(default_factory=dict)
     vectors: dict[int, Vector] = field(default_factory=dict)
     lone: dict[int, Lone] = field(default_factory=dict)
+    arounds: dict[tuple[Cut, str], Around] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.found = Frontier(len(self.objectives), self.gap)
+        self.frames, self.found = list(self.space.plain), Frontier(len(self.objectives), self.gap)
         scaled = {op.scaled_by for op in self.workload.ops if op.scaled_by}
         # a rescaled accumulator must see where its running maximum is computed; other stages may be left empty around one
         self._maxima = {op.name for op in self.workload.ops if scaled & set(op.outputs)}
@@ -76,43 +80,18 @@ class GroupSearch:
         matter (payload None). On `Interrupted`, ``found`` has the best so far and ``open_bounds`` what was left."""
         for rival in rivals:
             self.found.add(rival, None)
-        numbers = range(len(self.frames))
-        first = [number for number in numbers if not self.frames[number].shares]
-        last = [number for number in numbers if self.frames[number].shares]  # many, of which most are hopeless by then
-        self._wave(first, self._bounds_of(last))
-        self._wave(last, self._bounds_of(()))
+        search_all(self)
         return self.found
 
-    def _wave(self, numbers: Sequence[int], later: Values) -> None:
-        """Search some of the frames; ``later``: lower bounds of those whose turn comes after."""
-        left = self._bounds_of(numbers)
-        try:
-            bounds, places = self._candidates(numbers)
-            left, order = bounds, np.lexsort(bounds.T[::-1])
-            dived: set[int] = set()
-            for position in order:  # a good value early spares most of the rest
-                frame, combination = places[position]
-                if frame not in dived and not self.found.hopeless(bounds[position][None, :])[0]:
-                    dived.add(frame)
-                    self.solve(frame, combination, quick=True)
-            order = order[~self.found.hopeless(bounds[order])]
-            if (closer := improved(self, bounds[order], [places[position] for position in order])) is None:
-                return
-            bounds[order] = closer
-            for index, position in enumerate(order):
-                if self.found.hopeless(bounds[position][None, :])[0]:
-                    continue
-                left = bounds[order[index:]]
-                self.tally.tick()
-                self.solve(*places[position])
-        except (Interrupted, KeyboardInterrupt):
-            left = np.vstack([left, later])
-            self.open_bounds = list(left[~self.found.hopeless(left)])
-            raise
+    def leave(self, bounds: Values) -> None:
+        """Note lower bounds of what a search leaves when it is stopped."""
+        self.open_bounds = list(bounds[~self.found.hopeless(bounds)])
 
-    def _bounds_of(self, numbers: Sequence[int]) -> Values:
-        """Lower bounds of frames that need no search, a row each."""
-        return np.vstack([np.empty((0, len(self.objectives))), *(self.least_of(self.frames[number]) for number in numbers)])
+    def forget(self, first: int) -> None:
+        """Drop the frames from a number on, with what is known of just them."""
+        for number in range(first, len(self.frames)):
+            self._rounds.pop(number, None)
+        del self.frames[first:]
 
     def least_of(self, frame: Frame) -> Values:
         """The lower bounds of one frame that need no search, as a row."""
@@ -120,7 +99,8 @@ class GroupSearch:
         return np.array([[costs[name] for name in self.objectives]])
 
     def dive(self) -> None:
-        """A first mapping, quickly: the most promising candidate of the first frame that has one."""
+        """A first mapping, quickly: the most promising candidate of the first frame that has one. Stages on shares of the
+        clusters keep no less than on all of them."""
         for frame in range(len(self.frames)):
             total = self._total(frame)
             for position in np.lexsort(total.T[::-1])[:2]:
@@ -129,24 +109,21 @@ class GroupSearch:
                 if self.found.payloads:
                     return
 
-    def narrowed(self, parts: Sequence[tuple[int, Frame]], objectives: tuple[str, ...]) -> GroupSearch:
-        """A new search of parts of frames, each given with its frame's number. What was compiled here serves again: that is most
-        of the work."""
-        frames = [part for _, part in parts]
+    def narrowed(self, space: Space, objectives: tuple[str, ...]) -> GroupSearch:
+        """A new search of frames that are parts of those here: some of the shapes of their stages. What was compiled here
+        serves again: that is most of the work."""
         made = GroupSearch(
-            self.workload, self.chip, frames, self.around, objectives, self.tally, self.gap, self.trees, self.least
+            self.workload, self.chip, space, self.around, objectives, self.tally, self.gap, self.trees, self.least
         )
-        if objectives != self.objectives:
-            return made
-        made._drafts, made.vectors, made.lone = self._drafts, self.vectors, self.lone
-        for place, (number, part) in enumerate(parts):
-            for index, stage in enumerate(part.stages):
-                before = {id(skeleton): at for at, skeleton in enumerate(self.frames[number].stages[index].skeletons)}
-                for position, skeleton in enumerate(stage.skeletons):
-                    ready = self._shapes.get((number, index, before[id(skeleton)]))
-                    if ready is not None:
-                        made._shapes[place, index, position] = ready
+        if objectives == self.objectives:
+            made._shapes, made._drafts, made.vectors, made.lone = self._shapes, self._drafts, self.vectors, self.lone
+            made.arounds = self.arounds
         return made
+
+    @property
+    def limited(self) -> tuple[str, ...]:
+        """The memories that can be full."""
+        return tuple(memory.name for memory in self.chip.memories if np.isfinite(memory.capacity))
 
     @property
     def lean(self) -> bool:
@@ -176,7 +153,7 @@ class GroupSearch:
 
     # --- shared tile sizes open ---------------------------------------------------------------------------------------
 
-    def _candidates(self, numbers: Sequence[int]) -> tuple[Values, list[tuple[int, int]]]:
+    def candidates(self, numbers: Sequence[int]) -> tuple[Values, list[tuple[int, int]]]:
         """Lower bounds of frames with every combination of their shared tile sizes, and which these are."""
         rows: list[Values] = [np.empty((0, len(self.objectives)))]
         places: list[tuple[int, int]] = []
@@ -256,12 +233,12 @@ class GroupSearch:
         return found
 
     def _compiled(self, frame: int, index: int, position: int) -> Shape:
-        """A skeleton of a stage, its formulas run on open tile sizes."""
-        key = (frame, index, position)
-        if key not in self._shapes:
-            made = self.frames[frame]
-            self._shapes[key] = self._compile(made, index, made.stages[index].skeletons[position])
-        return self._shapes[key]
+        """A skeleton of a stage, its formulas run on open tile sizes. Frames with stages in turn have none in common."""
+        made = self.frames[frame]
+        skeleton = made.stages[index].skeletons[position]
+        if id(skeleton) not in self._shapes:
+            self._shapes[id(skeleton)] = self._compile(made, index, skeleton)
+        return self._shapes[id(skeleton)]
 
     def _compile(self, frame: Frame, index: int, skeleton: Skeleton) -> Shape:
         """The formulas of all objectives wait until bounds ask for them: those of the least costs rule out most shapes."""
@@ -361,14 +338,14 @@ class GroupSearch:
         stubs: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops if op in self._maxima)) for stage in frame.stages]
         node = skeleton.build(tiles)
         stubs[index] = frame.alone(index, node)
-        return self.around(frame.wrap(tiles, stubs, ())), node
+        return self.around(frame.in_turn(tiles, stubs)), node
 
     def _held(self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number]) -> Node:
         """The group's tree with one stage, and all that may lie in the frame's buffers: the other stages' shapes are open, but
         their ops use these whatever shape they take."""
         users: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops)) for stage in frame.stages]
         users[index] = frame.alone(index, skeleton.build(tiles))
-        return self.around(frame.wrap(tiles, users, ()))
+        return self.around(frame.in_turn(tiles, users))
 
     # --- shared tile sizes fixed --------------------------------------------------------------------------------------
 

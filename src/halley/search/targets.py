@@ -1,7 +1,7 @@
-"""Targets: values to beat that are close to the bounds, tried before all is proved against the best that is found.
+"""What is tried before all is proved against the best that is found: first mappings, then targets.
 
-Mostly one of them is beaten, and then all is proved against a value close to the best. To look for whatever beats a poor value
-takes many times longer.
+Targets are values to beat that are close to the bounds. Mostly one of them is beaten, and then all is proved against a value
+close to the best. To look for whatever beats a poor value takes many times longer.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from halley.cost.program import Indices
 from halley.search.frontier import Frontier, Values
 
 if TYPE_CHECKING:
@@ -18,6 +19,25 @@ if TYPE_CHECKING:
 
 NEARER, CLOSE = 0.4, 0.02
 """Targets go up by this share of what is left to the best value, until they are this close to it."""
+
+VAIN = 32
+"""First mappings in a row that are no better than what is found before no more are looked for."""
+
+
+def dive(search: GroupSearch, bounds: Values, places: Sequence[tuple[int, int]], order: Indices) -> None:
+    """A first mapping of each frame, of its most promising combination (``order``: of the places), until many in a row are no
+    better than what is found. A good value early spares most of the rest; which one it is changes no result."""
+    dived: set[int] = set()
+    vain = 0
+    for position in order:
+        frame, combination = places[position]
+        if vain == VAIN:
+            return
+        if frame not in dived and not search.found.hopeless(bounds[position][None, :])[0]:
+            dived.add(frame)
+            before = search.found.points
+            search.solve(frame, combination, quick=True)
+            vain = vain + 1 if search.found.points is before else 0
 
 
 def targets(bounds: Values, found: Frontier) -> Iterator[float]:

@@ -1,0 +1,131 @@
+"""The frames of a group: those that are few, and families of those that are too many to be made one by one.
+
+Stages that hand over through the shared buffer may have shares of the clusters: every cut of the stages into runs, and every way
+to share out the members of an axis among these. Seven stages on forty members are millions of frames, which differ in nothing but
+who has how many. A family makes those that are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from halley.ir.mapping import Node
+from halley.search.compose import Cut, Shares, compositions, cuts
+from halley.search.stages import Slot, Stage, Tiles
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """``wrap(tiles, nodes, cut, shares)`` puts one node per stage into the group's tree, with the stages one after the other or,
+    by the ``cut``, overlapped; ``shared`` slots concern several stages; ``streamed``: attention with running softmax; ``shares``:
+    clusters of each child of the cut, if these have clusters of their own."""
+
+    name: str
+    shared: tuple[Slot, ...]
+    stages: tuple[Stage, ...]
+    wrap: Callable[[Tiles, Sequence[Node], Cut, Shares | None], Node]
+    splits_reduction: bool
+    streamed: bool = False
+    cut: Cut = ()
+    shares: Shares | None = None
+
+    def tree(self, tiles: Tiles, nodes: Sequence[Node]) -> Node:
+        """The group's tree."""
+        return self.wrap(tiles, nodes, self.cut, self.shares)
+
+    def in_turn(self, tiles: Tiles, nodes: Sequence[Node]) -> Node:
+        """The group's tree with its stages one after the other."""
+        return self.wrap(tiles, nodes, (), None)
+
+    def alone(self, stage: int, node: Node) -> Node:
+        """A stage's node on the clusters that it has."""
+        if self.shares is None:
+            return node
+        child = next(at for at, stages in enumerate(self.cut) if stage in stages)
+        return self.shares.of(child).place([node])
+
+    def overlapped(self) -> Iterator[Frame]:
+        """The same with stages at work on successive rounds, in every way."""
+        for cut in cuts(len(self.stages)):
+            yield replace(self, name=f"{self.name}, stages {_text(cut)} overlapped", cut=cut)
+
+
+def _text(cut: Cut) -> str:
+    return "|".join("+".join(map(str, child)) for child in cut)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Family:
+    """The frames with stages on shares of all ``members`` of an axis, one for each cut and each way to share these out.
+
+    ``whole``: the frame with the stages in turn on all clusters. ``lay_out(stage, members)``: a stage on that many members of the
+    axis, which all frames have in common where they give it as many."""
+
+    level: str
+    axis: str
+    members: int
+    whole: Frame
+    lay_out: Callable[[int, int], Stage]
+    _made: dict[tuple[int, int], Stage] = field(default_factory=dict)
+
+    def stage(self, index: int, members: int) -> Stage:
+        """A stage on so many members of the axis, made once."""
+        if (index, members) not in self._made:
+            self._made[index, members] = self.lay_out(index, members)
+        return self._made[index, members]
+
+    def frame(self, cut: Cut, counts: tuple[int, ...]) -> Frame:
+        """The frame in which each child of a cut has so many members."""
+        stages = tuple(self.stage(index, count) for child, count in zip(cut, counts, strict=True) for index in child)
+        name = f"{self.whole.name}, stages {_text(cut)} on {'|'.join(map(str, counts))} of {self.axis}"
+        reduces = any(skeleton.splits_reduction for stage in stages for skeleton in stage.skeletons)
+        shares = Shares(self.level, self.axis, counts)
+        return replace(self.whole, name=name, stages=stages, splits_reduction=reduces, cut=cut, shares=shares)
+
+    def part(self, run: tuple[int, ...], members: int) -> Frame:
+        """What is known of all frames in which a run of stages has so many members: no others are at work here. The shapes of the
+        stages are those on all clusters."""
+        return replace(self.whole, cut=(run,), shares=Shares(self.level, self.axis, (members,)))
+
+    def alone(self, index: int, members: int) -> Frame:
+        """The same of a single stage, with its own shapes."""
+        part, stage = self.part((index,), members), self.stage(index, members)
+        return replace(part, stages=(*part.stages[:index], stage, *part.stages[index + 1 :]))
+
+    def restricted(self, to: Callable[[Stage], Stage]) -> Family:
+        """The same with some of the shapes of each stage."""
+        return replace(self, lay_out=lambda index, members: to(self.stage(index, members)), _made={})
+
+    def __iter__(self) -> Iterator[Frame]:
+        """Every frame whose stages all have a shape. There can be millions."""
+        for cut in cuts(len(self.whole.stages)):
+            for counts in compositions(self.members, len(cut)):
+                frame = self.frame(cut, counts)
+                if all(stage.skeletons for stage in frame.stages):
+                    yield frame
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Space:
+    """Frames: ``plain`` ones, on all clusters, and ``families`` of those with stages on shares of them."""
+
+    plain: tuple[Frame, ...] = ()
+    families: tuple[Family, ...] = ()
+
+    def __iter__(self) -> Iterator[Frame]:
+        """Every frame, made when its turn comes."""
+        yield from self.plain
+        for family in self.families:
+            yield from family
+
+    def __bool__(self) -> bool:
+        return any(True for _ in self)
+
+    def counterpart(self, frame: Frame, other: Space) -> Frame:
+        """The frame that stands here where another one, or some of its shapes, stands in a space that is alike."""
+        if frame.shares is not None:
+            family = next(own for own in self.families if own.axis == frame.shares.axis)
+            return family.frame(frame.cut, frame.shares.counts)
+        at = next(at for at, its in enumerate(other.plain) if its.wrap is frame.wrap and its.cut == frame.cut)
+        return self.plain[at]

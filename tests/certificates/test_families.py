@@ -1,0 +1,184 @@
+"""Frames on shares of the clusters, of which a search makes only those that may matter: none is lost, and all are counted."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.certificates.exhaustive import draw_chip, draw_workload
+
+from halley.cost.evaluate import evaluate
+from halley.io.load import load_chip
+from halley.ir.hardware import Chip
+from halley.ir.mapping import Overlap, walk
+from halley.ir.mapping import Sequence as Steps
+from halley.ir.workload import Workload
+from halley.search import waves
+from halley.search.baselines import Shapes
+from halley.search.count import count_mappings
+from halley.search.frames import frames
+from halley.search.frontier import Frontier
+from halley.search.groups import Groups
+from halley.search.pipelines import Pipelines
+from halley.search.problem import Problem
+from halley.search.shapes import Trees
+from halley.search.solve import GroupSearch
+from halley.search.space import Family, Frame, Space
+from halley.search.stages import Skeleton, Stage
+from halley.search.tally import Interrupted, Tally
+from halley.search.template import template
+from halley.workloads import attention, gated_mlp
+
+OBJECTIVES = [("time",), ("energy",), ("time", "energy")]
+
+
+def drawn(seed: int) -> tuple[Workload, Chip]:
+    draw = random.Random(seed)
+    return draw_workload(draw), draw_chip(draw)
+
+
+def whole_group(workload: Workload, chip: Chip, objectives: tuple[str, ...]) -> GroupSearch:
+    """The search of all kernels of a workload together."""
+    groups = Groups(Problem(workload, chip, fixed_variant=True), objectives, objectives, 0.0, Tally())
+    return groups.of(workload, (1 << len(workload.kernels or workload.ops)) - 1).search
+
+
+def shared_out(count: int) -> Iterator[tuple[Workload, Chip, Space]]:
+    """Drawn problems of which the whole has stages on shares."""
+    seed = 100_000
+    while count:
+        workload, chip = drawn(seed)
+        space = frames(workload, template(chip), workload.ops)
+        if any(True for family in space.families for _ in family):
+            count -= 1
+            yield workload, chip, space
+        seed += 1
+
+
+@pytest.mark.parametrize("shapes", [Shapes.EVERY, Shapes.LOCAL])
+def test_all_frames_are_counted_at_once_as_one_by_one(shapes: Shapes) -> None:
+    spaces = [space for _, _, space in shared_out(6)]
+    spaces += [frames(work, template(load_chip("cloud")), work.ops) for work in (gated_mlp(8, 12, 6), plain_attention())]
+    for space in map(shapes.of, spaces):
+        every = list(space)
+        assert len(every) > len(space.plain)
+        trees = Trees()
+        assert count_mappings(space, Trees()) == sum(count_mappings(Space((frame,)), trees) for frame in every)
+
+
+def plain_attention() -> Workload:
+    return attention(1, 1, 1, 4, 4, 4, variant="plain")
+
+
+def optima(search: GroupSearch) -> Iterator[tuple[object, np.ndarray]]:
+    """Every frame of a search's families, by its cut and shares, with the front of its mappings."""
+    for family in search.space.families:
+        for frame in family:
+            alone = search.narrowed(Space((frame,)), search.objectives)
+            yield (frame.cut, frame.shares), alone.run(np.empty((0, len(search.objectives)))).points
+
+
+@pytest.mark.parametrize("objectives", OBJECTIVES)
+def test_the_walk_makes_every_frame_that_beats_what_is_found(objectives: tuple[str, ...]) -> None:
+    """Against values around those of all frames, each searched by itself; and the bounds of a family hold for all of it."""
+    made_any = left_out = 0
+    for workload, chip, _ in shared_out(4):
+        search = whole_group(workload, chip, objectives)
+        fronts = [(key, points) for key, points in optima(search) if len(points)]
+        if not fronts:
+            continue
+        values = np.vstack([points for _, points in fronts])
+        for share, rank in ((0.3, 0.0), (0.6, 0.0), (1.0, 0.0), (1.0, 0.2), (1.0, 0.5), (1.0, 0.9)):
+            search.found = Frontier(len(objectives))
+            search.found.add(share * np.quantile(values, rank, axis=0), None)
+            made, bounds = set(), np.empty((0, len(objectives)))
+            for family in search.space.families:
+                pipelines = Pipelines(search, family)
+                bounds = np.vstack([bounds, pipelines.bounds()])
+                made |= {(frame.cut, frame.shares) for frame in pipelines.frames()}
+            better = {key for key, points in fronts if not search.found.hopeless(points).all()}
+            assert better <= made
+            for _, points in fronts:
+                beats = points[~search.found.hopeless(points)]
+                assert all((bounds <= point * (1 + 1e-12)).all(axis=1).any() for point in beats)
+            made_any, left_out = made_any + len(made), left_out + len(fronts) - len(made & {key for key, _ in fronts})
+    assert made_any
+    assert left_out
+
+
+@pytest.mark.parametrize("objectives", OBJECTIVES)
+def test_waves_of_few_frames_find_the_same_and_keep_none(objectives: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    for workload, chip, _ in shared_out(4):
+        rivals = np.empty((0, len(objectives)))
+        expected = whole_group(workload, chip, objectives).run(rivals).points
+        monkeypatch.setattr(waves, "WAVE", 2)
+        search = whole_group(workload, chip, objectives)
+        np.testing.assert_allclose(search.run(rivals).points, expected, rtol=1e-12)
+        assert len(search.frames) == len(search.space.plain)
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("objectives", OBJECTIVES)
+def test_a_search_stopped_anywhere_leaves_bounds_that_hold(objectives: tuple[str, ...]) -> None:
+    """Of the whole group, wherever it is: among the frames on all clusters, in the walk, or in a wave that it sends out."""
+    stopped = 0
+    for workload, chip, _ in shared_out(1):
+        best = whole_group(workload, chip, objectives).run(np.empty((0, len(objectives)))).points
+        for ticks in (20, 50, 100, 200, 400):
+            search, left = whole_group(workload, chip, objectives), ticks
+
+            def tick() -> None:
+                nonlocal left
+                left -= 1
+                if left < 0:
+                    raise Interrupted
+
+            search.tally.tick = tick
+            with suppress(Interrupted):
+                search.run(np.empty((0, len(objectives))))
+                continue
+            stopped += 1
+            if search.open_bounds:
+                lower = np.vstack([*search.open_bounds, search.found.points])
+                assert all((lower <= point * (1 + 1e-12)).all(axis=1).any() for point in best)
+    assert stopped
+
+
+def test_a_family_of_millions_is_counted_and_none_of_its_frames_is_made() -> None:
+    """Stages that are one mapping each, wherever they are: as many mappings as there are cuts and shares. With a border or none
+    behind each of 6 stages, and as many borders among 39 gaps of an axis, but for no border at all: C(45, 6) - 1."""
+    shape = Skeleton("the only one", (), lambda tiles: Steps(()), False)
+    stages = tuple(Stage(f"stage {index}", (), (shape,)) for index in range(7))
+    whole = Frame("whole", (), stages, lambda tiles, nodes, cut, shares: Steps(tuple(nodes)), False)
+    family = Family("cluster", "x", 40, whole, lambda index, members: stages[index])
+    assert count_mappings(Space((), (family,)), Trees()) == math.comb(45, 6) - 1
+    assert len(list(replace(family, members=5))) == math.comb(10, 6) - 1
+
+
+def test_stages_that_overlap_in_a_single_round_are_no_better_than_in_turn() -> None:
+    """So that a search leaves them out: they take no less time and energy, and no less room in any memory."""
+    draw, compared = random.Random(0), 0
+    for seed in range(100_000, 100_008):
+        workload, chip = drawn(seed)
+        search = whole_group(workload, chip, ("time",))
+        cut = [frame for frame in search.space.plain if frame.cut]
+        for frame in draw.sample(cut, min(len(cut), 12)):
+            skeletons = tuple(draw.choice(stage.skeletons) for stage in frame.stages)
+            tiles: dict[str, int] = {slot.name: slot.sizes(int(slot.limit({})))[-1] for slot in frame.shared}
+            for slot in (slot for skeleton in skeletons for slot in skeleton.slots):
+                tiles[slot.name] = draw.choice(slot.sizes(int(slot.limit(tiles))))
+            nodes = [skeleton.build(tiles) for skeleton in skeletons]
+            tree = search.around(frame.tree(tiles, nodes))
+            at_once, in_turn = (evaluate(workload, chip, each) for each in (tree, search.around(frame.in_turn(tiles, nodes))))
+            if [at_once.nodes[path].entries for path, node in walk(tree) if isinstance(node, Overlap)] != [1]:
+                continue
+            compared += 1
+            assert float(in_turn.time) <= float(at_once.time) * (1 + 1e-12)
+            assert float(in_turn.energy) <= float(at_once.energy) * (1 + 1e-12)
+            assert all(used <= at_once.footprint[memory] for memory, used in in_turn.footprint.items())
+    assert compared > 10
