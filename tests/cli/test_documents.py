@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from tests.cli.running import halley
 
+from halley import Problem, build, load_chip, optimise
 from halley.cli.main import COMMANDS
+from halley.report.facts import result_tables
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -60,3 +62,12 @@ def test_every_command_is_documented() -> None:
     text = (DOCS / "reference/cli.md").read_text(encoding="utf-8")
     for name in COMMANDS:
         assert f"halley {name}" in text
+
+
+def test_the_first_page_compares_the_plans_that_one_gets() -> None:
+    page = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    shown = next(block for block in re.findall(r"^```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL) if block.startswith("plan "))
+    rows = [re.split(r" {2,}", line.strip()) for line in shown.splitlines()]
+    problem = Problem(build("gemm-layernorm", {"m": 512, "n": 1024, "k": 1024}), load_chip("cloud"))
+    table = next(table for table in result_tables(optimise(problem)) if {"plan", "speed-up"} <= set(table.head))
+    assert rows == [list(row[: len(rows[0])]) for row in (table.head, *table.rows)]

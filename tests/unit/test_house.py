@@ -226,7 +226,6 @@ def test_core_pulls_in_no_heavy_module(module: str) -> None:
     assert [name for name in HEAVY if name in loaded] == []
 
 
-@pytest.mark.slow
 def test_what_the_first_page_shows_is_what_one_gets() -> None:
     """The Python of README.md runs, and finds the mapping and the time that the picture has."""
     page = (ROOT / "README.md").read_text(encoding="utf-8")
