@@ -66,7 +66,8 @@ def test_every_command_is_documented() -> None:
 
 def test_the_first_page_compares_the_plans_that_one_gets() -> None:
     page = (DOCS.parent / "README.md").read_text(encoding="utf-8")
-    shown = next(block for block in re.findall(r"^```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL) if block.startswith("plan "))
+    texts = re.findall(r"^```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    shown = next(block for block in texts if block.startswith("plan "))
     rows = [re.split(r" {2,}", line.strip()) for line in shown.splitlines()]
     problem = Problem(build("gemm-layernorm", {"m": 512, "n": 1024, "k": 1024}), load_chip("cloud"))
     table = next(table for table in result_tables(optimise(problem)) if {"plan", "speed-up"} <= set(table.head))
