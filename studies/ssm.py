@@ -105,8 +105,8 @@ def _agrees(rows: Sequence[Row]) -> tuple[Finding, ...]:
     return (
         Finding(
             "**On chips built for GEMMs, what is not a GEMM is the limit.** The vector engine is the busiest resource in all "
-            f"best plans of Mamba and Hyena on edge and cloud, for {percent(min(shares), 1.0)} to {percent(max(shares), 1.0)} of the "
-            "time. That is the paper's point too: such chips run scans and transforms badly.",
+            f"best plans of Mamba and Hyena on edge and cloud, for {percent(min(shares), 1.0)} to {percent(max(shares), 1.0)} of "
+            "the time. That is the paper's point too: such chips run scans and transforms badly.",
             all(row.busiest == "engine vector" for row in built_for_gemms),
         ),
         Finding(
@@ -136,7 +136,8 @@ def _differs(rows: Sequence[Row]) -> tuple[Finding, ...]:
         Finding(
             "**Fusing all of a kernel is not the answer either.** Every best plan cuts its block into several groups of "
             f"ops ({min(groups)} to {max(groups)}), and none fuses all. A scan and a transform keep their sequence whole in "
-            "every tile; a group that holds several such tensors has room for fewer channels beside each other, and lanes stay empty.",
+            "every tile; a group that holds several such tensors has room for fewer channels beside each other, and lanes stay "
+            "empty.",
             min(groups) > 1,
         ),
     )
