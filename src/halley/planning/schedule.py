@@ -59,7 +59,7 @@ class Pipeline:
             faults.append(Fault("pipeline, chunks", "1 with GPipe and with a single stage", str(self.chunks), remedy))
         if faults:
             raise BadInput(faults)
-        # the walk through a schedule takes long, and where the rule says that it goes on it has never said otherwise
+        # the walk through a schedule takes long; where the rule says that it goes on, tests against the simulation found no other
         if self.chunks > 1 and not goes_on(self.stages, self.microbatches, self.chunks) and deadlocked(self):
             below, above = ((self.microbatches // self.stages + more) * self.stages for more in (0, 1))
             near = " or ".join(str(count) for count in (below, above) if count)
