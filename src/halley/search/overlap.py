@@ -41,6 +41,9 @@ BLOCK = 1 << 8
 BRANCHES = 8
 """Children of a set of what a stage can be."""
 
+SHARED = 8
+"""Members of an axis, up to which the least times of shapes on shares of it serve too few frames to be worth a search."""
+
 Pick = tuple["Vector", tuple[int, ...]]
 """A shape of a stage, and a node per dim."""
 
@@ -245,7 +248,7 @@ class Rounds:
         """Find what each stage can be, those of fewest mappings first; of the last one only what makes a plan that beats the
         frontier. ``quick`` follows the most promising choice alone."""
         at = np.array([combination])
-        if not quick:
+        if not quick and self._in_many():
             self._sharpen(at)
         least = [np.min([floor[:, at] for floor in floors], axis=0) for floors in self.floors]
         if self.search.found.hopeless(self.objectives(self._together(least), at))[0]:
@@ -259,6 +262,11 @@ class Rounds:
                 return
             settled.append(front)
         _Step(self, order[-1], settled, np.zeros((self.width, 1)), at, quick, order).run()
+
+    def _in_many(self) -> bool:
+        """Whether a stage's shapes are in many frames: as many as the others can have members of an axis."""
+        shares = self.frame.shares
+        return shares is not None and self.chip.axis(shares.level, shares.axis).size > SHARED
 
     def _sharpen(self, at: Indices) -> None:
         """Raise what shapes take at least, as far as they may matter, to their least times. These are found once for
