@@ -134,6 +134,6 @@ def told(row: Row) -> str:
     """A row in one line, for whoever waits."""
     name = ", ".join(row.key)
     if row.best is None:
-        return f"{name:60s} none fits"
+        return f"{name:60s} none found"
     ratio = tables.times_as(row.ratio("unfused"))
     return f"{name:60s} {format_time(row.best.time):>10s}  unfused {ratio:>9s}  gap {row.gap:.2%}  {row.seconds:.1f} s"

@@ -19,8 +19,8 @@ WORDS = {
 """The ways to map, as the pages call them."""
 
 MEANING = """\
-- **op by op**: every elementary op is a kernel of its own, so that each result goes through outer memory. It cuts kernels, which
-  the others do not: only it may beat the best;
+- **op by op**: every elementary op is a kernel of its own, so that each result goes through outer memory. It cuts all kernels,
+  the others only those that their workload lets them cut: with the rest, it alone may beat the best;
 - **unfused**: each kernel on its own (a GEMM; a whole softmax; a whole norm), its result in outer memory in between. Collectives
   inside a kernel are allowed;
 - **fused, local**: all kernels fused, no reduction split over clusters, so that no collective is needed;
@@ -47,7 +47,7 @@ def times(rows: Iterable[Row]) -> list[str]:
     head = ("case", "extents", "chip", "groups of the best", "best", *(WORDS[way] for way in WAYS[:-1]))
     lines = [
         (
-            *(row.name, row.extents, row.series, row.partition if row.best else "none fits", _shown(row.best, "time")),
+            *(row.name, row.extents, row.series, row.partition if row.best else "none found", _shown(row.best, "time")),
             *(times_as(row.ratio(way)) for way in WAYS[:-1]),
         )
         for row in rows
