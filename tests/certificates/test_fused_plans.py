@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.certificates import training_enumeration as oracle
 from tests.certificates.test_training_search import EFFICIENCY, REAL, SYSTEM, _Fastest, check_bounds
-from tests.reference.test_part_costs import CHIP, FIT, GPT, LLAMA, MIXTURE, anything, parts, terms
+from tests.reference.test_part_costs import CHIP, FIT, check_below, drawn
 
 from halley.errors import BadInput
 from halley.io.load import load_chip
@@ -23,9 +23,7 @@ from halley.planning.fused_plan import best_fused_plan, joined_groups
 from halley.planning.fusion_bounds import with_fusions
 from halley.planning.fusion_shapes import FusionKey, FusionPattern
 from halley.planning.fusion_table import FusionEntry, FusionTable, empty_table
-from halley.planning.layouts import MeshAxis
-from halley.planning.part_bounds import model_bound
-from halley.planning.part_costs import model_costs, training_graphs
+from halley.planning.part_costs import training_graphs
 from halley.planning.plan import Fixed, TrainingProblem
 from halley.planning.product_bounds import ProductBounds
 from halley.planning.sharded_model import ShardedModel
@@ -58,20 +56,11 @@ DRAWN = replace(UNKNOWN, entries=Drawn())
 
 @pytest.mark.parametrize("seed", range(12))
 def test_no_sharding_costs_less_than_the_bound(seed: int) -> None:
-    random = Random(seed)
-    axes, choice, fused = random.choice([1, 1, 2]), random.choice(list(Recompute)), random.random() < 0.5
-    shape = random.choice([GPT, LLAMA, MIXTURE] if axes == 1 else [GPT, LLAMA])
-    mesh = tuple(MeshAxis(name, random.choice([2, 3, 4, 8])) for name in "xy"[:axes])
-    microbatch, ranks = random.choice([1, 2, 3, 8]), math.prod(axis.ranks for axis in mesh)
-    given = terms(mesh=mesh, collective=anything(random), fused=fused, fusions=empty_table(load_chip("a100")))
-    found = model_costs(shape, microbatch, 512, given, choice)
-    graphs, products = training_graphs(shape, 1, 512, choice, fused), ProductBounds(CHIP, FIT, 4)
-    apart = products.raised(model_bound(shape, microbatch, 512, ranks, CHIP, FIT, choice, fused), graphs, microbatch, ranks)
-    bound = with_fusions(products, apart, graphs, microbatch, ranks)
-    for part, least in parts(found, bound):
-        assert part.time - math.fsum(part.exposed.values()) >= float(least.time) * (1 - 1e-9)
-        for name in ("forward", "recompute", "backward", "parameters", "activation", "working", "macs", "traffic"):
-            assert getattr(part, name) >= float(getattr(least, name)) * (1 - 1e-9), name
+    given = drawn(seed)
+    graphs, products = training_graphs(given.shape, 1, 512, given.choice, given.fused), ProductBounds(CHIP, FIT, 4)
+    apart = products.raised(given.bound(), graphs, given.microbatch, given.ranks)
+    bound = with_fusions(products, apart, graphs, given.microbatch, given.ranks)
+    check_below(given.costs(fusions=empty_table(load_chip("a100"))), bound)
     assert float(bound.time) < float(apart.time), "something can be saved"
 
 

@@ -61,6 +61,10 @@ class Recipe:
         """Bytes per parameter of weight, gradient and state, each with what has to be sharded for ranks to share it out."""
         return (self.weight, Sharded.PARAMETERS), (self.gradient, Sharded.GRADIENTS), (self.state, Sharded.OPTIMIZER)
 
+    def resident(self, offload: bool) -> tuple[tuple[int, Sharded], ...]:
+        """Of these ``shares`` what the chip itself holds: all but the optimizer's state where that is offloaded."""
+        return self.shares[:2] if offload else self.shares
+
 
 RECIPES: dict[str, Recipe] = {
     "mixed-adam": Recipe(2, 2, 12),  # Rajbhandari et al. (ZeRO), SC 2020: 16 bytes

@@ -75,7 +75,7 @@ def _candidates(graph: TrainingGraph) -> list[tuple[tuple[str, ...], tuple[str, 
     work = graph.workload
     apart = [_whole(graph, kernel) for kernel in kernels(work)]
     known = [kernel for kernel in apart if kernel]
-    behind, passes = _needed(work), _passes(graph)
+    behind, passes = _needed(work), graph.found.passes
     seconds = [kernel for kernel in known if all(work.op(name).kind in LOCAL for name in kernel)]
     pairs = ((first, second) for second in seconds for first in known if first is not second)
     same = (pair for pair in pairs if passes[pair[0][0]] == passes[pair[1][0]])
@@ -141,9 +141,3 @@ def _needed(work: Workload) -> dict[str, frozenset[str]]:
         direct = {makers[name] for name in op.inputs if name in makers}
         found[op.name] = frozenset(direct).union(*(found[name] for name in direct))
     return found
-
-
-def _passes(graph: TrainingGraph) -> dict[str, int]:
-    """By op, which pass it is part of: forward, repeated, backward."""
-    ahead, again = len(graph.found.forward), len(graph.found.repeated)
-    return {op.name: (n >= ahead) + (n >= ahead + again) for n, op in enumerate(graph.workload.ops)}

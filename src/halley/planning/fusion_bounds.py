@@ -37,16 +37,12 @@ def with_fusions(
     return ModelBound(found[0], tuple(zip(found[1:-1], bound.layers, strict=True)), found[-1])
 
 
-def _part(
-    products: ProductBounds, bound: PartBound, graph: TrainingGraph, microbatch: Number, ranks: Number
-) -> PartBound:
+def _part(products: ProductBounds, bound: PartBound, graph: TrainingGraph, microbatch: Number, ranks: Number) -> PartBound:
     saved: dict[str, list[Number]] = {"forward": [], "recompute": [], "backward": [], "excess": [], "traffic": []}
-    ahead = set(graph.found.forward)
-    again = {op.name for op in graph.found.backward[: len(graph.found.repeated)]}
+    passes = graph.found.passes
     for fusion in fusions(graph):
         apart, one = (_least(products, each, fusion, microbatch, ranks) for each in (graph, fusion.graph))
-        name = fusion.first[0]
-        saved["forward" if name in ahead else "recompute" if name in again else "backward"].append(apart.time - one.time)
+        saved[passes[fusion.first[0]]].append(apart.time - one.time)
         saved["excess"].append(apart.excess - one.excess)
         saved["traffic"].append(apart.traffic - one.traffic)
     less = {name: getattr(bound, name) - total([maximum(0.0, each) for each in found]) for name, found in saved.items() if found}

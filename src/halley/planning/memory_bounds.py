@@ -18,7 +18,7 @@ from halley.formulas.timing import total
 from halley.formulas.training import sharded_bytes
 from halley.planning.data_parallel import Recipe, Sharded
 from halley.planning.memory import kept
-from halley.planning.schedule import Pipeline, deal, layers_before
+from halley.planning.schedule import Pipeline, deal, parts_of_chunks
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -45,9 +45,7 @@ def moments(pipeline: Pipeline, kinds: tuple[int, ...]) -> Moments:
     ([[1, 1, 2, 0], [0, 0, 2, 1]], [[2, 2, 4, 0], [0, 0, 2, 1]])
     """
     stages = pipeline.stages
-    layers = np.diff(layers_before(kinds, deal(sum(kinds), pipeline.last + 1)), axis=0)
-    parts = np.pad(layers, ((0, 0), (1, 1)))
-    parts[0, 0] = parts[-1, -1] = 1
+    parts = parts_of_chunks(kinds, deal(sum(kinds), pipeline.last + 1))
     firsts: dict[bytes, int] = {}
     for stage in range(stages):
         firsts.setdefault(parts[stage::stages].tobytes(), stage)
@@ -96,8 +94,7 @@ def least_memory(
     held, most = (np.concatenate(each) for each in zip(*pipelines, strict=True))
     parameters, working = sizes.parameters[plan], np.where(held > 0, sizes.working[plan], 0.0)
     ranks, whole = data[plan].astype(np.float64), (held * parameters).sum(axis=1)
-    here = recipe.shares[:2] if offload else recipe.shares
-    states = total([sharded_bytes(whole, word, ranks if sharded >= least else 1.0) for word, least in here])
+    states = total([sharded_bytes(whole, word, ranks if sharded >= least else 1.0) for word, least in recipe.resident(offload)])
     gathered = sum(word for word, least in recipe.shares[:2] if sharded >= least)
     several = np.minimum(held.sum(axis=1), 2) * np.where(held > 0, parameters, 0.0).max(axis=1)
     peak = states + (most * sizes.activation[plan]).sum(axis=1) + working.max(axis=1) + gathered * several

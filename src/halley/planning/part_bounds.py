@@ -88,23 +88,23 @@ def _part_bound(
     graph: TrainingGraph, microbatch: Number, ranks: Number, chip: Machine, efficiency: Efficiency, gradient: int
 ) -> PartBound:
     work, local = graph.workload, {**graph.workload.dims, "b": microbatch}
-    ahead, again = len(graph.found.forward), len(graph.found.repeated)
+    passes = graph.found.passes
     size = {name: tensor_bytes(work, name, local) / ranks for name in work.tensors}
-    times: list[Number] = []
+    times: dict[str, list[Number]] = {"forward": [], "recompute": [], "backward": []}
     macs: Number = 0.0
     traffic: Number = 0.0
     excess: Number = 0.0
     for op in work.ops:
         tasks = op_tasks(graph, op, local, gradient)
-        times.append(total([task.times * least_time(task, ranks, chip, efficiency) for task in tasks]))
+        times[passes[op.name]].append(total([task.times * least_time(task, ranks, chip, efficiency) for task in tasks]))
         excess = excess + total([task.times * start_time(task, efficiency) for task in tasks])
         traffic = traffic + total([task.times * demand(task.kernel)[1] / ranks for task in tasks])
         if op.kind is OpKind.CONTRACT:
             macs = macs + math.prod(local[dim] for dim in op.dims) / ranks
     return PartBound(
-        forward=total(times[:ahead]),
-        recompute=total(times[ahead : ahead + again]),
-        backward=total(times[ahead + again :]),
+        forward=total(times["forward"]),
+        recompute=total(times["recompute"]),
+        backward=total(times["backward"]),
         parameters=sum(math.prod(work.dims[dim] for dim in work.tensors[name].dims) for name in graph.weights) / ranks,
         activation=total([size[name] for name in kept_tensors(graph)]),
         working=longest(total([size[name] for name in alive]) for alive in set(lifetimes(graph)) if alive),

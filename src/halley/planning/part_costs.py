@@ -203,9 +203,7 @@ def training_graphs(
 
 
 @lru_cache(maxsize=1024)
-def _graph(
-    shape: Transformer, microbatch: int, sequence: int, place: int, choice: Recompute, fused: bool
-) -> TrainingGraph:
+def _graph(shape: Transformer, microbatch: int, sequence: int, place: int, choice: Recompute, fused: bool) -> TrainingGraph:
     """One part; that of several sequences is that of one with other extents."""
     part = _parts(shape, microbatch, sequence)[place]
     if microbatch > 1:
@@ -306,17 +304,13 @@ def _part_costs(solver: PartSolver, sharding: Sharding, in_flight: float) -> Par
     graph = solver.graph
     times: dict[str, list[float]] = {"forward": [], "recompute": [], "backward": []}
     exposed: dict[CollectiveKind, list[float]] = {}
-    ahead, again = len(graph.found.forward), len(graph.found.repeated)
-
-    def at(number: int) -> list[float]:
-        return times["forward" if number < ahead else "recompute" if number < ahead + again else "backward"]
-
+    at = [times[name] for name in graph.found.passes.values()]
     makers = {name: number for number, op in enumerate(graph.workload.ops) for name in op.outputs}
     for number, op in enumerate(sharding.ops):
-        at(number).append(op.time)
+        at[number].append(op.time)
     for move in sharding.moves:
         # what changes its layout as it leaves the graph does so in the pass of its maker
-        when = at(move.at if move.reader else makers.get(move.tensor, 0))
+        when = at[move.at if move.reader else makers.get(move.tensor, 0)]
         for step in move.steps:
             when.append(step.time)
             if step.kind is not None:

@@ -113,8 +113,8 @@ class PartSolver:
 
     def along(self, forwards: float, backwards: float) -> Iterator[Table]:
         """Tables of the time of so many forward passes, and backward passes with what they repeat, instead of one of each."""
-        ahead, order = len(self.graph.found.forward), self.tables.space.order
-        times = [forwards if order[name] < ahead else backwards for name in self.tables.called]
+        passes = self.graph.found.passes
+        times = [forwards if passes[name] == "forward" else backwards for name in self.tables.called]
         for number, item in enumerate(self.tables.time):
             many = times[number] if number < len(times) else 0.0
             yield Table(item.variables, item.values * many if many else np.where(np.isinf(item.values), np.inf, 0.0))

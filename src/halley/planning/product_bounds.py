@@ -43,16 +43,13 @@ class ProductBounds:
         return ModelBound(found[0], blocks, found[-1])
 
     def _part(self, bound: PartBound, graph: TrainingGraph, microbatch: Number, ranks: Number) -> PartBound:
-        ahead, again = len(graph.found.forward), len(graph.found.repeated)
-        found = [self.gain(graph, op, microbatch, ranks) for op in graph.workload.ops]
-        more = [gain.time for gain in found]
-        return replace(
-            bound,
-            forward=bound.forward + total(more[:ahead]),
-            recompute=bound.recompute + total(more[ahead : ahead + again]),
-            backward=bound.backward + total(more[ahead + again :]),
-            excess=bound.excess + total([gain.excess for gain in found]),
-        )
+        more: dict[str, list[Number]] = {"forward": [], "recompute": [], "backward": [], "excess": []}
+        passes = graph.found.passes
+        for op in graph.workload.ops:
+            gain = self.gain(graph, op, microbatch, ranks)
+            more[passes[op.name]].append(gain.time)
+            more["excess"].append(gain.excess)
+        return replace(bound, **{name: getattr(bound, name) + total(each) for name, each in more.items()})
 
     def gain(self, graph: TrainingGraph, op: Op, microbatch: Number, ranks: Number) -> LeastTimes:
         """How much longer a product takes than its share of the work, and how much more than launches it takes beyond its local

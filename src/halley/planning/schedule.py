@@ -230,6 +230,18 @@ def layers_before(kinds: Sequence[int], layers: Sequence[int]) -> Integers:
     return passed
 
 
+def parts_of_chunks(kinds: Sequence[int], layers: Sequence[int]) -> Integers:
+    """[chunks, 1 + kinds + 1] how many of each part of a model each chunk has: embedding, layers of each kind, head. The first
+    chunk has the embedding, the last one the head; ``kinds`` and ``layers`` as in `layers_before`.
+
+    >>> parts_of_chunks((2, 4), (1, 3, 2)).tolist()
+    [[1, 1, 0, 0], [0, 1, 2, 0], [0, 0, 2, 1]]
+    """
+    parts: Integers = np.pad(np.diff(layers_before(kinds, layers), axis=0), ((0, 0), (1, 1)))
+    parts[0, 0] = parts[-1, -1] = 1
+    return parts
+
+
 def check_degrees(chips: int, degrees: Mapping[str, int]) -> None:
     """Raises BadInput: degrees that are no whole numbers, or do not multiply to the chips.
 

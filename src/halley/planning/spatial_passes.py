@@ -71,8 +71,8 @@ class ChipRates:
 def pass_groups(graph: TrainingGraph) -> tuple[tuple[Group, ...], ...]:
     """By pass, its kernels in an order in which they can run."""
     work = graph.workload
-    ahead, again = len(graph.found.forward), len(graph.found.repeated)
-    cuts = (work.ops[:ahead], work.ops[ahead : ahead + again], work.ops[ahead + again :])
+    passes = graph.found.passes
+    cuts = [[op for op in work.ops if passes[op.name] == name] for name in PASSES]
     return tuple(_in_order(graph, ops, list(_groups(graph, ops))) for ops in cuts)
 
 
@@ -165,9 +165,7 @@ def read_elsewhere(graph: TrainingGraph) -> tuple[frozenset[str], ...]:
     work, passes = graph.workload, pass_groups(graph)
     reads = [frozenset(name for group in groups for op in group.ops for name in work.op(op).inputs) for groups in passes]
     outputs = frozenset(work.outputs)
-    return tuple(
-        outputs.union(*(other for number, other in enumerate(reads) if number != place)) for place in range(len(passes))
-    )
+    return tuple(outputs.union(*(other for number, other in enumerate(reads) if number != place)) for place in range(len(passes)))
 
 
 @dataclass(slots=True, eq=False)

@@ -34,7 +34,7 @@ from halley.planning.makeup import numbered
 from halley.planning.memory import Memory, in_flight, memory
 from halley.planning.part_costs import ModelCosts, PartCosts, Room
 from halley.planning.plan import Exposed, Plan, PlanCost, TrainingProblem
-from halley.planning.schedule import Pipeline, layers_before
+from halley.planning.schedule import Pipeline, parts_of_chunks
 from halley.planning.training_loads import Stage, loads, traffic
 from halley.workloads.training import training_model
 
@@ -353,11 +353,7 @@ def stage_parts(plan: Plan, costs: ModelCosts, stage: int) -> list[tuple[PartCos
 
 def held_parts(plan: Plan, kinds: Sequence[int], stage: int) -> NDArray[np.int64]:
     """[chunks of the stage, parts] how many of each part of the model they have: embedding, ``kinds`` of layers, head."""
-    stages = plan.pipeline.stages
-    layers = np.diff(layers_before(kinds, plan.layers), axis=0)[stage::stages]
-    found = np.pad(layers, ((0, 0), (1, 1)))
-    found[0, 0], found[-1, -1] = stage == 0, stage == stages - 1
-    return found
+    return parts_of_chunks(kinds, plan.layers)[stage :: plan.pipeline.stages]
 
 
 def _exposed(plan: Plan, case: Case, timed: Iteration) -> list[Exposed]:
@@ -381,9 +377,7 @@ def _busiest(problem: TrainingProblem, plan: Plan, case: Case) -> Stage:
     return Stage(number, parts[number], boundary_bytes(problem, batch, case), tied_bytes(problem, batch, case))
 
 
-def room_left(
-    problem: TrainingProblem, plan: Plan, case: Case, least: tuple[Floats, Floats] | None = None
-) -> tuple[Room, float]:
+def room_left(problem: TrainingProblem, plan: Plan, case: Case, least: tuple[Floats, Floats] | None = None) -> tuple[Room, float]:
     """What is left for weights and kept activations on a chip of the fullest stage, and what a parameter takes there for good
     [B]: its share where data-parallel ranks share it out.
 
@@ -392,9 +386,8 @@ def room_left(
     """
     held = memory(training_of(problem, Batch(plan.pipeline, plan.sharded, plan.offload), [case]))
     stage = int(held.total[:, 0].argmax())
-    parts, shares = case.costs.parts, problem.recipe.shares
-    here = shares[:2] if plan.offload else shares
-    resident = total([word / plan.data if plan.sharded >= share else word for word, share in here])
+    parts, words = case.costs.parts, problem.recipe.resident(plan.offload)
+    resident = total([word / plan.data if plan.sharded >= share else word for word, share in words])
     numbers = held_parts(plan, case.costs.layers, stage)
     counts = numbers.sum(axis=0)
     has = counts > 0

@@ -40,6 +40,13 @@ class Differentiated:
         return self.workload.ops[len(self.forward) :]
 
     @property
+    def passes(self) -> dict[str, str]:
+        """By op, in their order, the pass that it is part of: ``forward``, ``recompute`` (ops of it once more), ``backward``."""
+        ahead, again = len(self.forward), len(self.repeated)
+        numbers = enumerate(self.workload.ops)
+        return {op.name: "forward" if n < ahead else "recompute" if n < ahead + again else "backward" for n, op in numbers}
+
+    @property
     def kept(self) -> tuple[str, ...]:
         """What has to be kept from forward to backward: tensors that the backward reads and that it neither makes nor is given.
 
@@ -50,9 +57,7 @@ class Differentiated:
         return tuple(name for name in self.workload.tensors if name in read)
 
 
-def backward(
-    workload: Workload, outputs: Sequence[str] | None = None, wrt: Sequence[str] | None = None
-) -> Differentiated:
+def backward(workload: Workload, outputs: Sequence[str] | None = None, wrt: Sequence[str] | None = None) -> Differentiated:
     """The graph with the gradients of ``wrt`` when each output receives a gradient (a new input ``d_<output>``).
 
     ``outputs``: those of the workload unless given. ``wrt``: inputs, or other tensors; all inputs that are not integers unless
@@ -93,17 +98,13 @@ def backward(
     return _finished(workload, graph, seeds, complete)
 
 
-def _finished(
-    workload: Workload, graph: GradientGraph, seeds: Mapping[str, str], gradients: Mapping[str, str]
-) -> Differentiated:
+def _finished(workload: Workload, graph: GradientGraph, seeds: Mapping[str, str], gradients: Mapping[str, str]) -> Differentiated:
     named = graph.named()
 
     def name(tensor: str) -> str:
         return named.get(tensor, tensor)
 
-    ops = tuple(
-        replace(op, inputs=tuple(map(name, op.inputs)), outputs=tuple(map(name, op.outputs))) for op in graph.ops
-    )
+    ops = tuple(replace(op, inputs=tuple(map(name, op.inputs)), outputs=tuple(map(name, op.outputs))) for op in graph.ops)
     tensors: dict[str, Tensor] = {name(key): replace(tensor, name=name(key)) for key, tensor in graph.tensors.items()}
     results = {key: name(tensor) for key, tensor in gradients.items()}
     kernels = workload.kernels or tuple((op.name,) for op in workload.ops)
