@@ -213,3 +213,10 @@ def test_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     plans = outcome.json["results"][0]["plans"]
     assert [plan["name"] for plan in plans][-1] == "best"
     assert all(plan["estimate"]["time_s"] >= plans[-1]["estimate"]["time_s"] for plan in plans)
+
+
+@pytest.mark.parametrize("group", [(), ("system",), ("topology",), ("calibrate",)], ids=" ".join)
+def test_without_a_command_there_is_the_help_and_no_error(group: tuple[str, ...]) -> None:
+    found = halley(*group)
+    assert (found.code, found.err) == (1, "")
+    assert "Commands" in found.out

@@ -91,9 +91,12 @@ def _tell(error: HalleyError) -> int:
 
 
 def _usage(error: Any) -> int:
+    message = error.format_message().rstrip(".")
+    if not message:  # no command was given: the help has been shown, which says it all
+        return USAGE
     context = getattr(error, "ctx", None)
     hint = f"; try '{context.command_path} --help'" if context is not None else ""
-    print(f"halley: {error.format_message().rstrip('.')}{hint}", file=sys.stderr)
+    print(f"halley: {message}{hint}", file=sys.stderr)
     return USAGE
 
 
