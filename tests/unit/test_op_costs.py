@@ -15,15 +15,18 @@ from tests.reference.graphs import evaluate
 from halley.formulas.activations import attention_core_bytes, layer_input_bytes, sequence_parallel_layer_bytes
 from halley.io.chip_fits import load_chip_fit
 from halley.io.load import load_chip
+from halley.io.system import load_system
 from halley.io.transformers import load_model
 from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Replicate, Shard
 from halley.ir.workload import Op, OpKind
+from halley.library import SYSTEMS
 from halley.planning.facts import differentiated
 from halley.planning.kernels import Attention, Gemm, Stream, kernel_time, layer_norm, softmax
 from halley.planning.layouts import MeshAxis
 from halley.planning.machine import machine
 from halley.planning.op_costs import OpCosts, op_tasks
+from halley.planning.part_bounds import model_bound
 from halley.planning.sharded import shard
 from halley.planning.sharding import ShardingProblem
 from halley.planning.training_kernels import TrainingGraph, kept_tensors, kernels, training_graph
@@ -296,3 +299,11 @@ def test_ops_of_a_kernel_are_split_alike_as_far_as_they_can_be(ranks: int) -> No
         each = [shard(replace(fixed, splits={op: {"x": dim} for op, dim in choice.items()})).time for choice in choices]
         assert alike.time == pytest.approx(min(each), rel=1e-8)
         assert {op: alike.strategy(op)[0].split for op in ops} in choices
+
+
+@pytest.mark.parametrize("chip", sorted({load_system(name).chip.name for name in SYSTEMS.names()}))
+@pytest.mark.parametrize("model", ["gpt2-xl", "llama3-8b", "mixtral-8x7b", "deepseek-v3"])
+def test_chips_of_systems_have_what_models_need(chip: str, model: str) -> None:
+    """Element types of all products (routers of experts are fp32) and all functions, in all passes."""
+    found = model_bound(load_model(model), 1, 256, 8, machine(load_chip(chip)), FIT)
+    assert float(found.time) > 0

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from halley.errors import BadInput, Fault, did_you_mean
+from halley.errors import BadInput, Fault
 from halley.ir.hardware import Chip
 
 
@@ -32,7 +32,8 @@ class Machine:
     def mac_rate(self, dtype: str) -> float:
         """Multiply-accumulates per second. Raises BadInput: the chip has no rate for the dtype."""
         if dtype not in self.macs:
-            raise BadInput(Fault(f"chip {self.name}", "a type that its matrix engine has", dtype, did_you_mean(dtype, self.macs)))
+            remedy = f"use one of: {', '.join(sorted(self.macs))}; or give it a rate for {dtype} in a chip file of your own"
+            raise BadInput(Fault(f"chip {self.name}", "a type that its matrix engine has", dtype, remedy))
         return self.macs[dtype]
 
     def lane_cycles(self, work: Mapping[str, float]) -> float:
