@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from random import Random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,11 +25,12 @@ from halley.planning.fusion_bounds import with_fusions
 from halley.planning.fusion_shapes import FusionKey, FusionPattern
 from halley.planning.fusion_table import FusionEntry, FusionTable, empty_table
 from halley.planning.part_costs import training_graphs
-from halley.planning.plan import Fixed, TrainingProblem
+from halley.planning.plan import Fixed, Outcome, TrainingProblem
 from halley.planning.product_bounds import ProductBounds
 from halley.planning.sharded_model import ShardedModel
 from halley.planning.training_search import best_training_plan
 from halley.rewrite.recompute import Recompute
+from halley.search.result import Status
 
 UNKNOWN = empty_table(SYSTEM.chip)
 NONE = FusionEntry(math.inf, math.inf, 0.0, "none")
@@ -132,3 +134,42 @@ def test_what_is_moved_is_counted_as_one() -> None:
     less = [a.traffic - b.traffic for a, b in zip(again.cost.parts.parts, found.cost.parts.parts, strict=True)]
     assert less[1] > 0
     assert np.allclose([less[0], less[2]], 0.0)
+
+
+def _interrupted(group: Workload, chip: Chip, limit: float) -> FusionEntry:
+    raise KeyboardInterrupt
+
+
+def _cut_short(group: Workload, chip: Chip, limit: float) -> FusionEntry:
+    """As a search of mappings ends that is interrupted."""
+    return FusionEntry(1.0, 1e-9, 0.0, Status.LIMIT.value)
+
+
+@pytest.mark.parametrize("search", [_interrupted, _cut_short])
+def test_when_interrupted_groups_that_are_not_known_run_apart(search: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is known yet: the plan is one of those without groups, and the bound that of plans with them."""
+    monkeypatch.setattr(fused_plan, "searched", search)
+    found, apart = best_fused_plan(FOUR, others=2), best_training_plan(FOUR, others=0)
+    cost, proof = found.result.cost, found.result.certificate
+    assert found.result.outcome is Outcome.LIMIT
+    assert not list(joined_groups(cost))
+    assert not found.table.entries
+    assert apart.certificate.bound <= cost.time < 1.2 * apart.cost.time
+    assert proof.value == cost.time
+    assert proof.bound <= best_training_plan(replace(FOUR, fusions=UNKNOWN), others=0).cost.time < cost.time
+
+
+def test_the_limit_is_that_of_all_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock passes the limit while the first group is searched, whose entry is kept: its search came to its end."""
+    searches = list[float]()
+
+    def search(group: Workload, chip: Chip, limit: float) -> FusionEntry:
+        searches.append(limit)
+        return FusionEntry(1e-9, 1e-9, 0.0, Status.OPTIMAL.value)
+
+    monkeypatch.setattr(fused_plan, "searched", search)
+    monkeypatch.setattr(fused_plan, "time", SimpleNamespace(monotonic=lambda: 99.0 if searches else 0.0))
+    found = best_fused_plan(FOUR, limit=60.0, others=2)
+    assert searches == [30.0]
+    assert len(found.table.entries) == 1
+    assert found.result.outcome is Outcome.LIMIT

@@ -7,18 +7,23 @@ Otherwise the shapes that plans used are searched, and the plan search is asked 
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from halley.errors import BadInput, Fault
+from halley.ir.hardware import Chip
+from halley.ir.workload import Workload
 from halley.planning.fusion import Fusion
 from halley.planning.fusion_costs import FusedPair
-from halley.planning.fusion_search import LIMIT, searched
+from halley.planning.fusion_search import LIMIT, UNPROVEN, searched
 from halley.planning.fusion_shapes import fusion_pattern
-from halley.planning.fusion_table import FusionTable, empty_table, fingerprint
-from halley.planning.plan import PlanCost, TrainingProblem, TrainingResult
-from halley.planning.training_search import ALTERNATIVES, best_training_plan
+from halley.planning.fusion_table import FusionEntry, FusionTable, empty_table, fingerprint
+from halley.planning.plan import Fixed, Outcome, Plan, PlanCost, TrainingProblem, TrainingResult
+from halley.planning.training_answer import alternative
+from halley.planning.training_search import ALTERNATIVES, CLOSED, CLOSED_WORDS, STOPPED_WORDS, best_training_plan
 
 Progress = Callable[[str, float], None]
 
@@ -44,27 +49,84 @@ def best_fused_plan(
     """The fastest plan where groups of kernels may run as one.
 
     ``table``: what is known from before, none unless given; ``known`` is told each that knows more. ``each`` [s]: of one search
-    of a group's mappings; ``limit`` [s]: of one round of the plan search, which then gives the best so far. Others as
-    `best_training_plan`.
+    of a group's mappings; ``limit`` [s]: when to stop, as an interrupt does. Then the best plan so far is given as it is when
+    groups of unknown shapes run apart. Others as `best_training_plan`.
 
     Raises BadInput: a chip that runs kernels side by side, a table of another chip; as `best_training_plan`.
     """
     chip = problem.system.chip
     found = empty_table(chip) if table is None else table
     _check(problem, found)
+    end = math.inf if limit is None else time.monotonic() + limit
     rounds = 0
     while True:
-        result = best_training_plan(replace(problem, fusions=found), progress, limit, others=others)
+        left = None if limit is None else end - time.monotonic()
+        result = best_training_plan(replace(problem, fusions=found), progress, left, others=others)
         rounds += 1
         missing = found.missing(_used(result))
         if not missing:
             return FusedResult(result, found, rounds)
+        stopped = result.outcome is Outcome.LIMIT
         for number, (key, fusion) in enumerate(missing.items()):
+            if stopped:
+                return FusedResult(_settled(result, found), found, rounds)
             if progress is not None:
                 progress(f"fused group {fusion.name}, {number + 1} of {len(missing)}", number / len(missing))
-            found = found.with_entries({key: searched(fusion_pattern(fusion).workload(key.extents), chip, each)})
-            if known is not None:
-                known(found)
+            entry, stopped = _searched(fusion_pattern(fusion).workload(key.extents), chip, each, end)
+            if entry is not None:
+                found = found.with_entries({key: entry})
+                if known is not None:
+                    known(found)
+
+
+def _searched(group: Workload, chip: Chip, limit: float, end: float) -> tuple[FusionEntry | None, bool]:
+    """What is known of a group after ``limit`` [s], and whether it is time to stop: because of an interrupt, or at ``end``."""
+    began = time.monotonic()
+    if began >= end:
+        return None, True
+    try:
+        entry = searched(group, chip, min(limit, end - began))
+    except KeyboardInterrupt:
+        return None, True
+    passed = time.monotonic() - began
+    # a search that is interrupted gives the best so far, as one whose time is up
+    if entry.found in UNPROVEN and passed < limit:
+        return None, True
+    return entry, began + passed >= end
+
+
+def _settled(result: TrainingResult, table: FusionTable) -> TrainingResult:
+    """The best of the plans as they are when groups that the table does not know run apart; the bound is that of plans where they
+    may run as one."""
+    pinned = _as_planned(result.problem.fixed, result.plan)
+    own = best_training_plan(replace(result.problem, fixed=pinned, fusions=replace(table, settled=True)), others=0)
+    known = [(each.plan, each.cost) for each in result.alternatives if not table.missing(_groups(each.cost))]
+    best, *others = sorted([(own.plan, own.cost), *known], key=lambda found: found[1].time)
+    rest = tuple(alternative(*best, *other) for other in others)
+    proof = replace(result.certificate, value=best[1].time)
+    # a plan that is as fast as the bound is proven even so
+    closed = proof.gap <= CLOSED
+    proof = replace(proof, closed=CLOSED_WORDS if closed else STOPPED_WORDS)
+    outcome = Outcome.OPTIMAL if closed else Outcome.LIMIT
+    return replace(result, plan=best[0], cost=best[1], alternatives=rest, certificate=proof, outcome=outcome)
+
+
+def _as_planned(fixed: Fixed, plan: Plan) -> Fixed:
+    """All that a plan says, beside what was fixed before."""
+    pipeline = plan.pipeline
+    return replace(
+        fixed,
+        data=plan.data,
+        stages=pipeline.stages,
+        model=plan.model,
+        microbatch=plan.microbatch,
+        schedule=pipeline.schedule,
+        chunks=pipeline.chunks,
+        recompute=plan.recompute,
+        sharded=plan.sharded,
+        offload=plan.offload,
+        fused=plan.fused,
+    )
 
 
 class JoinedGroup(NamedTuple):
@@ -89,7 +151,11 @@ def joined_groups(cost: PlanCost) -> Iterator[JoinedGroup]:
 def _used(result: TrainingResult) -> Iterator[tuple[Fusion, Mapping[str, int]]]:
     """Groups that run as one in the best plan and the plans beside it."""
     for cost in (result.cost, *(other.cost for other in result.alternatives)):
-        yield from ((each.fusion, each.local) for each in joined_groups(cost))
+        yield from _groups(cost)
+
+
+def _groups(cost: PlanCost) -> Iterator[tuple[Fusion, Mapping[str, int]]]:
+    return ((each.fusion, each.local) for each in joined_groups(cost))
 
 
 def _check(problem: TrainingProblem, table: FusionTable) -> None:

@@ -10,12 +10,15 @@ from halley.ir.workload import Workload
 from halley.planning.fusion_table import FusionEntry
 from halley.search.optimise import optimise
 from halley.search.problem import Problem
+from halley.search.result import Status
 
 LIMIT = 30.0
 """Time after which the search of a group ends with the best mapping so far and a true bound [s]."""
 
 NO_MAPPING = "no mapping of the declared space keeps what is between on the chip"
 NONE_IN_TIME = "no mapping found in time"
+UNPROVEN = (Status.LIMIT.value, NONE_IN_TIME)
+"""How searches that did not come to their end are told."""
 
 
 def searched(group: Workload, chip: Chip, limit: float = LIMIT) -> FusionEntry:

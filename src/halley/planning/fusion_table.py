@@ -40,22 +40,26 @@ class FusionEntry:
 @dataclass(frozen=True, slots=True)
 class FusionTable:
     """Entries for one ``chip``, told by its ``fingerprint``. Shapes that it lacks are taken to have a mapping that is as fast as
-    any kernel: a plan that uses them is a bound, and no plan yet (`halley.planning.fused_plan`)."""
+    any kernel: a plan that uses them is a bound, and no plan yet (`halley.planning.fused_plan`). Unless the table is ``settled``:
+    then they have none, and all plans are plans."""
 
     chip: str
     fingerprint: str
     entries: Mapping[FusionKey, FusionEntry] = field(default_factory=dict)
+    settled: bool = False
 
     def with_entries(self, more: Mapping[FusionKey, FusionEntry]) -> FusionTable:
         """The table with more entries."""
         return replace(self, entries={**self.entries, **more})
 
     def least(self, fusion: Fusion, local: Mapping[str, NDArray[np.int64]]) -> NDArray[np.float64]:
-        """[many] no fused kernel takes less at these extents [s]: 0 where the table does not know, infinite if there is none."""
+        """[many] no fused kernel takes less at these extents [s]: infinite if there is none, 0 where the table does not know and
+        is not settled."""
         pattern = fusion_pattern(fusion)
         keys = (FusionKey(pattern.graph, tuple(row)) for row in pattern.extents(local).tolist())
         known = (self.entries.get(key) for key in keys)
-        return np.array([0.0 if entry is None else entry.bound for entry in known])
+        unknown = math.inf if self.settled else 0.0
+        return np.array([unknown if entry is None else entry.bound for entry in known])
 
     def missing(self, used: Iterable[tuple[Fusion, Mapping[str, int]]]) -> dict[FusionKey, Fusion]:
         """Of groups at local extents, those that the table lacks."""
