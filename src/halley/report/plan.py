@@ -96,7 +96,7 @@ def _figures(result: TrainingResult) -> Table:
     rows = [
         ("iteration", format_time(cost.time)),
         ("tokens", f"{cost.tokens_per_second:,.0f} /s; {_number(cost.tokens_per_second / chips)} /s on each chip"),
-        ("utilisation (MFU)", _rate(cost.utilisation, cost.peak / chips) + ": the model's own work"),
+        ("utilisation (MFU)", _rate(cost.utilisation, cost.peak / chips) + ": the model's own work, with what attention masks"),
     ]
     if cost.hardware_work > cost.model_work:
         rows.append(("of hardware (HFU)", _rate(cost.hardware_utilisation, cost.peak / chips) + ": with what is computed again"))
