@@ -28,7 +28,7 @@ def cases(search: TrainingSearch, model: Drawn, layout: int, option: int) -> lis
     """A plan with each of its shardings."""
     space = search.floors.space
     communication = search.floors.communications[space.assignment[layout]]
-    way = search.floors.ways[search.floors.way(option)]
+    way = search.floors.ways[search.floors.way_of[option]]
     return [Case(communication, costs) for costs in model.shardings(communication, int(space.microbatch[layout]), way)]
 
 
@@ -57,10 +57,10 @@ def test_no_sharding_takes_less_than_the_longest_path_says(seed: int) -> None:
     search = started(problem, model)
     for layout, option in plans(search, 12):
         found = cases(search, model, layout, option)
-        way = search.floors.ways[search.floors.way(option)]
+        way = search.floors.ways[search.floors.way_of[option]]
         costs = model.costs(found[0].communication, int(search.floors.space.microbatch[layout]), way)
         timed = [Timed(math.inf, layout, option, costs, bound) for bound in (costs.bound, 0.0)]
-        proofs = [proof_of(search.floors, search.model, each) for each in timed]
+        proofs = [proof_of(search.floors, each) for each in timed]
         given = batch(search, layout, option)
         times = [float(iteration_time(training_of(problem, given, [case])).time[0]) for case in found]
         # whatever the target, also one that is not reached
@@ -77,5 +77,5 @@ def test_layouts_in_which_parts_take_less_count_wherever_they_come(seed: int) ->
         time = float(iteration_time(training_of(problem, batch(search, layout, option), [case])).time[0])
         own = tuple(part.time for part in case.costs.parts)
         rows = tuple(tuple(factor * each for each in own) for factor in (3.0, 2.0, 1.0))
-        proof = proof_of(search.floors, search.model, Timed(math.inf, layout, option, replace(case.costs, by_boundary=rows), 0.0))
+        proof = proof_of(search.floors, Timed(math.inf, layout, option, replace(case.costs, by_boundary=rows), 0.0))
         assert proof.least(4 * time) <= time * (1 + 1e-9)

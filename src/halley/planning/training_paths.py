@@ -22,9 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halley.errors import Infeasible
-from halley.planning.axes import Role, degree
 from halley.planning.part_costs import ModelCosts
-from halley.planning.sharded_model import CostModel, Passes
+from halley.planning.sharded_model import Passes
 from halley.planning.training_floors import Floors
 from halley.planning.training_items import Timed
 from halley.planning.training_proof import MIXES, Path, PlanProof
@@ -44,17 +43,14 @@ class Closer(NamedTuple):
     costs: ModelCosts
 
 
-def proof_of(floors: Floors, model: CostModel, timed: Timed) -> PlanProof:
+def proof_of(floors: Floors, timed: Timed) -> PlanProof:
     """What bounds a plan of a space."""
-    space, number = floors.space, floors.way(timed.option)
+    space, floor = floors.space, floors.passes(timed.layout, floors.way_of[timed.option])
     communication = floors.communications[space.assignment[timed.layout]]
-    ranks, microbatch = degree(communication.assignment, Role.MODEL), int(space.microbatch[timed.layout])
-    bound = model.bound(ranks, microbatch, floors.ways[number])
-    plan = space.plan(timed.layout, timed.option)
-    return PlanProof(space.problem, plan, communication, timed.costs, bound.parts, timed.bound)
+    return PlanProof(space.problem, space.plan(timed.layout, timed.option), communication, timed.costs, floor, timed.bound)
 
 
-def bound_of(floors: Floors, model: CostModel, timed: Timed, target: float, known: dict[object, tuple[float, float]]) -> float:
+def bound_of(floors: Floors, timed: Timed, target: float, known: dict[object, tuple[float, float]]) -> float:
     """What a plan takes at least [s], under any shardings that fit, looked for until it reaches ``target`` [s]; ``known``:
     targets and bounds of plans that were looked at."""
     space, costs = floors.space, timed.costs
@@ -65,7 +61,7 @@ def bound_of(floors: Floors, model: CostModel, timed: Timed, target: float, know
     asked, found = known.get(key, (-math.inf, -math.inf))
     if found < target and asked < target:
         found = floors.alone(timed.layout, timed.option, costs.least, costs.counts, timed.bound)
-        found = found if found >= target else max(found, proof_of(floors, model, timed).least(target))
+        found = found if found >= target else max(found, proof_of(floors, timed).least(target))
         known[key] = target, found
     return found
 
