@@ -93,7 +93,7 @@ class AxisBounds:
         """The single axes of a mesh, and the pairs where it has more than two; of equal ones the first."""
         axes = list(zip(communication.mesh, (lanes for _, lanes in communication.model_key), strict=True))
         found: dict[tuple[Dimensions, ...], Part] = {}
-        for count in range(1, min(PAIR, max(1, len(axes) - 1)) + 1):
+        for count in range(1, min(PAIR, len(axes)) + 1):
             for some in combinations(axes, count):
                 mesh, key = tuple(axis for axis, _ in some), tuple(lanes for _, lanes in some)
                 found.setdefault(key, Part(mesh, self.known.setdefault((key, way), {})))
