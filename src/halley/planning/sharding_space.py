@@ -179,8 +179,8 @@ def _tied(
         if not common:
             remedy = "split a dim that it has and need not see whole, or untie the ops"
             raise BadInput(Fault(f"sharding of {', '.join(names)}", "a way to share it out", "none", remedy))
-        for name, each in zip(names, called, strict=True):
-            found[name] = tuple(tuple(map(dict.__getitem__, each, strategy)) for strategy in common)
+        for op_name, each in zip(names, called, strict=True):
+            found[op_name] = tuple(tuple(along[name] for along, name in zip(each, strategy, strict=True)) for strategy in common)
     return found
 
 
@@ -201,7 +201,7 @@ def _by_names(ops: list[Op], own: list[list[Named]], loose: bool) -> list[list[N
     if not loose:
         return own
     dims = [{*op.dims, *op.sequence} for op in ops]
-    every, found = [dict.fromkeys(itertools.chain(*along)) for along in zip(*own, strict=True)], []
+    every, found = [dict.fromkeys(itertools.chain(*along)) for along in zip(*own, strict=True)], list[list[Named]]()
     for known, has in zip(own, dims, strict=True):
         lacks = set[str]().union(*dims) - has
         shorter = [{name: "" if name in lacks else name for name in names} for names in every]
