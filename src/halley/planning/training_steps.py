@@ -482,8 +482,8 @@ class TrainingSearch:
         case = Case(proof.communication, timed.costs)
         room, resident = room_left(self.problem, proof.plan, case, (floor.working[layout], floor.parameters[layout]))
 
-        def solve(passes: Passes) -> tuple[float, ModelCosts] | None:
-            return self.model.along(mesh, proof.plan.microbatch, self.floors.ways[way], passes, room, resident)
+        def solve(passes: Passes, most: Floats) -> tuple[float, ModelCosts] | None:
+            return self.model.along(mesh, proof.plan.microbatch, self.floors.ways[way], passes, room, resident, most)
 
         plan = np.array([layout])
         found = closer(proof, timed.time, target, solve, lambda costs: float(self._evaluate(plan, option, costs)[0]))
