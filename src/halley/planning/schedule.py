@@ -21,8 +21,9 @@ Integers = NDArray[np.int64]
 Numbers: TypeAlias = list[int] | Integers
 """A list of whole numbers, or an array of them."""
 
-SWITCH = Switch(module="halley.planning.recurrence_compiled", patience=1.0)
-"""Whether pipelines are walked through compiled."""
+SWITCH = Switch(module="halley.planning.recurrence_compiled", patience=2.0)
+"""Whether pipelines are walked through compiled: not before that has taken twice what it takes to load the loops, which also take
+130 MiB."""
 
 SHORT_GROUPS = 4
 """Whole groups of as many microbatches as stages that show all that longer 1F1B pipelines do: stages run ahead by less than two,
