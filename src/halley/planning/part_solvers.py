@@ -133,7 +133,7 @@ class PartSolver:
         own = self.variable
         for item in tables:
             names = (boundary if name == own else f"{number} {name}" for name in item.variables)
-            yield Table(tuple(names), scale * item.values)
+            yield Table(tuple(names), item.values if scale == 1 else scale * item.values)
 
 
 BUILT = 1 << 24

@@ -88,7 +88,9 @@ def pipeline_times(
     if pipeline.schedule is Schedule.GPIPE:
         return _gpipe(pipeline, times[of_work], times[of_leaving], holding)
     places = np.stack([of_work, of_leaving, none] if holding else [of_work, none, of_leaving])
-    start, compiled = time.process_time(), SWITCH.kernels()
+    compiled = SWITCH.kernels()
+    # a look at the clock takes as long as some dozen plans
+    start = time.process_time() if compiled is None else 0.0
     run: Run = compiled.run if compiled is not None else _run
     passes = timetable(pipeline)
     last, ends = np.empty((chunks, times.shape[1])), np.empty((pipeline.stages, times.shape[1]))
