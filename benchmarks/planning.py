@@ -128,7 +128,7 @@ def _drawn(search: TrainingSearch, draws: int, draw: random.Random) -> list[Job]
 
     def case(layout: int, option: int) -> Case:
         communication = floors.communications[space.assignment[layout]]
-        key = communication.model_key, int(space.microbatch[layout]), floors.way(option)
+        key = communication.model_key, int(space.microbatch[layout]), floors.way_of[option]
         if key not in known:
             known[key] = replace(_slower(sample, draw), boundary=tuple(Replicate() for _ in communication.mesh))
         return Case(communication, known[key])
@@ -158,4 +158,4 @@ def _costs(search: TrainingSearch, layout: int) -> ModelCosts:
     """Of the parts of a layout's model, under the fastest shardings."""
     space, floors = search.floors.space, search.floors
     communication = floors.communications[space.assignment[layout]]
-    return search.model.costs(communication, int(space.microbatch[layout]), floors.ways[floors.way(0)])
+    return search.model.costs(communication, int(space.microbatch[layout]), floors.ways[floors.way_of[0]])

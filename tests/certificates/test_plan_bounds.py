@@ -7,13 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from tests.certificates.test_training_search import Drawn, drawn
 
+from halley.planning import training_paths
 from halley.planning.iteration import iteration_time
 from halley.planning.memory import memory
+from halley.planning.part_costs import ModelCosts, Room
+from halley.planning.sharded_model import Passes
 from halley.planning.training_cost import Batch, Case, training_of
 from halley.planning.training_items import Timed
-from halley.planning.training_paths import proof_of
+from halley.planning.training_paths import Closer, closer, proof_of
 from halley.planning.training_search import started
 from halley.planning.training_steps import TrainingSearch
 
@@ -28,7 +32,7 @@ def cases(search: TrainingSearch, model: Drawn, layout: int, option: int) -> lis
     """A plan with each of its shardings."""
     space = search.floors.space
     communication = search.floors.communications[space.assignment[layout]]
-    way = search.floors.ways[search.floors.way(option)]
+    way = search.floors.ways[search.floors.way_of[option]]
     return [Case(communication, costs) for costs in model.shardings(communication, int(space.microbatch[layout]), way)]
 
 
@@ -57,10 +61,10 @@ def test_no_sharding_takes_less_than_the_longest_path_says(seed: int) -> None:
     search = started(problem, model)
     for layout, option in plans(search, 12):
         found = cases(search, model, layout, option)
-        way = search.floors.ways[search.floors.way(option)]
+        way = search.floors.ways[search.floors.way_of[option]]
         costs = model.costs(found[0].communication, int(search.floors.space.microbatch[layout]), way)
         timed = [Timed(math.inf, layout, option, costs, bound) for bound in (costs.bound, 0.0)]
-        proofs = [proof_of(search.floors, search.model, each) for each in timed]
+        proofs = [proof_of(search.floors, each) for each in timed]
         given = batch(search, layout, option)
         times = [float(iteration_time(training_of(problem, given, [case])).time[0]) for case in found]
         # whatever the target, also one that is not reached
@@ -77,5 +81,44 @@ def test_layouts_in_which_parts_take_less_count_wherever_they_come(seed: int) ->
         time = float(iteration_time(training_of(problem, batch(search, layout, option), [case])).time[0])
         own = tuple(part.time for part in case.costs.parts)
         rows = tuple(tuple(factor * each for each in own) for factor in (3.0, 2.0, 1.0))
-        proof = proof_of(search.floors, search.model, Timed(math.inf, layout, option, replace(case.costs, by_boundary=rows), 0.0))
+        proof = proof_of(search.floors, Timed(math.inf, layout, option, replace(case.costs, by_boundary=rows), 0.0))
         assert proof.least(4 * time) <= time * (1 + 1e-9)
+
+
+def test_cases_of_parameters_bound_all_shardings_and_say_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    more = 0
+    for seed in range(10):
+        problem, model = drawn(seed, 6)
+        search = started(problem, model)
+        for layout, option in plans(search, 8):
+            least = min(time_of(search, layout, option, case) for case in cases(search, model, layout, option))
+            result = nearer(search, model, layout, option)
+            assert result.bound <= least * (1 + 1e-9)
+            assert result.time >= least * (1 - 1e-9)
+            with monkeypatch.context() as patch:
+                patch.setattr(training_paths, "CASES", 1)
+                plain = nearer(search, model, layout, option)
+            assert plain.bound <= result.bound * (1 + 1e-9)
+            more += plain.bound < result.bound * (1 - 1e-6)
+    assert more > 5
+
+
+def nearer(search: TrainingSearch, model: Drawn, layout: int, option: int) -> Closer:
+    """A plan's last bound, in as much memory as it takes."""
+    space, way = search.floors.space, search.floors.ways[search.floors.way_of[option]]
+    communication, microbatch = search.floors.communications[space.assignment[layout]], int(space.microbatch[layout])
+    costs = model.costs(communication, microbatch, way)
+    roomy = Room(math.inf, (0.0,) * len(costs.parts))
+
+    def solve(passes: Passes, most: NDArray[np.float64]) -> tuple[float, ModelCosts]:
+        return model.along(communication, microbatch, way, passes, roomy, 1.0, most)
+
+    def timed(found: ModelCosts) -> float:
+        return time_of(search, layout, option, Case(communication, found))
+
+    return closer(proof_of(search.floors, Timed(math.inf, layout, option, costs, 0.0)), timed(costs), math.inf, solve, timed)
+
+
+def time_of(search: TrainingSearch, layout: int, option: int, case: Case) -> float:
+    """Of an iteration [s]."""
+    return float(iteration_time(training_of(search.problem, batch(search, layout, option), [case])).time[0])

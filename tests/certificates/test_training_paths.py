@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from halley.errors import Infeasible
 from halley.io.load import load_chip
 from halley.ir.mapping import CollectiveKind
 from halley.planning.constrained import Least
@@ -101,6 +102,27 @@ def test_less_room_is_never_faster() -> None:
     tight, fitting = along(ahead, behind, replace(ROOMY, capacity=0.9 * use))
     assert tight >= bound * (1 - 1e-8)
     assert held(fitting) <= 0.9 * use * (1 + 1e-9)
+
+
+def test_few_parameters_are_asked_for_and_found() -> None:
+    ahead, behind = [1.0, 4.0, 1.0], [1.0, 4.0, 0.0]
+    bound, costs = along(ahead, behind)
+    every = np.array([part.parameters for part in costs.parts])
+    for share in (1.0, 0.9, 0.6, 0.3):
+        most = every * [math.inf, math.inf, share]
+        try:
+            within, few = least_along(SHAPE, 2, 256, TERMS, Recompute.FULL, ROOMY, (np.array(ahead), np.array(behind)), most=most)
+        except Infeasible:
+            # a table in four parts is as small as it gets
+            assert most[2] < SHAPE.vocabulary * SHAPE.model / 4
+            continue
+        assert within >= bound * (1 - 1e-8)
+        # those that are forbidden have more than that, and what was met with no more is not below the bound
+        assert few.parts[2].parameters <= most[2] + 2 * SHAPE.model
+        for others in itertools.product([0.0, 1.0, 3.0], repeat=2):
+            _, met = along([1.0, 4.0, others[0]], [1.0, 4.0, others[1]])
+            if met.parts[2].parameters <= most[2]:
+                assert within <= taken(met, ahead, behind) * (1 + 1e-8)
 
 
 def held(costs: ModelCosts) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from tests.certificates import training_enumeration as oracle
 
 from halley.errors import BadInput, Infeasible
@@ -113,10 +114,19 @@ class Drawn:
         )
 
     def along(
-        self, communication: Communication, microbatch: int, way: Way, passes: Passes, room: Room, resident: float
+        self,
+        communication: Communication,
+        microbatch: int,
+        way: Way,
+        passes: Passes,
+        room: Room,
+        resident: float,
+        most: NDArray[np.float64] | None = None,
     ) -> tuple[float, ModelCosts]:
         every = self.shardings(communication, microbatch, way)
         found = [each for each in every if self.taken(each, room, resident) <= room.capacity]
+        if most is not None:
+            found = [each for each in found if all(part.parameters <= own for part, own in zip(each.parts, most, strict=True))]
         if not found:
             raise Infeasible([])
 

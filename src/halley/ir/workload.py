@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 
 from halley.errors import BadInput, Fault, did_you_mean
 
@@ -295,13 +296,17 @@ class Roles:
 
 def roles(workload: Workload, op: Op) -> Roles:
     """The dims of a contraction: in input 0 and the output, in input 1 and the output, in no output, in all three."""
-    first, second = (set(workload.tensors[name].dims) for name in op.inputs)
-    out = set(workload.tensors[op.outputs[0]].dims)
+    first, second = op.inputs
+    return _roles(op.dims, *(workload.tensors[name].dims for name in (first, second, op.outputs[0])))
+
+
+@lru_cache(maxsize=1 << 12)
+def _roles(dims: tuple[str, ...], first: tuple[str, ...], second: tuple[str, ...], out: tuple[str, ...]) -> Roles:
     return Roles(
-        rows=tuple(d for d in op.dims if d in out and d in first and d not in second),
-        columns=tuple(d for d in op.dims if d in out and d in second and d not in first),
-        reduced=tuple(d for d in op.dims if d not in out),
-        batch=tuple(d for d in op.dims if d in out and d in first and d in second),
+        rows=tuple(d for d in dims if d in out and d in first and d not in second),
+        columns=tuple(d for d in dims if d in out and d in second and d not in first),
+        reduced=tuple(d for d in dims if d not in out),
+        batch=tuple(d for d in dims if d in out and d in first and d in second),
     )
 
 

@@ -80,20 +80,22 @@ class AxisBounds:
 
     def tighter(self, communication: Communication, microbatch: int, way: Way) -> Iterator[Floats]:
         """[kinds] bounds of a microbatch through one layer of each kind [s]: what is known; then what is found out, axis by axis,
-        the outermost first, and then pair by pair where the mesh has more axes."""
+        the outermost first, and then pair by pair."""
         ranks = degree(communication.assignment, Role.MODEL)
         parts = self._parts(communication, way)
         yield from (bound for part in parts for bound in part.larger(microbatch, ranks))
         for part in parts:
-            if not any(microbatch <= each <= NEAR * microbatch for each in part.known):
+            known = any(microbatch <= each <= NEAR * microbatch for each in part.known)
+            # of two axes both together say more than the inner one, and the outer one mostly says enough
+            if not known and not (len(communication.mesh) == PAIR and part.mesh == communication.mesh[1:]):
                 part.known[microbatch] = self._layers(communication, part.mesh, microbatch, way)
                 yield part.known[microbatch] / part.others(ranks)
 
     def _parts(self, communication: Communication, way: Way) -> list[Part]:
-        """The single axes of a mesh, and the pairs where it has more than two; of equal ones the first."""
+        """The single axes of a mesh, then the pairs; of equal ones the first."""
         axes = list(zip(communication.mesh, (lanes for _, lanes in communication.model_key), strict=True))
         found: dict[tuple[Dimensions, ...], Part] = {}
-        for count in range(1, min(PAIR, max(1, len(axes) - 1)) + 1):
+        for count in range(1, min(PAIR, len(axes)) + 1):
             for some in combinations(axes, count):
                 mesh, key = tuple(axis for axis, _ in some), tuple(lanes for _, lanes in some)
                 found.setdefault(key, Part(mesh, self.known.setdefault((key, way), {})))

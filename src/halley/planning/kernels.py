@@ -53,7 +53,7 @@ REGISTER_COLUMNS = 1024
 """Longest row that a warp keeps in registers between passes: 32 elements a thread (PyTorch's persistent softmax)."""
 WARP_POINTS = 1024
 """Points of a stream that one core takes at a time: eight warps of four elements a thread."""
-BLOCK = 64
+BLOCK = 256
 """Shapes that are evaluated together."""
 QUANTILES = (np.arange(16) + 0.5) / 16
 """Where an uneven distribution of rows over groups is looked at."""

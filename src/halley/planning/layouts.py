@@ -218,20 +218,13 @@ class Layouts:
         for through in ways.through(before, after) if before != after else ():
             kind = KINDS[ways.kind[before, through]]
             axes = tuple(axis.name for place, axis in enumerate(self.mesh) if ways.axes[before, through] >> place & 1)
-            size = int(_sent(kind, ways.bytes, np.array(before), np.array(through)))
+            # a gathered whole is what a rank has afterwards; the other kinds count what it has before
+            sender = through if kind is CollectiveKind.ALL_GATHER else before
+            size = 0 if kind is None else int(ways.bytes[sender])
             layouts = self.options[before], self.options[through]
             found.append(Step(kind, axes, *layouts, size, float(ways.direct[before, through])))
             before = through
         return tuple(found)
-
-
-def _sent(
-    kind: CollectiveKind | None, sizes: NDArray[np.int64], before: NDArray[np.intp], after: NDArray[np.intp]
-) -> NDArray[np.int64]:
-    """Bytes of changes: a gathered whole is what a rank has afterwards; the other kinds count what it has before."""
-    if kind is None:
-        return np.zeros(np.shape(before), np.int64)
-    return np.asarray(sizes[after] if kind is CollectiveKind.ALL_GATHER else sizes[before])
 
 
 @dataclass(slots=True, eq=False)
@@ -262,24 +255,17 @@ class Router:
     def _routed(self, known: Options, sizes: NDArray[np.int64]) -> Ways:
         """Every change of layout that a single collective, or a slice, makes, over any subset of the axes; and the cheapest
         sequences of them."""
-        count = len(sizes)
-        direct = np.full((count, count), np.inf)
-        kinds, over = np.zeros((count, count), np.int8), np.zeros((count, count), np.int8)
-        every = np.arange(len(known.placements))
-        for kind, (sources, targets) in _along(known.placements).items():
-            for bits in range(1, 1 << len(self.mesh)):
-                before = after = np.zeros(1, np.intp)
-                for place in range(len(self.mesh)):
-                    here, there = (sources, targets) if bits >> place & 1 else (every, every)
-                    before = (before[:, None] * len(every) + here).ravel()
-                    after = (after[:, None] * len(every) + there).ravel()
-                axes = tuple(axis.name for place, axis in enumerate(self.mesh) if bits >> place & 1)
-                distinct, which = np.unique(_sent(kind, sizes, before, after), return_inverse=True)
-                times = [0.0 if kind is None else self.price(kind, axes, size) for size in distinct.tolist()]
-                direct[before, after] = np.array(times)[which]
-                kinds[before, after] = KINDS.index(kind)
-                over[before, after] = bits
-        return Ways(sizes, _shortest(direct, np.array(known.complete)), direct, kinds, over)
+        changes, (distinct, place) = _changes(known), np.unique(sizes, return_inverse=True)
+        asked = changes.number * len(distinct) + place[changes.sender]
+        times = np.zeros(len(changes.made) * len(distinct))
+        for each in np.flatnonzero(np.bincount(asked, minlength=len(times))).tolist():
+            number, size = divmod(each, len(distinct))
+            kind, over = changes.made[number]
+            if kind is not None:
+                times[each] = self.price(kind, tuple(self.mesh[axis].name for axis in over), int(distinct[size]))
+        direct = np.full((len(sizes), len(sizes)), np.inf)
+        direct[changes.before, changes.after] = times[asked]
+        return Ways(sizes, _shortest(direct, known.complete), direct, changes.kind, changes.axes)
 
     def price(self, kind: CollectiveKind, axes: tuple[str, ...], size: int) -> float:
         """Time of a collective [s]. Raises InternalError: it is below 0 or not a number."""
@@ -298,6 +284,42 @@ def shared_router(mesh: Mesh, collective: CollectiveTime) -> Router:
     """The router of all problems on a mesh: parts of a model, and graphs that differ in recomputation, have tensors of equal
     shapes."""
     return Router(mesh, collective)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Changes:
+    """What single collectives and slices make of layouts. ``made``: the kinds of change, each with the places of its axes. Per
+    change [changes]: which of them it is (``number``), the layouts ``before`` and ``after``, and the ``sender``, the one whose
+    bytes count. ``kind`` and ``axes`` [from, to]: as in `Ways`."""
+
+    made: tuple[tuple[CollectiveKind | None, tuple[int, ...]], ...]
+    number: NDArray[np.intp]
+    before: NDArray[np.intp]
+    after: NDArray[np.intp]
+    sender: NDArray[np.intp]
+    kind: NDArray[np.int8]
+    axes: NDArray[np.int8]
+
+
+@lru_cache(maxsize=1 << 10)
+def _changes(known: Options) -> Changes:
+    """Over any subset of the axes; the rest of a layout stays."""
+    (count, axes), every = known.digits.shape, np.arange(len(known.placements))
+    kinds, over = np.zeros((count, count), np.int8), np.zeros((count, count), np.int8)
+    made, pairs = list[tuple[CollectiveKind | None, tuple[int, ...]]](), list[NDArray[np.intp]]()
+    for kind, (sources, targets) in _along(known.placements).items():
+        for bits in range(1, 1 << axes):
+            before = after = np.zeros(1, np.intp)
+            for place in range(axes):
+                here, there = (sources, targets) if bits >> place & 1 else (every, every)
+                before = (before[:, None] * len(every) + here).ravel()
+                after = (after[:, None] * len(every) + there).ravel()
+            sender = after if kind is CollectiveKind.ALL_GATHER else before
+            pairs.append(np.stack((np.full_like(before, len(made)), before, after, sender)))
+            made.append((kind, tuple(place for place in range(axes) if bits >> place & 1)))
+            kinds[before, after], over[before, after] = KINDS.index(kind), bits
+    number, befores, afters, senders = np.concatenate(pairs, axis=1) if pairs else np.zeros((4, 0), np.intp)
+    return Changes(tuple(made), number, befores, afters, senders, kinds, over)
 
 
 def _along(placements: Sequence[Placement]) -> dict[CollectiveKind | None, tuple[NDArray[np.intp], NDArray[np.intp]]]:
@@ -321,11 +343,13 @@ def local_counts(extent: int | NDArray[np.int64], split: NDArray[np.bool_], mesh
     return np.asarray(ceil_div(np.asarray(extent), parts), np.int64)
 
 
-def _shortest(direct: NDArray[np.float64], complete: NDArray[np.intp]) -> NDArray[np.float64]:
+def _shortest(direct: NDArray[np.float64], complete: tuple[int, ...]) -> NDArray[np.float64]:
     """Times between all pairs (Floyd and Warshall). Nothing complete becomes partial again: so layouts that are ``complete`` come
     first, and lead to each other alone."""
     count, whole = len(direct), len(complete)
-    order = np.concatenate((complete, np.setdiff1d(np.arange(count), complete)))
+    partial = np.ones(count, bool)
+    partial[list(complete)] = False
+    order = np.concatenate((np.array(complete), np.flatnonzero(partial)))
     time = direct[np.ix_(order, order)]
     np.fill_diagonal(time, 0.0)
     detours, ahead = np.empty((count, whole)), time[:, :whole]
@@ -335,6 +359,6 @@ def _shortest(direct: NDArray[np.float64], complete: NDArray[np.intp]) -> NDArra
     for middle in range(whole, count):
         before = np.flatnonzero(np.isfinite(time[:, middle]))
         time[before] = np.minimum(time[before], time[before, middle, None] + time[middle])
-    found = np.empty_like(time)
+    found: NDArray[np.float64] = np.empty_like(time)
     found[np.ix_(order, order)] = time
     return found

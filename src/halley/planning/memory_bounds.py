@@ -18,7 +18,7 @@ from halley.formulas.timing import total
 from halley.formulas.training import sharded_bytes
 from halley.planning.data_parallel import Recipe, Sharded
 from halley.planning.memory import kept
-from halley.planning.schedule import Pipeline, deal, parts_of_chunks
+from halley.planning.schedule import Pipeline, deal, parts_of_chunks, shortened
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -35,7 +35,6 @@ class Moments(NamedTuple):
     kept: Integers
 
 
-@lru_cache(maxsize=1 << 14)
 def moments(pipeline: Pipeline, kinds: tuple[int, ...]) -> Moments:
     """Those of a model with ``kinds`` of layers, as they are dealt out. Of stages with the same parts only the first is looked
     at: it runs ahead furthest, so that what it keeps at some moment is no less than what the others keep at any.
@@ -44,6 +43,12 @@ def moments(pipeline: Pipeline, kinds: tuple[int, ...]) -> Moments:
     >>> found.held.tolist(), found.kept.tolist()
     ([[1, 1, 2, 0], [0, 0, 2, 1]], [[2, 2, 4, 0], [0, 0, 2, 1]])
     """
+    # a group of microbatches that is left out has the moments of the one before
+    return _moments(shortened(pipeline)[0], kinds)
+
+
+@lru_cache(maxsize=1 << 12)
+def _moments(pipeline: Pipeline, kinds: tuple[int, ...]) -> Moments:
     stages = pipeline.stages
     parts = parts_of_chunks(kinds, deal(sum(kinds), pipeline.last + 1))
     firsts: dict[bytes, int] = {}

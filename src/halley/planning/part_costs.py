@@ -17,7 +17,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from halley.errors import BadInput, Fault
+from halley.errors import BadInput, Fault, Infeasible
 from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Shard
 from halley.ir.workload import OpKind
@@ -158,14 +158,24 @@ def least_along(
     passes: tuple[NDArray[np.float64], NDArray[np.float64]],
     effort: float = EFFORT,
     solvers: Solvers | None = None,
+    most: NDArray[np.float64] | None = None,
 ) -> tuple[float, ModelCosts]:
     """No shardings that fit take less [s] for so many forward ``passes`` [parts], and backward passes [parts] with what they
-    repeat; and the costs under those that take the least. Other arguments and errors as in `model_costs`."""
+    repeat; and the costs under those that take the least. ``most`` [parts]: without those under which a chip surely has more
+    parameters of a part. Other arguments and errors as in `model_costs`; Infeasible also: none is left."""
     graphs, known = training_graphs(shape, microbatch, sequence, recompute, terms.fused), solvers or Solvers()
     parts = [known.of(graph, terms).within(terms.weight_bytes, room.in_flight) for graph in graphs]
     counts = part_counts(shape, microbatch, sequence)
     along = [list(part.along(*each)) for part, *each in zip(parts, *np.maximum(passes, 0.0).tolist(), strict=True)]
-    found, bound = _fitting(parts, along, (1,) * len(parts), room, _allowed(parts[0], terms), effort)
+    if most is not None:
+        for own, part, limit in zip(along, parts, most.tolist(), strict=True):
+            own += part.without(limit)
+    allowed = _allowed(parts[0], terms)
+    try:
+        found, bound = _fitting(parts, along, (1,) * len(parts), room, allowed, effort)
+    except BadInput as error:
+        # without a limit, some boundary is always possible
+        raise error if most is None else Infeasible(error.faults) from error
     known.done += found[0].certificate.entries
     costs = [_part_costs(part, sharding, room.in_flight) for part, sharding in zip(parts, found, strict=True)]
     blocks = tuple(zip(costs[1:-1], counts[1:-1], strict=True))

@@ -119,12 +119,21 @@ class PartSolver:
             many = times[number] if number < len(times) else 0.0
             yield Table(item.variables, item.values * many if many else np.where(np.isinf(item.values), np.inf, 0.0))
 
+    def without(self, most: float) -> Iterator[Table]:
+        """Tables that forbid each layout of a weight with which a chip has more than ``most`` parameters, whatever it has of the
+        others."""
+        weights = self.tables.weights
+        word, least = max(self.tables.problem.weights.values(), default=1.0), [float(item.values.min()) for item in weights]
+        spare = most * word - math.fsum(least)
+        for item, own in zip(weights, least, strict=True):
+            yield Table(item.variables, np.where(item.values <= (own + spare) * (1 + TOLERANCE), 0.0, np.inf))
+
     def renamed(self, tables: Iterable[Table], number: int, scale: float, boundary: str) -> Iterator[Table]:
         """Tables in which the part's variables are told from others', but for the layout of the boundary."""
         own = self.variable
         for item in tables:
             names = (boundary if name == own else f"{number} {name}" for name in item.variables)
-            yield Table(tuple(names), scale * item.values)
+            yield Table(tuple(names), item.values if scale == 1 else scale * item.values)
 
 
 BUILT = 1 << 24

@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -26,7 +27,7 @@ from halley.formulas.numbers import Number
 from halley.formulas.pipeline import flow_shop_time
 from halley.planning.makeup import numbered, table_of
 from halley.planning.schedule import SWITCH, Integers, Pipeline, Schedule
-from halley.planning.timetable import NONE, Section, Timetable, timetable
+from halley.planning.timetable import ENDED, LINK, NONE, SOURCE, STAGE, TARGET, TIME, Section, Timetable, timetable
 
 Floats = NDArray[np.float64]
 
@@ -87,7 +88,9 @@ def pipeline_times(
     if pipeline.schedule is Schedule.GPIPE:
         return _gpipe(pipeline, times[of_work], times[of_leaving], holding)
     places = np.stack([of_work, of_leaving, none] if holding else [of_work, none, of_leaving])
-    start, compiled = time.process_time(), SWITCH.kernels()
+    compiled = SWITCH.kernels()
+    # a look at the clock takes as long as some dozen plans
+    start = time.process_time() if compiled is None else 0.0
     run: Run = compiled.run if compiled is not None else _run
     passes = timetable(pipeline)
     last, ends = np.empty((chunks, times.shape[1])), np.empty((pipeline.stages, times.shape[1]))
@@ -168,19 +171,33 @@ def _repeated(run: Run, found: Timetable, rows: Integers, times: Floats, table: 
 
 def _run(section: Section, rows: Integers, times: Floats, table: Floats, last: Floats) -> None:
     """The passes of a section, step by step."""
-    for first, stop in pairwise(section.starts):
-        stage, place, source, target, link, ended = section.passes[first:stop].T
-        works, holds, moves = rows[:, place]
-        end = np.maximum(table[stage], table[source])
-        end += times[works]
-        final = ended >= 0
-        if final.any():
-            last[ended[final]] = end[final]
-        end += times[holds]
+    works, holds, moves = rows[:, section.passes[:, TIME]]
+    holding = bool((holds != NONE).any())
+    for first, stop, stage, source, target, link, final in _steps(section):
+        end = np.maximum(table.take(stage, 0), table.take(source, 0))
+        end += times.take(works[first:stop], 0)
+        if final is not None:
+            last[section.passes[first + final, ENDED]] = end[final]
+        if holding:
+            end += times.take(holds[first:stop], 0)
         table[stage] = end
-        end = np.maximum(end, table[link]) + times[moves]
+        np.maximum(end, table.take(link, 0), out=end)
+        end += times.take(moves[first:stop], 0)
         table[link] = end
         table[target] = end
+
+
+@lru_cache(maxsize=256)
+def _steps(section: Section) -> list[tuple[int, int, Integers, Integers, Integers, Integers, Integers | None]]:
+    """The first pass of each step and the one behind its last; their stages, sources, targets and links; and which of them are
+    the last backward passes of a chunk, if any are."""
+    columns = [np.ascontiguousarray(section.passes[:, column]) for column in (STAGE, SOURCE, TARGET, LINK, ENDED)]
+    found = []
+    for first, stop in pairwise(section.starts.tolist()):
+        *places, ended = (column[first:stop] for column in columns)
+        final = np.flatnonzero(ended >= 0)
+        found.append((first, stop, *places, final if final.size else None))
+    return found
 
 
 def _blocks(found: Timetable, plans: int) -> Iterator[slice]:

@@ -23,7 +23,7 @@ INTS, INT_ROWS = types.Array(INT, 1, "C"), types.Array(INT, 2, "C")
 ROWS = types.Array(FLOAT, 2, "C")
 
 
-walk_on = compiled(INT(INTS, INTS, INTS, INT, INT_ROWS))(walk)
+walk_on = compiled(INT(INTS, INTS, INTS, INT, INTS, INTS, INTS))(walk)
 """`halley.planning.schedule.walk` in machine code."""
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +18,12 @@ from halley.formulas.pipeline import passes_in_flight, warmup_passes
 
 Integers = NDArray[np.int64]
 
-SWITCH = Switch(module="halley.planning.recurrence_compiled", patience=1.0)
-"""Whether pipelines are walked through compiled."""
+Numbers: TypeAlias = list[int] | Integers
+"""A list of whole numbers, or an array of them."""
+
+SWITCH = Switch(module="halley.planning.recurrence_compiled", patience=2.0)
+"""Whether pipelines are walked through compiled: not before that has taken twice what it takes to load the loops, which also take
+130 MiB."""
 
 SHORT_GROUPS = 4
 """Whole groups of as many microbatches as stages that show all that longer 1F1B pipelines do: stages run ahead by less than two,
@@ -112,38 +117,45 @@ def order(pipeline: Pipeline) -> Order:
     return Order(within // size, group * stages + within % size)
 
 
-def walk(chunk: Integers, microbatch: Integers, warmup: Integers, chunks: int, found: Integers) -> int:
-    """Run all stages as far as they get, and write ``found`` [passes, (step, stage, direction, chunk, microbatch)], where each
+def walk(
+    chunk: Numbers, microbatch: Numbers, warmup: Numbers, chunks: int, done: Numbers, counts: Numbers, found: Numbers
+) -> int:
+    """Run all stages as far as they get, and write ``found`` [passes x (step, stage, direction, chunk, microbatch)], where each
     pass takes one step and starts as soon as it can. Returns how many passes it got to: fewer than all where stages deadlock.
 
     ``chunk``, ``microbatch`` [passes of a stage]: `halley.planning.schedule.Order`; ``warmup`` [stages]; ``chunks`` per stage.
-    Plain loops over numbers, so that it can be compiled as it is.
+    Zeros to work with: ``done`` [2 x chunks of the model x microbatches], ``counts`` [3 x stages]. Plain loops over rows of
+    numbers, so that it can be compiled as it is, and goes fast over lists where it is not.
     """
     stages, count = len(warmup), len(chunk)
     last, microbatches = stages * chunks - 1, count // chunks
-    done = np.zeros((2, last + 1, microbatches), dtype=np.int64)
-    ahead, behind, free = np.zeros(stages, np.int64), np.zeros(stages, np.int64), np.zeros(stages, np.int64)
+    # of each stage: forward passes, backward passes, and the step in which it is free
+    behind_at, free_at, back_at = stages, 2 * stages, (last + 1) * microbatches
     passes, before = 0, -1
     while passes > before:
         before = passes
         for stage in range(stages):
-            while behind[stage] < count:
+            while counts[behind_at + stage] < count:
+                ahead, behind = counts[stage], counts[behind_at + stage]
                 # forward while fewer than warmup + 1 are in flight
-                back = 1 if ahead[stage] == count or ahead[stage] - behind[stage] > warmup[stage] else 0
-                number = behind[stage] if back else ahead[stage]
+                back = 1 if ahead == count or ahead - behind > warmup[stage] else 0
+                number = behind if back else ahead
                 of, which = microbatch[number], (chunks - 1 - chunk[number] if back else chunk[number]) * stages + stage
                 if back:
-                    ready = done[0, last, of] if which == last else done[1, which + 1, of]
+                    ready = done[last * microbatches + of] if which == last else done[back_at + (which + 1) * microbatches + of]
                 else:
-                    ready = -1 if which == 0 else done[0, which - 1, of]
+                    ready = -1 if which == 0 else done[(which - 1) * microbatches + of]
                 if ready == 0:
                     break
-                step = max(free[stage], ready, 0)
-                row = found[passes]
-                row[0], row[1], row[2], row[3], row[4] = step, stage, back, which, of
-                done[back, which, of] = free[stage] = step + 1
-                behind[stage] += back
-                ahead[stage] += 1 - back
+                step, row = max(counts[free_at + stage], ready, 0), 5 * passes
+                found[row] = step
+                found[row + 1] = stage
+                found[row + 2] = back
+                found[row + 3] = which
+                found[row + 4] = of
+                done[back * back_at + which * microbatches + of] = counts[free_at + stage] = step + 1
+                counts[behind_at + stage] += back
+                counts[stage] += 1 - back
                 passes += 1
     return passes
 
@@ -151,13 +163,19 @@ def walk(chunk: Integers, microbatch: Integers, warmup: Integers, chunks: int, f
 def in_steps(pipeline: Pipeline) -> Integers:
     """[passes, (step, stage, direction (0 forward), chunk in the order of the model, microbatch)] of a 1F1B schedule whose passes
     all take one step, by step and stage. Raises BadInput: stages wait for each other."""
-    plan = order(pipeline)
-    warmup = np.array([pipeline.warmup(stage) for stage in range(pipeline.stages)])
-    found = np.empty((2 * len(plan.chunk) * pipeline.stages, 5), np.int64)
-    compiled = SWITCH.kernels()
-    run: Callable[..., int] = walk if compiled is None else compiled.walk_on
-    if run(plan.chunk, plan.microbatch, warmup, pipeline.chunks, found) < len(found):
+    plan, stages, compiled = order(pipeline), pipeline.stages, SWITCH.kernels()
+    warmup = np.array([pipeline.warmup(stage) for stage in range(stages)])
+    passes = 2 * len(plan.chunk) * stages
+    sizes = passes, 3 * stages, 5 * passes
+    if compiled is not None:
+        room: list[Numbers] = [np.zeros(size, np.int64) for size in sizes]
+        got = compiled.walk_on(plan.chunk, plan.microbatch, warmup, pipeline.chunks, *room)
+    else:
+        room = [[0] * size for size in sizes]
+        got = walk(plan.chunk.tolist(), plan.microbatch.tolist(), warmup.tolist(), pipeline.chunks, *room)
+    if got < passes:
         raise BadInput(Fault("pipeline", "a schedule whose stages can all go on", f"{pipeline}, which deadlocks"))
+    found = np.asarray(room[2], np.int64).reshape(passes, 5)
     return found[np.lexsort((found[:, 1], found[:, 0]))]
 
 

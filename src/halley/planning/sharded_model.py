@@ -44,10 +44,18 @@ class CostModel(Protocol):
         Raises Infeasible: none fits."""
 
     def along(
-        self, communication: Communication, microbatch: int, way: Way, passes: Passes, room: Room, resident: float
+        self,
+        communication: Communication,
+        microbatch: int,
+        way: Way,
+        passes: Passes,
+        room: Room,
+        resident: float,
+        most: Floats | None = None,
     ) -> tuple[float, ModelCosts] | None:
         """No shardings that fit take less [s] for so many forward and backward passes of each part, and the costs under those
-        that take the least; None where that is not known. Raises as `costs`."""
+        that take the least; None where that is not known. ``most`` [parts]: only those are asked for under which a chip has so
+        many parameters of each part at most; others may count as well. Raises as `costs`."""
 
     def bound(self, ranks: Number, microbatch: Number, way: Way) -> ModelBound:
         """No sharding over so many ranks costs less, in any field; numbers and arrays."""
@@ -90,12 +98,19 @@ class ShardedModel:
         return model_costs(problem.shape, microbatch, problem.sequence, terms, way.recompute, room, SQUEEZING, self.solvers)
 
     def along(
-        self, communication: Communication, microbatch: int, way: Way, passes: Passes, room: Room, resident: float
+        self,
+        communication: Communication,
+        microbatch: int,
+        way: Way,
+        passes: Passes,
+        room: Room,
+        resident: float,
+        most: Floats | None = None,
     ) -> tuple[float, ModelCosts] | None:
         """As in `CostModel`."""
         problem, terms = self.problem, self.terms(communication, way, resident)
         given = problem.shape, microbatch, problem.sequence, terms, way.recompute, room, passes
-        return least_along(*given, SQUEEZING, self.solvers)
+        return least_along(*given, SQUEEZING, self.solvers, most)
 
     def terms(self, communication: Communication, way: Way, resident: float | None = None) -> Terms:
         """On what parts are costed, kernel by kernel."""

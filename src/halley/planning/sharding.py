@@ -16,7 +16,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -26,9 +26,9 @@ from halley.errors import BadInput, Fault, InternalError, did_you_mean
 from halley.ir.mapping import CollectiveKind
 from halley.ir.workload import Op, Workload
 from halley.planning.elimination import Table, table
-from halley.planning.layouts import CollectiveTime, Layout, Layouts, Mesh, Router, Step, local_counts, local_extents
+from halley.planning.layouts import CollectiveTime, Layout, Layouts, Mesh, Router, Step, local_extents
 from halley.planning.sharding_joint import Pair, Where, pair_table
-from halley.planning.sharding_space import Chain, ShardingSpace, Strategy, ends_of, pattern_of, sharding_space
+from halley.planning.sharding_space import Chain, OpWays, ShardingSpace, Strategy, ends_of, pattern_of, sharding_space
 
 KernelTime: TypeAlias = Callable[[Op, Mapping[str, int]], float]
 """Time [s] of an op on one rank at its local extents, by dim."""
@@ -178,9 +178,9 @@ def op_costs(graph: ShardingGraph, op: Op, many: ManyTimes) -> NDArray[np.float6
     of the op itself."""
     problem, found = graph.problem, graph.space.ops[op.name]
     extents = np.array([problem.workload.dims[dim] for dim in found.dims])
-    counts = local_counts(extents[:, None], found.splits, problem.mesh)
+    counts = -(-extents[:, None] // _parts(found, tuple(axis.ranks for axis in problem.mesh)))
     times = many(op, dict(zip(found.dims, counts, strict=True)))
-    if not (times >= 0).all():
+    if not times.min(initial=0.0) >= 0:
         wrong = int(np.argmin(times >= 0))
         local = dict(zip(found.dims, counts[:, wrong].tolist(), strict=True))
         raise InternalError(Fault(f"time of op {op.name} at {local}", "at least 0 s", repr(float(times[wrong]))))
@@ -188,6 +188,12 @@ def op_costs(graph: ShardingGraph, op: Op, many: ManyTimes) -> NDArray[np.float6
     for number in found.moving:
         times[number] += math.fsum(step.time for _, step in inherent(graph, op, found.strategies[number]))
     return times
+
+
+@lru_cache(maxsize=1 << 12)
+def _parts(found: OpWays, ranks: tuple[int, ...]) -> NDArray[np.int64]:
+    """[dims, shares] in how many parts each dim of an op is, for each way to share out its points."""
+    return np.asarray(np.where(found.splits, ranks, 1).prod(axis=-1))
 
 
 def _one_by_one(problem: ShardingProblem, op: Op, local: Mapping[str, NDArray[np.int64]]) -> NDArray[np.float64]:

@@ -8,7 +8,7 @@ a search over them makes it once.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TypeAlias
@@ -25,6 +25,9 @@ Strategy: TypeAlias = tuple[Way, ...]
 """A way per axis of the mesh."""
 
 Groups: TypeAlias = tuple[tuple[str, ...], ...]
+
+Named: TypeAlias = Mapping[str, Way]
+"""Ways along one axis by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +127,14 @@ class ShardingSpace:
 def sharding_space(pattern: Pattern) -> ShardingSpace:
     """The space of a graph over so many axes. Raises BadInput: ties that leave an op no way."""
     work, partials = pattern.workload, dict.fromkeys(pattern.workload.tensors, "")
-    strategies: dict[str, tuple[Strategy, ...]] = {}
+    free: dict[str, list[Named]] = {}
     for op in work.ops:
         found = ways(work, op, partials)
         partials |= dict.fromkeys(op.outputs, partial_monoid(found))
-        strategies[op.name] = tuple(_wanted(pattern, op, itertools.product(found, repeat=len(pattern.axes))))
+        free[op.name] = _wanted(pattern, op, found)
     options = {name: options_of(tensor, work.dims, partials[name], len(pattern.axes)) for name, tensor in work.tensors.items()}
     variables = _variables(pattern)
-    _tie(pattern, variables, strategies)
+    strategies = _tied(pattern, variables, free)
     ops = {op.name: _op_ways(op, strategies[op.name], len(pattern.axes)) for op in work.ops}
     uses = _uses(pattern)
     chains = {name: _chain(work, name, uses[name], ops, options[name], variables) for name in work.tensors if uses[name]}
@@ -155,42 +158,55 @@ def _variables(pattern: Pattern) -> dict[str, str]:
     return named
 
 
-def _wanted(pattern: Pattern, op: Op, found: Iterator[Strategy]) -> Iterator[Strategy]:
-    """The strategies that split what the user said."""
-    fixed = [(pattern.axes.index(axis), dim) for name, axis, dim in pattern.splits if name == op.name]
-    yield from (strategy for strategy in found if all(strategy[place].split == dim for place, dim in fixed))
+def _wanted(pattern: Pattern, op: Op, found: tuple[Way, ...]) -> list[Named]:
+    """By axis, the ways of an op that split what the user said, by name."""
+    fixed = {axis: dim for name, axis, dim in pattern.splits if name == op.name}
+    return [{way.name: way for way in found if way.split == fixed.get(axis, way.split)} for axis in pattern.axes]
 
 
-def _tie(pattern: Pattern, variables: Mapping[str, str], strategies: dict[str, tuple[Strategy, ...]]) -> None:
-    """Tied ops keep the strategies that they have in common, in one order."""
-    groups: dict[str, list[str]] = {}
-    for op in pattern.ops:
-        groups.setdefault(variables[f"op {op.name}"], []).append(op.name)
-    loose = set(itertools.chain(*pattern.alike))
+def _tied(
+    pattern: Pattern, variables: Mapping[str, str], free: Mapping[str, list[Named]]
+) -> dict[str, tuple[Strategy, ...]]:
+    """The strategies of each op; tied ops keep those that they have in common, in one order."""
+    groups: dict[str, list[Op]] = {}
+    for op in pattern.workload.ops:
+        groups.setdefault(variables[f"op {op.name}"], []).append(op)
+    loose, found = set(itertools.chain(*pattern.alike)), dict[str, tuple[Strategy, ...]]()
     for group in groups.values():
-        if len(group) > 1:
-            ops = [pattern.workload.op(name) for name in group]
-            named = _by_names(ops, [strategies[name] for name in group], not loose.isdisjoint(group))
-            common = [names for names in named[0] if all(names in each for each in named)]
-            for name, each in zip(group, named, strict=True):
-                strategies[name] = tuple(each[names] for names in common)
-        if not strategies[group[0]]:
+        names = [op.name for op in group]
+        called = _by_names(group, [free[name] for name in names], not loose.isdisjoint(names))
+        common = _common([free[name] for name in names], called)
+        if not common:
             remedy = "split a dim that it has and need not see whole, or untie the ops"
-            raise BadInput(Fault(f"sharding of {', '.join(group)}", "a way to share it out", "none", remedy))
+            raise BadInput(Fault(f"sharding of {', '.join(names)}", "a way to share it out", "none", remedy))
+        for op_name, each in zip(names, called, strict=True):
+            found[op_name] = tuple(tuple(along[name] for along, name in zip(each, strategy, strict=True)) for strategy in common)
+    return found
 
 
-def _by_names(ops: list[Op], strategies: list[tuple[Strategy, ...]], loose: bool) -> list[dict[tuple[str, ...], Strategy]]:
-    """For each op its strategies by the names of their ways, as the ops of the group call them; ``loose``: an op that lacks a dim
+def _common(own: list[list[Named]], called: list[list[Named]]) -> list[tuple[str, ...]]:
+    """The strategies, by the names of their ways, that some op of a group has, and all of them can follow: what an op can do is
+    decided axis by axis."""
+    everywhere = [set[str].intersection(*(set(each) for each in along)) for along in zip(*called, strict=True)]
+    products = (
+        itertools.product(*([name for name in ways if name in allowed] for ways, allowed in zip(each, everywhere, strict=True)))
+        for each in own
+    )
+    return list(dict.fromkeys(itertools.chain(*products)))
+
+
+def _by_names(ops: list[Op], own: list[list[Named]], loose: bool) -> list[list[Named]]:
+    """For each op and axis its ways by the names that the ops of the group have for them; ``loose``: an op that lacks a dim
     repeats its work."""
-    own = [{tuple(way.name for way in strategy): strategy for strategy in each} for each in strategies]
     if not loose:
         return own
     dims = [{*op.dims, *op.sequence} for op in ops]
-    every, found = dict.fromkeys(itertools.chain(*own)), []
+    every, found = [dict.fromkeys(itertools.chain(*along)) for along in zip(*own, strict=True)], list[list[Named]]()
     for known, has in zip(own, dims, strict=True):
         lacks = set[str]().union(*dims) - has
-        shorter = {names: tuple("" if name in lacks else name for name in names) for names in every}
-        found.append({names: known[short] for names, short in shorter.items() if short in known})
+        shorter = [{name: "" if name in lacks else name for name in names} for names in every]
+        pairs = zip(known, shorter, strict=True)
+        found.append([{name: along[short] for name, short in each.items() if short in along} for along, each in pairs])
     return found
 
 

@@ -139,7 +139,14 @@ class SpatialModel:
         return training_graphs(self.problem.shape, microbatch, self.problem.sequence, way.recompute, way.fused)
 
     def along(
-        self, communication: Communication, microbatch: int, way: Way, passes: Passes, room: Room, resident: float
+        self,
+        communication: Communication,
+        microbatch: int,
+        way: Way,
+        passes: Passes,
+        room: Room,
+        resident: float,
+        most: Floats | None = None,
     ) -> None:
         """As in `CostModel`: passes of kernels that overlap are no sums over ops."""
 

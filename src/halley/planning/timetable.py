@@ -26,7 +26,7 @@ NONE = 0
 """The row of times that are 0 for all plans."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Section:
     """``passes`` [passes, 6 columns], step by step; step i has those from ``starts[i]`` to ``starts[i + 1]``."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,12 +65,22 @@ def _column(parts: Sequence[object], name: str, count: int) -> Floats:
     return np.stack([np.broadcast_to(np.asarray(getattr(part, name), np.float64), count) for part in parts], axis=1)
 
 
+class LeastPasses(NamedTuple):
+    """What parts take at least, [parts]: ``forward`` and ``backward`` passes [s], ``parameters`` [1] of a chip."""
+
+    forward: Floats
+    backward: Floats
+    parameters: Floats
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Floors:
     """The space's columns for bounds. Per layout: ``cell`` (mesh and microbatch, by number), ``pipeline`` (row of ``shapes``),
     ``alike`` (those of one number have the same memory; ``first`` [numbers] is one of each), ``pipelines`` (stages, microbatches,
-    chunks and schedule, by number), ``transfer`` [s]; ``floors`` [layouts, parts] by way; ``gather``, ``reductions``
-    [assignments, parts] [s]. ``known``: moments of pipelines that were asked for, by number."""
+    chunks and schedule, by number), ``transfer`` [s], ``size`` (ranks and microbatch, by number); ``bounds`` [sizes] of parts and
+    ``floors`` [layouts, parts] by way; ``way_of`` each option, by number, and ``options`` of each way. ``gather``,
+    ``reductions`` [assignments, parts] [s]. ``known``: moments of pipelines that were asked for, by number; ``least``: by option,
+    what plans need at least [numbers] [B], where that was asked for."""
 
     space: Space
     communications: tuple[Communication, ...]
@@ -81,21 +92,27 @@ class Floors:
     shapes: Shapes
     transfer: Floats
     ways: tuple[Way, ...]
+    way_of: tuple[int, ...]
+    options: tuple[Integers, ...]
+    size: Integers
+    bounds: tuple[ModelBound, ...]
     floors: tuple[Floor, ...]
     gather: Floats
     all_reduce: Floats
     reduce_scatter: Floats
     known: dict[int, Moments] = field(default_factory=dict)
+    least: dict[int, Floats] = field(default_factory=dict)
 
     @property
     def kinds(self) -> tuple[int, ...]:
         """Layers of each kind."""
         return tuple(self.shapes.layers.tolist())
 
-    def way(self, option: int) -> int:
-        """The number of an option's way."""
-        chosen = self.space.options[option]
-        return self.ways.index(Way(chosen.recompute, chosen.fused))
+    def passes(self, layout: int, way: int) -> LeastPasses:
+        """[parts] what forward passes, and backward passes with what they repeat, take at least [s], and parameters [1]."""
+        found = [(part.forward, part.recompute + part.backward, part.parameters) for part in self.bounds[way].parts]
+        size, count = self.size[layout], int(self.size.max()) + 1
+        return LeastPasses(*np.array([[np.broadcast_to(each, count)[size] for each in part] for part in found], np.float64).T)
 
     def times(self, layouts: Integers, option: int, work: Floats | None = None) -> Floats:
         """[layouts] no iteration of these plans takes less [s]; ``work`` [parts]: where it is known better [s]."""
@@ -119,17 +136,23 @@ class Floors:
 
     def memories(self, layouts: Integers, option: int, costs: ModelCosts | None = None) -> Floats:
         """[layouts] no chip of some stage of these plans needs less [B]; with ``costs``: with the shardings that cost so."""
-        space, chosen = self.space, self.space.options[option]
-        if not len(layouts):
-            return np.zeros(0)
         # plans that differ in their axes alone have the same memory
-        each, which = np.unique(self.alike[layouts], return_inverse=True)
-        some = self.first[each]
-        floor = self.floors[self.way(option)].of(some) if costs is None else _exactly(costs, len(some))
-        numbers = self.pipelines[some].tolist()
-        pipelines = [self._moments(layout, number) for layout, number in zip(some.tolist(), numbers, strict=True)]
+        numbers = self.alike[layouts]
+        known = self.least.setdefault(option, np.full(len(self.first), np.nan))
+        if costs is not None:
+            known = np.full_like(known, np.nan)
+        missing = np.unique(numbers[np.isnan(known[numbers])])
+        if len(missing):
+            known[missing] = self._memories(self.first[missing], option, costs)
+        return np.asarray(known[numbers])
+
+    def _memories(self, layouts: Integers, option: int, costs: ModelCosts | None) -> Floats:
+        space, chosen = self.space, self.space.options[option]
+        floor = self.floors[self.way_of[option]].of(layouts) if costs is None else _exactly(costs, len(layouts))
+        numbers = self.pipelines[layouts].tolist()
+        pipelines = [self._moments(layout, number) for layout, number in zip(layouts.tolist(), numbers, strict=True)]
         sizes = Sizes(floor.parameters, floor.activation, floor.working)
-        return least_memory(pipelines, space.data[some], sizes, chosen.sharded, chosen.offload, space.problem.recipe)[which]
+        return least_memory(pipelines, space.data[layouts], sizes, chosen.sharded, chosen.offload, space.problem.recipe)
 
     def _moments(self, layout: int, pipeline: int) -> Moments:
         """Those of a layout's pipeline, by its number: many layouts share one."""
@@ -139,7 +162,7 @@ class Floors:
 
     def _rows(self, layouts: Integers, option: int, work: Floats | None) -> Rows:
         space = self.space
-        floor = self.floors[self.way(option)].of(layouts)
+        floor = self.floors[self.way_of[option]].of(layouts)
         where = space.assignment[layouts]
         reduction = self.reduce_scatter if space.options[option].sharded else self.all_reduce
         return Rows(
@@ -170,6 +193,7 @@ def floors_of(space: Space, communications: Sequence[Communication], model: Cost
     bounds = [model.bound(sizes[0].astype(np.float64), sizes[1].astype(np.float64), way) for way in ways]
     found = [floor_of(bound, sizes.shape[1]) for bound in bounds]
     floors = tuple(floor.of(size) for floor in found)
+    way_of = tuple(ways.index(Way(option.recompute, option.fused)) for option in space.options)
     least = np.min([floor.parameters for floor in found], axis=0)
     first, pipeline = distinct_columns([space.stages, space.chunks])
     pairs = zip(space.stages[first].tolist(), space.chunks[first].tolist(), strict=True)
@@ -186,6 +210,10 @@ def floors_of(space: Space, communications: Sequence[Communication], model: Cost
         shapes(kinds, list(pairs)),
         _transfers(space, communications),
         ways,
+        way_of,
+        tuple(np.flatnonzero(np.array(way_of) == way) for way in range(len(ways))),
+        size,
+        tuple(bounds),
         floors,
         *_collectives(space, communications, dict(zip(sizes[0].tolist(), least, strict=True))),
     )

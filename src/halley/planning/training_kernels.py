@@ -201,8 +201,7 @@ def _leads(found: Differentiated, core: Core) -> Iterator[tuple[str, bool]]:
 def _redrawn(found: Differentiated) -> Differentiated:
     """Masks that a repeated op reads are inputs of their own there and after: they are drawn again, not kept."""
     work, repeated = found.workload, found.backward[: len(found.repeated)]
-    masks = {name for op in repeated for name in op.inputs if _mask(work, name)}
-    new = {name: f"again_{name}" for name in masks}
+    new = {name: f"again_{name}" for op in repeated for name in op.inputs if _mask(work, name)}
     if not new:
         return found
     behind = {op.name for op in found.backward}

@@ -14,7 +14,6 @@ bound as well.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -26,10 +25,10 @@ from halley.ir.mapping import CollectiveKind
 from halley.planning.communication import Communication
 from halley.planning.data_parallel import Block, DataParallel
 from halley.planning.iteration import Training, iteration_time
-from halley.planning.part_bounds import PartBound
 from halley.planning.part_costs import ModelCosts
 from halley.planning.plan import Plan, TrainingProblem
 from halley.planning.training_cost import WORD, Case, dealt_parts, norm_reductions, optimizer_of
+from halley.planning.training_floors import LeastPasses
 
 Floats = NDArray[np.float64]
 
@@ -63,7 +62,7 @@ class PlanProof:
     plan: Plan
     communication: Communication
     costs: ModelCosts
-    floors: Sequence[PartBound]
+    floors: LeastPasses
     bound: float
 
     def least(self, target: float) -> float:
@@ -98,15 +97,11 @@ class PlanProof:
         ahead = share * one.forwards + (1 - share) * other.forwards
         behind = share * one.backwards + (1 - share) * other.backwards
         both = np.minimum(ahead, behind)
-        floor = [np.array([float(np.max(each)) for each in part]) for part in self._floors]
-        times = both @ work + extra * (both / counts).min(axis=1) + (ahead - both) @ floor[0] + (behind - both) @ floor[1]
+        times = both @ work + extra * (both / counts).min(axis=1)
+        times = times + (ahead - both) @ self.floors.forward + (behind - both) @ self.floors.backward
         times = times + MIXES * one.rest + (1 - MIXES) * other.rest
         best = int(times.argmax())
         return float(times[best]), int((both[best] / counts).argmin())
-
-    @property
-    def _floors(self) -> tuple[list[Number], list[Number]]:
-        return [each.forward for each in self.floors], [each.recompute + each.backward for each in self.floors]
 
     def longest(self, work: Floats) -> Path | None:
         """The longest path where the parts take ``work`` [s] [parts], with parameters and transfers that no sharding has less of;
@@ -131,8 +126,8 @@ class PlanProof:
         up = np.vstack((np.ones(2 * number + 1), 1 + RAISED * np.eye(2 * number + 1)))
         rest = up[:, -1]
         blocks = [
-            Block(ahead[k] * up[:, k], behind[k] * up[:, number + k], parameters=float(np.max(floor.parameters)))
-            for k, floor in enumerate(self.floors)
+            Block(ahead[k] * up[:, k], behind[k] * up[:, number + k], parameters=float(parameters))
+            for k, parameters in enumerate(self.floors.parameters)
         ]
 
         def collective(kind: CollectiveKind, payload: Number) -> Number:

@@ -91,7 +91,7 @@ class TrainingSearch:
         space, floors, allowed = self.floors.space, self.floors, self.floors.space.allowed
         self.bounds = np.full((space.layouts, len(space.options)), np.inf)
         for way in range(len(floors.ways)):
-            options = self._options(way)
+            options = floors.options[way]
             layouts = np.flatnonzero(allowed[:, options].any(axis=1))
             bounds = floors.work_times(layouts, int(options[0]))
             self.bounds[np.ix_(layouts, options)] = np.where(allowed[np.ix_(layouts, options)], bounds[:, None], np.inf)
@@ -104,9 +104,9 @@ class TrainingSearch:
                 heapq.heappush(self._heap, Item(float(bounds[rows].min()), Stage.WORK, key))
         self.first = self.bound
 
-    def _options(self, way: int) -> Integers:
-        """The numbers of the options of a way."""
-        return np.flatnonzero([self.floors.way(option) == way for option in range(len(self.floors.space.options))])
+    def _options(self, key: int) -> Integers:
+        """The numbers of the options of a group."""
+        return self.floors.options[key % len(self.floors.ways)]
 
     @property
     def incumbent(self) -> float:
@@ -255,7 +255,7 @@ class TrainingSearch:
         floor, excess = self._work[item.key], floors.floors[way].excess[layouts[0], 1:-1]
         for layers in self.model.tighter(*given):
             work = np.concatenate((floor[:1], np.maximum(floor[1:-1], layers + excess), floor[-1:]))
-            bound = float(floors.work_times(layouts, int(self._options(way)[0]), work).min())
+            bound = float(floors.work_times(layouts, int(floors.options[way][0]), work).min())
             if bound > item.bound * (1 + SAME):
                 self._work[item.key] = work
                 heapq.heappush(self._heap, item._replace(bound=bound))
@@ -264,7 +264,7 @@ class TrainingSearch:
 
     def _sift(self, key: int) -> None:
         """Leave out what does not fit in a group even with the options that keep least; they all have the same bound here."""
-        layouts, options, chosen = self._layouts[key], self._options(key % len(self.floors.ways)), self.floors.space.options
+        layouts, options, chosen = self._layouts[key], self._options(key), self.floors.space.options
         frugal = max(options.tolist(), key=lambda option: (chosen[option].sharded, chosen[option].offload))
         fits = self.floors.memories(layouts, frugal) <= self.problem.capacity
         self.bounds[np.ix_(layouts[~fits], options)] = np.inf
@@ -276,7 +276,7 @@ class TrainingSearch:
     def _weigh(self, key: int) -> None:
         """Leave out the plans of a group that cannot fit, and bound the others."""
         layouts = self._layouts[key]
-        for option in self._options(key % len(self.floors.ways)).tolist():
+        for option in self._options(key).tolist():
             over = self.floors.memories(layouts, option) > self.problem.capacity
             self.bounds[layouts[over], option] = np.inf
         bound = self._lift(key, self._work[key])
@@ -315,7 +315,7 @@ class TrainingSearch:
         layers = self.model.layers(self._mesh(layouts[0]), microbatch, way, rough=stage is Stage.ROUGH)
         self.refined += stage is Stage.ROUGH
         self._work[key] = np.concatenate((floor[:1], np.maximum(floor[1:-1], layers), floor[-1:]))
-        before = float(self.bounds[np.ix_(layouts, self._options(key % len(self.floors.ways)))].min())
+        before = float(self.bounds[np.ix_(layouts, self._options(key))].min())
         bound = self._lift(key, self._work[key])
         if stage is Stage.ROUGH and math.isfinite(bound):
             self._lifts.setdefault(self._alike(key), []).append(bound / before)
@@ -324,7 +324,7 @@ class TrainingSearch:
 
     def _lift(self, key: int, work: Floats) -> float:
         """Bound the plans of a group by what parts take at least [parts]; the lowest of the bounds [s]."""
-        every, which = self._layouts[key], self._options(key % len(self.floors.ways))
+        every, which = self._layouts[key], self._options(key)
         for option in which.tolist():
             rows = every[np.isfinite(self.bounds[every, option])]
             self.bounds[rows, option] = np.maximum(self.bounds[rows, option], self.floors.times(rows, option, work))
@@ -332,7 +332,7 @@ class TrainingSearch:
 
     def _open(self, key: int) -> None:
         """Find the shardings of a group, and bound its plans anew."""
-        every, which = self._layouts[key], self._options(key % len(self.floors.ways))
+        every, which = self._layouts[key], self._options(key)
         try:
             costs = self._solve(every[0], int(which[0]))
         except Infeasible:
@@ -355,7 +355,7 @@ class TrainingSearch:
         return self._meshes.setdefault(communication.model_key, communication)
 
     def _solve(self, layout: int, option: int, room: Room | None = None, resident: float | None = None) -> ModelCosts:
-        space, way = self.floors.space, self.floors.ways[self.floors.way(option)]
+        space, way = self.floors.space, self.floors.ways[self.floors.way_of[option]]
         self.solved += 1
         return self.model.costs(self._mesh(layout), int(space.microbatch[layout]), way, room, resident)
 
@@ -448,7 +448,7 @@ class TrainingSearch:
     def _found_again(self, crowded: Crowded) -> ModelCosts | None:
         """Costs under shardings for the memory that is left beside those that a plan had; None where none fits."""
         layout, option = crowded.layout, crowded.option
-        floors, way = self.floors, self.floors.way(option)
+        floors, way = self.floors, self.floors.way_of[option]
         case = Case(floors.communications[floors.space.assignment[layout]], crowded.costs)
         floor = floors.floors[way]
         least = (floor.working[layout], floor.parameters[layout]) if crowded.tries == 1 else None
@@ -473,17 +473,17 @@ class TrainingSearch:
 
     def _bound_of(self, timed: Timed, target: float) -> float:
         """What a plan takes at least [s], under any shardings that fit, looked for until it reaches ``target`` [s]."""
-        return bound_of(self.floors, self.model, timed, target, self._proofs)
+        return bound_of(self.floors, timed, target, self._proofs)
 
     def _closer(self, bound: float, timed: Timed, target: float) -> tuple[float, Timed]:
         """A better bound of a plan [s], and the plan with better shardings where there are any."""
-        layout, option, way = timed.layout, timed.option, self.floors.way(timed.option)
-        proof, floor, mesh = proof_of(self.floors, self.model, timed), self.floors.floors[way], self._mesh(layout)
+        layout, option, way = timed.layout, timed.option, self.floors.way_of[timed.option]
+        proof, floor, mesh = proof_of(self.floors, timed), self.floors.floors[way], self._mesh(layout)
         case = Case(proof.communication, timed.costs)
         room, resident = room_left(self.problem, proof.plan, case, (floor.working[layout], floor.parameters[layout]))
 
-        def solve(passes: Passes) -> tuple[float, ModelCosts] | None:
-            return self.model.along(mesh, proof.plan.microbatch, self.floors.ways[way], passes, room, resident)
+        def solve(passes: Passes, most: Floats) -> tuple[float, ModelCosts] | None:
+            return self.model.along(mesh, proof.plan.microbatch, self.floors.ways[way], passes, room, resident, most)
 
         plan = np.array([layout])
         found = closer(proof, timed.time, target, solve, lambda costs: float(self._evaluate(plan, option, costs)[0]))
