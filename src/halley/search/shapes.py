@@ -53,10 +53,11 @@ class Trees:
         terms = (output.index if isinstance(output, Term) else (float(output),) for output in outputs)
         key = *terms, *map(id, trees.values())
         if key not in self._programs:
-            self._programs[key] = self._compiled(outputs, trees, where)
+            self._programs[key] = self.compiled(outputs, trees, where)
         return self._programs[key]
 
-    def _compiled(self, outputs: Sequence[Number], trees: Mapping[str, ChainTree], where: str) -> Compiled:
+    def compiled(self, outputs: Sequence[Number], trees: Mapping[str, ChainTree], where: str) -> Compiled:
+        """The same for bounds that are asked for once: it is not kept."""
         for normal in (self.normal, self.cautious):
             program = Program(normal, outputs)
             for dim, tree in trees.items():
