@@ -60,9 +60,11 @@ class Trees:
         """The same for bounds that are asked for once: it is not kept."""
         for normal in (self.normal, self.cautious):
             program = Program(normal, outputs)
+            tables: list[Array] = [np.empty(0)] * len(program.factors)
             for dim, tree in trees.items():
-                tree.tabulate([factor for factor in program.factors if factor.kind == dim])
-            tables = [trees[factor.kind].table(factor) for factor in program.factors]
+                own = [at for at, factor in enumerate(program.factors) if factor.kind == dim]
+                for at, table in zip(own, tree.tables([program.factors[at] for at in own]), strict=True):
+                    tables[at] = table
             if Program.sound(tables):
                 return Compiled(program, tables)
         raise InternalError(
