@@ -79,7 +79,7 @@ def family(workload: Workload, chip: Chip, frame: Frame) -> Family:
     program = Program(trees.normal, [estimate.time, estimate.energy, *estimate.footprint.values()])
     of_dims = trees.of(frame.shared, own)
     tables = [of_dims[factor.kind].tables([factor])[0] for factor in program.factors]
-    chains = {dim: np.flatnonzero(tree.level == tree.level.max()) for dim, tree in of_dims.items()}
+    chains = {dim: tree.singles(np.array([0]))[0] for dim, tree in of_dims.items()}
     memories = list(estimate.footprint)
     return Family(build, program, tables, of_dims, chains, memories, [chip.memory(name).capacity for name in memories])
 

@@ -20,8 +20,8 @@ import numpy as np
 
 from halley.cost.grid import Grid, cheapest_order
 from halley.cost.instructions import Array as Array
-from halley.cost.instructions import Indices as Indices
 from halley.cost.instructions import Call, Place, Step, allocated, apply, ready
+from halley.cost.instructions import Indices as Indices
 from halley.cost.switch import SWITCH
 from halley.formulas.numbers import Number
 from halley.formulas.terms import Operation, Term, Terms
@@ -315,7 +315,7 @@ class Program:
         kernels = SWITCH.kernels()
         if kernels is not None:
             if self._prepared is None or self._prepared[0] is not tables:
-                self._prepared = tables, kernels.Rows(self.code, self.factors, tables)
+                self._prepared, self._ready = (tables, kernels.Rows(self.code, self.factors, tables)), None
             return cast(Array, self._prepared[1](choices, rows))
         began = time.perf_counter()
         if self._ready is None:

@@ -41,11 +41,11 @@ class ChainTree:
         self._alike = len(sizes)
         self.shared = shared
         offsets = np.cumsum([0, *(len(level) for level in levels)])
-        self._levels, self._offsets = levels, offsets
+        self._offsets = offsets
         self.start: Indices = np.concatenate(levels)
+        self._levels = np.split(self.start, offsets[1:-1])  # of the same numbers
         stops = [np.append(level[1:], self.count) for level in levels]
         self.size: Indices = np.concatenate(stops) - self.start
-        self.level: Indices = np.repeat(np.arange(len(levels)), [len(level) for level in levels])
         self.first_child, self.children = _children(levels, offsets)
         self._tables: WeakValueDictionary[tuple[int, bool], Array] = WeakValueDictionary()  # as long as a program has them
 

@@ -81,6 +81,8 @@ class GroupSearch:
         for rival in rivals:
             self.found.add(rival, None)
         search_all(self)
+        self._rounds.clear()  # what is compiled stays, for baselines
+        self._floors.clear()
         return self.found
 
     def leave(self, bounds: Values) -> None:
