@@ -78,10 +78,8 @@ def family(workload: Workload, chip: Chip, frame: Frame) -> Family:
     estimate = evaluate(workload, chip, build(trees.symbols((*frame.shared, *own))))
     program = Program(trees.normal, [estimate.time, estimate.energy, *estimate.footprint.values()])
     of_dims = trees.of(frame.shared, own)
-    for dim, tree in of_dims.items():
-        tree.tabulate([factor for factor in program.factors if factor.kind == dim])
-    tables = [of_dims[factor.kind].table(factor) for factor in program.factors]
-    chains = {dim: np.flatnonzero(tree.level == tree.level.max()) for dim, tree in of_dims.items()}
+    tables = [of_dims[factor.kind].tables([factor])[0] for factor in program.factors]
+    chains = {dim: tree.singles(np.array([0]))[0] for dim, tree in of_dims.items()}
     memories = list(estimate.footprint)
     return Family(build, program, tables, of_dims, chains, memories, [chip.memory(name).capacity for name in memories])
 

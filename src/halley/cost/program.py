@@ -20,8 +20,8 @@ import numpy as np
 
 from halley.cost.grid import Grid, cheapest_order
 from halley.cost.instructions import Array as Array
+from halley.cost.instructions import Call, Place, Step, allocated, apply, ready
 from halley.cost.instructions import Indices as Indices
-from halley.cost.instructions import Place, Step, allocated, apply, ready
 from halley.cost.switch import SWITCH
 from halley.formulas.numbers import Number
 from halley.formulas.terms import Operation, Term, Terms
@@ -29,6 +29,9 @@ from halley.formulas.terms import Operation, Term, Terms
 BLOCK = 1 << 14
 """Rows computed at once: three registers, which is what a step works on, stay in a core's cache; fewer rows would take longer to
 ask NumPy for than to compute."""
+
+KNOWN = 1 << 17
+"""Normal forms that are kept: a long search makes millions, and those of a shape are asked for while it is compiled."""
 
 Product = tuple[int, ...]
 """Places in the basis of what is multiplied, ascending; at most one factor of each dim."""
@@ -77,6 +80,8 @@ class Normal:
         """The normal form of a term or number."""
         if not isinstance(number, Term):
             return (((), float(number)),)
+        if len(self._sums) > KNOWN:  # of the terms of shapes long since compiled, mostly; places of the basis stay
+            self._sums, self._products, self._merged = {}, {}, {}
         left = [number]
         while left:  # arguments first, without recursion: sums can be long
             term = left[-1]
@@ -292,7 +297,7 @@ class Program:
         self.factors = writer.factors
         self.values = writer.code
         self.code = allocated(self.values, self.outputs, [0] * len(self.values))
-        self._calls, self._constants = ready(self.code)
+        self._ready: tuple[tuple[Call, ...], tuple[Array, ...]] | None = None
         self._prepared: tuple[Sequence[Array], Any] | None = None
 
     def __len__(self) -> int:
@@ -310,17 +315,20 @@ class Program:
         kernels = SWITCH.kernels()
         if kernels is not None:
             if self._prepared is None or self._prepared[0] is not tables:
-                self._prepared = tables, kernels.Rows(self.code, self.factors, tables)
+                self._prepared, self._ready = (tables, kernels.Rows(self.code, self.factors, tables)), None
             return cast(Array, self._prepared[1](choices, rows))
         began = time.perf_counter()
+        if self._ready is None:
+            self._ready = ready(self.code)
+        calls, constants = self._ready
         loads = [(tables[at].take, factor.kind) for at, factor in enumerate(self.factors)]
         result = np.empty((len(self.outputs), rows))
         held = np.empty((self.code.registers, min(rows, BLOCK)))
         for start in range(0, rows, BLOCK):
             stop = min(rows, start + BLOCK)
-            registers = [*held[:, : stop - start], *self._constants]
+            registers = [*held[:, : stop - start], *constants]
             nodes = {kind: own[start:stop] for kind, own in choices.items()}
-            for function, a, b, target in self._calls:
+            for function, a, b, target in calls:
                 if function is None:
                     take, kind = loads[a]
                     take(nodes[kind], None, registers[target], "clip")

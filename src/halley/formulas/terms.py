@@ -43,13 +43,14 @@ class Terms:
         self._known: dict[tuple[Operation, int, int], Term] = {}
         self._constants: dict[float, Term] = {}
         self._opened: dict[tuple[str, str, Range], Term] = {}
+        self._kinds: dict[frozenset[str], frozenset[str]] = {}
         self.count = 0
 
     def open(self, name: str, kind: str, among: Range = (1, None)) -> Term:
         """An open whole number, from the least to the greatest of ``among`` (None: there is none)."""
         key = (name, kind, among)
         if key not in self._opened:
-            self._opened[key] = self._new(_OPEN, name, among, frozenset((kind,)))
+            self._opened[key] = self._new(_OPEN, name, among, self._joined(frozenset((kind,)), _NONE))
         return self._opened[key]
 
     def constant(self, value: float) -> Term:
@@ -92,8 +93,13 @@ class Terms:
         key = (operation, a.index, b.index)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._new(operation, a, b, a.kinds | b.kinds)
+            found = self._known[key] = self._new(operation, a, b, self._joined(a.kinds, b.kinds))
         return found
+
+    def _joined(self, a: frozenset[str], b: frozenset[str]) -> frozenset[str]:
+        """Both. Equal ones are one object: there are millions of terms, and few sets of kinds."""
+        joined = a if a is b else a | b
+        return self._kinds.setdefault(joined, joined)
 
     def positive(self, a: Term) -> Term:
         """1 where the term is above 0, else 0."""

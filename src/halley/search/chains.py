@@ -8,6 +8,7 @@ nodes are one array.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -40,33 +41,36 @@ class ChainTree:
         self._alike = len(sizes)
         self.shared = shared
         offsets = np.cumsum([0, *(len(level) for level in levels)])
-        self._levels, self._offsets = levels, offsets
+        self._offsets = offsets
         self.start: Indices = np.concatenate(levels)
+        self._levels = np.split(self.start, offsets[1:-1])  # of the same numbers
         stops = [np.append(level[1:], self.count) for level in levels]
         self.size: Indices = np.concatenate(stops) - self.start
-        self.level: Indices = np.repeat(np.arange(len(levels)), [len(level) for level in levels])
         self.first_child, self.children = _children(levels, offsets)
-        self._tables: dict[tuple[int, bool], Array] = {}
+        self._tables: WeakValueDictionary[tuple[int, bool], Array] = WeakValueDictionary()  # as long as a program has them
 
     @property
     def given(self) -> Indices:
         """The nodes that fix the shared sizes and nothing else."""
         return np.arange(self._offsets[self.shared], self._offsets[self.shared + 1])
 
-    def tabulate(self, factors: Sequence[Factor]) -> None:
-        """Find the tables of factors, together: they have parts in common."""
-        new = {f.term.index: f.term for f in factors if (f.term.index, f.upper) not in self._tables}
+    def tables(self, factors: Sequence[Factor]) -> list[Array]:
+        """Of each factor, the least (or greatest) value over each node's chains. They are found together, as they have parts in
+        common, and kept for as long as somebody has them."""
+        found = [self._tables.get((factor.term.index, factor.upper)) for factor in factors]
+        new = {factor.term.index: factor.term for factor, table in zip(factors, found, strict=True) if table is None}
         values = dict(zip(new, tabulate(list(new.values()), self.columns), strict=True))
-        for factor in factors:
-            key = (factor.term.index, factor.upper)
-            if key not in self._tables:
-                reduce = np.maximum if factor.upper else np.minimum
-                of_chains = np.ascontiguousarray(values[factor.term.index])
-                self._tables[key] = np.concatenate([reduce.reduceat(of_chains, level) for level in self._levels])
+        return [
+            self._tabulated(factor, values[factor.term.index]) if table is None else table
+            for factor, table in zip(factors, found, strict=True)
+        ]
 
-    def table(self, factor: Factor) -> Array:
-        """Least (or greatest) value of a factor over each node's chains."""
-        return self._tables[factor.term.index, factor.upper]
+    def _tabulated(self, factor: Factor, values: Array) -> Array:
+        """The table of a factor of these values, by chain."""
+        reduce, of_chains = np.maximum if factor.upper else np.minimum, np.ascontiguousarray(values)
+        table: Array = np.concatenate([reduce.reduceat(of_chains, level) for level in self._levels])
+        self._tables[factor.term.index, factor.upper] = table
+        return table
 
     def singles(self, nodes: Indices) -> tuple[Indices, Indices]:
         """The single chains below each of some nodes, and how many they are."""

@@ -17,8 +17,8 @@ Resident and shared frames come with their stages in turn and overlapped, shared
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from halley.formulas.numbers import minimum
@@ -77,9 +77,18 @@ def walked(workload: Workload, op: Op) -> frozenset[str]:
     return frozenset(able) - {*workload.reduced(op), *workload.whole(op)}
 
 
-def frames(workload: Workload, template: Template, ops: Sequence[Op]) -> Space:
-    """Every frame of the declared space for a group of ops that is fused."""
-    maker = _Maker(workload, template, tuple(ops))
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """What groups of one workload have in common on one machine: the ``stages`` that hand over through the shared buffer, by all
+    that their shapes depend on of their group, and the slots of its ``rows``. One group has few that no smaller one has."""
+
+    stages: dict[Hashable, Stage] = field(default_factory=dict)
+    rows: dict[str, Slot] = field(default_factory=dict)
+
+
+def frames(workload: Workload, template: Template, ops: Sequence[Op], laid: Laid | None = None) -> Space:
+    """Every frame of the declared space for a group of ops that is fused. ``laid``: what other groups have of it."""
+    maker = _Maker(workload, template, tuple(ops), laid or Laid())
     if any(op.running or op.scaled_by for op in ops):
         return Space(tuple(maker.streamed()) if maker.can_stream() else ())
     if not maker.walks_rows():
@@ -96,8 +105,8 @@ def frames(workload: Workload, template: Template, ops: Sequence[Op]) -> Space:
 
 
 class _Maker:
-    def __init__(self, workload: Workload, template: Template, ops: tuple[Op, ...]) -> None:
-        self.workload, self.template, self.ops = workload, template, ops
+    def __init__(self, workload: Workload, template: Template, ops: tuple[Op, ...], laid: Laid) -> None:
+        self.workload, self.template, self.ops, self.laid = workload, template, ops, laid
         self.runs = runs(workload, ops)
         read = {name for op in ops for name in op.inputs}
         self.inside = tuple(name for op in ops for name in op.outputs if name in read)
@@ -293,7 +302,8 @@ class _Maker:
             return node
 
         reduces = any(skeleton.splits_reduction for stage in stages for skeleton in stage.skeletons)
-        return Frame("through the shared buffer", (self._row_slot(self.ranges),), stages, wrap, reduces)
+        rows = self.laid.rows.setdefault(self.row, self._row_slot(self.ranges))
+        return Frame("through the shared buffer", (rows,), stages, wrap, reduces)
 
     def pipelined(self, whole: Frame) -> Iterator[Family]:
         """The same with stages on shares of the clusters: of each axis that is not like one before, in every way."""
@@ -303,20 +313,28 @@ class _Maker:
 
     def _on_share(self, axis: str, stage: int, members: int) -> Stage:
         """A stage as it is laid out on some members of an axis."""
-        return _Maker(self.workload, self.template.narrowed(axis, members), self.ops).shared_stage(stage)
+        return _Maker(self.workload, self.template.narrowed(axis, members), self.ops, self.laid).shared_stage(stage)
 
     def shared_stage(self, index: int) -> Stage:
-        """A stage that reads from and writes to the shared buffer, with its own split."""
-        run, handed = self.runs[index], self._handed_over()
+        """A stage that reads from and writes to the shared buffer, with its own split: the same in all groups that walk the same
+        rows and batch around it, hand over the same of its tensors, and leave the same of its dims whole."""
+        run = self.runs[index]
+        handed = tuple(name for name in self._handed_over() if any(name in (*op.inputs, *op.outputs) for op in run))
+        whole = frozenset(dim for op in run for dim in op.dims if dim in self.whole)
+        key = self.template.axes, run, self.row, self.batch, handed, whole
+        if key not in self.laid.stages:
+            self.laid.stages[key] = self._shared_stage(run, handed)
+        return self.laid.stages[key]
 
+    def _shared_stage(self, run: tuple[Op, ...], handed: tuple[str, ...]) -> Stage:
         def ranges(tiles: Tiles) -> Ranges:
             return {**self.ranges, self.row: minimum(self.ranges[self.row], tiles["rows"]), **dict.fromkeys(self.batch, 1)}
 
         if run[0].kind is OpKind.CONTRACT:
-            name, skeletons = run[0].name, self._shared_gemm(run[0], _prefix(run), handed, ranges)
+            skeletons = self._shared_gemm(run[0], _prefix(run), handed, ranges)
         else:
-            name, skeletons = f"rows {index}", self._shared_rows(run, _prefix(run), ranges)
-        return Stage(name, tuple(op.name for op in run), tuple(skeletons))
+            skeletons = self._shared_rows(run, _prefix(run), ranges)
+        return Stage(run[0].name, tuple(op.name for op in run), tuple(skeletons))
 
     def _shared_gemm(
         self, op: Op, prefix: str, handed: tuple[str, ...], ranges: Callable[[Tiles], Ranges]

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from halley.ir.mapping import Hold, Node
-from halley.ir.workload import Workload
+from halley.ir.workload import Op, Workload
 from halley.search.alike import form, renamed
 from halley.search.baselines import Shapes
 from halley.search.buffers import hasten
 from halley.search.choice import Choice
 from halley.search.count import count_mappings
 from halley.search.floors import Floors
-from halley.search.frames import frames
+from halley.search.frames import Laid, frames
 from halley.search.frontier import Values, minimal
 from halley.search.partitions import Kernels, group_ops
 from halley.search.problem import Problem
 from halley.search.shapes import Trees
 from halley.search.solve import GroupSearch
+from halley.search.space import Space
 from halley.search.tally import Interrupted, Tally
 from halley.search.template import template
 
@@ -80,6 +81,7 @@ class Groups:
         self._known: dict[tuple[str, Kernels], Group] = {}
         self._alike: dict[Hashable, Group] = {}
         self._parts: dict[tuple[Group, Shapes], Group] = {}
+        self._laid: dict[str, Laid] = {}
 
     def of(self, workload: Workload, kernels: Kernels) -> Group:
         """The group with all of its shapes, searched for what the best plan needs."""
@@ -99,7 +101,7 @@ class Groups:
         def around(node: Node) -> Node:
             return Hold(outer, tuple((name,) for name in kept), node, 1)
 
-        space = frames(workload, self.machine, ops)
+        space = self._frames(workload, ops)
         floors = Floors(workload, self.problem.chip, self.machine, ops, kept)
         search = GroupSearch(
             workload, self.problem.chip, space, around, self.objectives, self.tally, self.gap, self.trees, floors.frame
@@ -108,6 +110,10 @@ class Groups:
         lower = np.array([[least[name] for name in self.objectives]])
         size = count_mappings(space, self.trees)
         return Group(search, size, lower if size else lower[:0], np.empty((0, len(self.objectives))))
+
+    def _frames(self, workload: Workload, ops: Sequence[Op]) -> Space:
+        """The frames of a group, with the stages that it has in common with others."""
+        return frames(workload, self.machine, ops, self._laid.setdefault(workload.variant, Laid()))
 
     def part(self, workload: Workload, kernels: Kernels, shapes: Shapes) -> Group:
         """The group as a baseline needs it: only some shapes, and all of the plans that are best among them, whether or not
@@ -131,7 +137,7 @@ class Groups:
     def choice(self, workload: Workload, kernels: Kernels, found: Choice) -> Choice:
         """What was found for these kernels, or for others like them, with the names of these."""
         group = self.of(workload, kernels)
-        own = frames(workload, self.machine, group_ops(workload, kernels))
+        own = self._frames(workload, group_ops(workload, kernels))
         return renamed(hasten(group.search, found) if group.search.lean else found, group.search.space, own)
 
 

@@ -53,15 +53,18 @@ class Trees:
         terms = (output.index if isinstance(output, Term) else (float(output),) for output in outputs)
         key = *terms, *map(id, trees.values())
         if key not in self._programs:
-            self._programs[key] = self._compiled(outputs, trees, where)
+            self._programs[key] = self.compiled(outputs, trees, where)
         return self._programs[key]
 
-    def _compiled(self, outputs: Sequence[Number], trees: Mapping[str, ChainTree], where: str) -> Compiled:
+    def compiled(self, outputs: Sequence[Number], trees: Mapping[str, ChainTree], where: str) -> Compiled:
+        """The same for bounds that are asked for once: it is not kept."""
         for normal in (self.normal, self.cautious):
             program = Program(normal, outputs)
+            tables: list[Array] = [np.empty(0)] * len(program.factors)
             for dim, tree in trees.items():
-                tree.tabulate([factor for factor in program.factors if factor.kind == dim])
-            tables = [trees[factor.kind].table(factor) for factor in program.factors]
+                own = [at for at, factor in enumerate(program.factors) if factor.kind == dim]
+                for at, table in zip(own, tree.tables([program.factors[at] for at in own]), strict=True):
+                    tables[at] = table
             if Program.sound(tables):
                 return Compiled(program, tables)
         raise InternalError(

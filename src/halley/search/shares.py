@@ -134,7 +134,7 @@ def _compiled(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton,
         found = search.share(tree, node, Steps(()), chooses)
         energy = total(part for name, part in found.energy_by.items() if name != "static")
         busy = (found.busy.get(resource, 0) for resource in common(search, frame))
-        made = search.trees.program([found.time, energy, *busy], chains, f"{skeleton.name}, {frame.name}")
+        made = search.trees.compiled([found.time, energy, *busy], chains, f"{skeleton.name}, {frame.name}")
         rows = search.trees.combinations(shared)
         search.tally.bounds += rows
         search.tally.tick()

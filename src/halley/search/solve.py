@@ -81,6 +81,8 @@ class GroupSearch:
         for rival in rivals:
             self.found.add(rival, None)
         search_all(self)
+        self._rounds.clear()  # what is compiled stays, for baselines
+        self._floors.clear()
         return self.found
 
     def leave(self, bounds: Values) -> None:
@@ -99,8 +101,8 @@ class GroupSearch:
         return np.array([[costs[name] for name in self.objectives]])
 
     def dive(self) -> None:
-        """A first mapping, quickly: the most promising candidate of the first frame that has one. Stages on shares of the
-        clusters keep no less than on all of them."""
+        """A first mapping, quickly: the most promising candidate of the first frame that has one, of those on all clusters. Where
+        just stages on shares of them fit, none is found, and the search begins without."""
         for frame in range(len(self.frames)):
             total = self._total(frame)
             for position in np.lexsort(total.T[::-1])[:2]:

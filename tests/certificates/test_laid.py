@@ -1,0 +1,67 @@
+"""Stages that groups have in common: each group has the shapes that it would have alone."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from halley import build
+from halley.io.load import load_chip
+from halley.ir.workload import Workload
+from halley.search.frames import Laid, frames
+from halley.search.partitions import every_partition, group_ops
+from halley.search.shapes import Trees
+from halley.search.space import Frame, Space
+from halley.search.template import template
+from halley.workloads import attention, gated_mlp
+
+GROUPS = 12
+"""Groups of a workload, with stages on shares of the clusters, that are compared."""
+
+
+def scanned() -> Workload:
+    """With ops that leave a dim whole in some groups."""
+    return build("mamba", {"length": 4, "model": 4})
+
+
+def at_hand(space: Space) -> list[Frame]:
+    """The plain frames, and of each family the first of each number of members."""
+    found = list(space.plain)
+    for family in space.families:
+        stages = range(len(family.whole.stages))
+        found += [family.alone(stage, count) for stage in stages for count in range(1, family.members)]
+    return found
+
+
+@pytest.mark.parametrize("made", [lambda: gated_mlp(8, 12, 6), lambda: attention(1, 2, 1, 4, 4, 4, variant="plain"), scanned])
+def test_stages_in_common_are_those_of_each_group(made: Callable[[], Workload]) -> None:
+    workload, machine = made(), template(load_chip("cloud"))
+    groups = list(every_partition(workload)[0].groups)
+    random.Random(0).shuffle(groups)
+    laid, trees, spaces, asked = Laid(), Trees(), 0, 0
+    while groups and spaces < GROUPS:
+        ops = group_ops(workload, groups.pop())
+        space = frames(workload, machine, ops)
+        if space.families:
+            spaces += 1
+            alone, common = at_hand(space), at_hand(frames(workload, machine, ops, laid))
+            asked += len({id(stage) for frame in alone if frame.shares for stage in frame.stages})
+            assert [frame.name for frame in alone] == [frame.name for frame in common]
+            for mine, other in zip(alone, common, strict=True):
+                compare(mine, other, trees)
+    assert 0 < len(laid.stages) < asked
+
+
+def compare(mine: Frame, other: Frame, trees: Trees) -> None:
+    """The same shapes: names, chains of tile sizes (of equal ones, ``trees`` has one), and the tree of the last sizes."""
+    assert [stage.ops for stage in mine.stages] == [stage.ops for stage in other.stages]
+    for first, second in zip(mine.stages, other.stages, strict=True):
+        assert [shape.name for shape in first.skeletons] == [shape.name for shape in second.skeletons]
+        for shape, twin in zip(first.skeletons, second.skeletons, strict=True):
+            assert shape.splits_reduction == twin.splits_reduction
+            own, theirs = trees.of(mine.shared, shape.slots), trees.of(other.shared, twin.slots)
+            assert list(own.items()) == list(theirs.items())
+            tiles = {name: int(column[-1]) for tree in own.values() for name, column in tree.columns.items()}
+            assert shape.build(tiles) == twin.build(tiles)
