@@ -21,7 +21,7 @@ import numpy as np
 from halley.cost.grid import Grid, cheapest_order
 from halley.cost.instructions import Array as Array
 from halley.cost.instructions import Indices as Indices
-from halley.cost.instructions import Place, Step, allocated, apply, ready
+from halley.cost.instructions import Code, Place, Ready, Step, allocated, apply, ready
 from halley.cost.switch import SWITCH
 from halley.formulas.numbers import Number
 from halley.formulas.terms import Operation, Term, Terms
@@ -291,12 +291,16 @@ class Program:
         self.outputs = tuple(writer.sum(normal.key(output), False) for output in outputs)
         self.factors = writer.factors
         self.values = writer.code
-        self.code = allocated(self.values, self.outputs, [0] * len(self.values))
-        self._calls, self._constants = ready(self.code)
+        self._ready: Ready | None = None
         self._prepared: tuple[Sequence[Array], Any] | None = None
 
     def __len__(self) -> int:
         return len(self.values)
+
+    @property
+    def code(self) -> Code:
+        """The values in registers, on one level. It is not kept: a search has thousands of programs."""
+        return allocated(self.values, self.outputs, [0] * len(self.values))
 
     @staticmethod
     def sound(tables: Sequence[Array]) -> bool:
@@ -314,19 +318,22 @@ class Program:
             return cast(Array, self._prepared[1](choices, rows))
         began = time.perf_counter()
         loads = [(tables[at].take, factor.kind) for at, factor in enumerate(self.factors)]
-        result = np.empty((len(self.outputs), rows))
-        held = np.empty((self.code.registers, min(rows, BLOCK)))
+        if self._ready is None:
+            self._ready = ready(self.code)
+        calls, constants, outputs, needed = self._ready
+        result = np.empty((len(outputs), rows))
+        held = np.empty((needed, min(rows, BLOCK)))
         for start in range(0, rows, BLOCK):
             stop = min(rows, start + BLOCK)
-            registers = [*held[:, : stop - start], *self._constants]
+            registers = [*held[:, : stop - start], *constants]
             nodes = {kind: own[start:stop] for kind, own in choices.items()}
-            for function, a, b, target in self._calls:
+            for function, a, b, target in calls:
                 if function is None:
                     take, kind = loads[a]
                     take(nodes[kind], None, registers[target], "clip")
                 else:
                     function(registers[a], registers[b], out=registers[target])
-            for row, place in enumerate(self.code.outputs):
+            for row, place in enumerate(outputs):
                 result[row, start:stop] = registers[place] if isinstance(place, int) else place
         SWITCH.spent += time.perf_counter() - began
         return result

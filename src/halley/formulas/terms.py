@@ -92,7 +92,8 @@ class Terms:
         key = (operation, a.index, b.index)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._new(operation, a, b, a.kinds | b.kinds)
+            kinds = a.kinds if b.kinds <= a.kinds else b.kinds if a.kinds <= b.kinds else a.kinds | b.kinds
+            found = self._known[key] = self._new(operation, a, b, kinds)
         return found
 
     def positive(self, a: Term) -> Term:

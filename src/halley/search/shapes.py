@@ -41,6 +41,7 @@ class Trees:
         self._of: dict[tuple[int, ...], tuple[Mapping[str, ChainTree], object]] = {}  # these two by the ids of slots, which they
         self._of_slots: dict[tuple[int, ...], tuple[ChainTree, object]] = {}  # keep: a freed one's id could be given to another
         self._sums: dict[tuple[tuple[str, int], ...], Sums] = {}
+        self._sound: set[int] = set()  # tables, by id: chains keep theirs
 
     def sums(self, workload: Workload) -> Sums:
         """What was found of dims of these extents."""
@@ -63,7 +64,8 @@ class Trees:
             for dim, tree in trees.items():
                 tree.tabulate([factor for factor in program.factors if factor.kind == dim])
             tables = [trees[factor.kind].table(factor) for factor in program.factors]
-            if Program.sound(tables):
+            if Program.sound([table for table in tables if id(table) not in self._sound]):
+                self._sound.update(map(id, tables))
                 return Compiled(program, tables)
         raise InternalError(
             Fault("search", "sizes and counts of at least 0", f"a negative factor in {where}", "please report")
