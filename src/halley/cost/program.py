@@ -332,7 +332,7 @@ class Program:
                     take, kind = loads[a]
                     take(nodes[kind], None, registers[target], "clip")
                 else:
-                    function(registers[a], registers[b], out=registers[target])
+                    function(registers[a], registers[b], registers[target])
             for row, place in enumerate(outputs):
                 result[row, start:stop] = registers[place] if isinstance(place, int) else place
         SWITCH.spent += time.perf_counter() - began
