@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -54,27 +54,29 @@ class Body:
 
     def touches(self, node: Node) -> tuple[Touch, ...]:
         """All touches in execution order. Loops are made here, so they carry no cached sums of their own."""
-        if id(node) not in self._kept:
-            self._kept[id(node)] = (node, tuple(self._find(node)))
-        return self._kept[id(node)][1]
+        known = self._kept.get(id(node))
+        if known is None:
+            known = self._kept[id(node)] = node, self._find(node)
+        return known[1]
 
-    def _find(self, node: Node) -> Iterator[Touch]:
+    def _find(self, node: Node) -> tuple[Touch, ...]:
         match node:
             case Compute() | Collective():
-                yield Touch(node)
+                return (Touch(node),)
+            case Hold():
+                return self.touches(node.body)
             case Temporal() | Spatial():
                 loop = as_loop(node)
-                for touch in self.touches(node.body):
-                    yield Touch(touch.node, (loop, *touch.loops), touch.shares)
+                return tuple([Touch(touch.node, (loop, *touch.loops), touch.shares) for touch in self.touches(node.body)])
             case Parallel() | Pipeline():
                 loops = (as_loop(node),) if isinstance(node, Pipeline) else ()
+                found: list[Touch] = []
                 for index, child in enumerate(node.children):
                     share = ((node.level, node.axis), node.shares[index], sum(node.shares[:index]), id(child))
-                    for touch in self.touches(child):
-                        yield replace(touch, loops=(*loops, *touch.loops), shares=(share, *touch.shares))
+                    found += [Touch(own.node, (*loops, *own.loops), (share, *own.shares)) for own in self.touches(child)]
+                return tuple(found)
             case _:
-                for child in children(node):
-                    yield from self.touches(child)
+                return tuple([touch for child in children(node) for touch in self.touches(child)])
 
     def writer(self, node: Node, tensor: str) -> tuple[Op, Touch] | None:
         """The first op that makes a tensor there."""
