@@ -150,8 +150,8 @@ there."""
 
 
 class Ready(NamedTuple):
-    """Code for NumPy: steps of all levels as ``calls``, and the ``constants`` that stand behind the ``registers`` for them: arrays
-    without dims, which NumPy takes in half the time that it needs for a float."""
+    """Code for NumPy: steps of all levels as ``calls``, and the ``constants`` that stand behind the ``registers`` for them, arrays
+    without dims, which NumPy takes in half the time of a float."""
 
     calls: tuple[Call, ...]
     constants: tuple[Array, ...]

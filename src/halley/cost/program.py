@@ -20,8 +20,8 @@ import numpy as np
 
 from halley.cost.grid import Grid, cheapest_order
 from halley.cost.instructions import Array as Array
-from halley.cost.instructions import Indices as Indices
 from halley.cost.instructions import Code, Place, Ready, Step, allocated, apply, ready
+from halley.cost.instructions import Indices as Indices
 from halley.cost.switch import SWITCH
 from halley.formulas.numbers import Number
 from halley.formulas.terms import Operation, Term, Terms
@@ -332,7 +332,7 @@ class Program:
                     take, kind = loads[a]
                     take(nodes[kind], None, registers[target], "clip")
                 else:
-                    function(registers[a], registers[b], registers[target])
+                    function(registers[a], registers[b], out=registers[target])
             for row, place in enumerate(outputs):
                 result[row, start:stop] = registers[place] if isinstance(place, int) else place
         SWITCH.spent += time.perf_counter() - began

@@ -67,7 +67,7 @@ class _Counter:
 
     def _counted(self, shared: Sequence[Slot], stage: Stage) -> Counts:
         dims = self.trees.of(shared, ())
-        alike: dict[tuple[ChainTree, ...], int] = {}  # most shapes have the same chains of the shared dims: these are counted once
+        alike: dict[tuple[ChainTree, ...], int] = {}  # most shapes have the same chains of the shared dims
         for skeleton in stage.skeletons:
             own = self.trees.of(shared, skeleton.slots)
             cut = tuple(own[dim] for dim in dims)

@@ -1,12 +1,27 @@
-"""What stages need to know of each other's room: only what may overflow, where they have a memory in common."""
+"""Room, as far as it can matter: the memories that may overflow, and what stages need to know of each other's."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from math import isfinite
 
+from halley.cost.footprint import footprint
+from halley.cost.movement import Body
+from halley.cost.window import counter_of
 from halley.formulas.numbers import Number, maximum
 from halley.ir.hardware import Chip
+from halley.ir.mapping import Node
+from halley.ir.workload import Workload
+
+
+def may_be_full(workload: Workload, chip: Chip, tree: Node) -> tuple[str, ...]:
+    """The memories that some mapping of a group may fill. ``tree``: the ops of the group under the Holds of the outermost memory.
+
+    Frames hold nothing else there, and what lies around all loops and splits is held whole, once. So every mapping needs as much
+    of that memory as the tree: if that fits, it need not be asked again."""
+    counter, (outermost, *_) = counter_of(workload, chip), chip.memories
+    fits = footprint(counter, tree, Body(counter)).get(outermost.name, 0) <= outermost.capacity
+    return tuple(m.name for m in chip.memories if isfinite(m.capacity) and not (fits and m is outermost))
 
 
 def on_a_share(chip: Chip, level: str, footprint: Mapping[str, Number]) -> dict[str, Number]:

@@ -31,8 +31,8 @@ from halley.search.choice import Choice
 from halley.search.compose import Cut
 from halley.search.frontier import Flags, Frontier, Values, minimal
 from halley.search.overlap import Rounds, Vector, fits, in_children
+from halley.search.rooms import may_be_full, on_a_share
 from halley.search.sets import BEAM, CHUNK, DIVES, UNSETTLED, opened, put_back, split_in, starts, taken
-from halley.search.rooms import on_a_share
 from halley.search.shapes import Compiled, Shape, StageCosts, Trees
 from halley.search.shares import Lone, promising
 from halley.search.space import Frame, Space
@@ -67,6 +67,7 @@ class GroupSearch:
     _in_turn: dict[int, Values] = field(default_factory=dict)
     _leaner: dict[tuple[int, ...], tuple[Sequence[Slot], tuple[Slot, ...]]] = field(default_factory=dict)
     _lean_slots: dict[int, tuple[Slot, Slot | None]] = field(default_factory=dict)
+    _limited: tuple[str, ...] | None = None
     vectors: dict[int, Vector] = field(default_factory=dict)
     lone: dict[int, Lone] = field(default_factory=dict)
     arounds: dict[tuple[Cut, str], Around] = field(default_factory=dict)
@@ -125,7 +126,10 @@ class GroupSearch:
     @property
     def limited(self) -> tuple[str, ...]:
         """The memories that can be full."""
-        return tuple(memory.name for memory in self.chip.memories if np.isfinite(memory.capacity))
+        if self._limited is None:
+            ops = (Compute(op) for frame in self.frames[:1] for stage in frame.stages for op in stage.ops)
+            self._limited = may_be_full(self.workload, self.chip, self.around(Steps(tuple(ops))))
+        return self._limited
 
     @property
     def lean(self) -> bool:
@@ -251,7 +255,7 @@ class GroupSearch:
     def _compile(self, frame: Frame, index: int, skeleton: Skeleton) -> Shape:
         """The formulas of all objectives wait until bounds ask for them: those of the least costs rule out most shapes."""
         used = self._footprint(frame, index, skeleton)
-        memories = [name for name in used if np.isfinite(self.chip.memory(name).capacity)]
+        memories = [name for name in used if name in self.limited]
         capacities = np.array([self.chip.memory(name).capacity for name in memories])
         trees = self.trees.of(self.unsettled(frame.shared), self.unsettled(skeleton.slots))
         room = self.trees.program([used[name] for name in memories], trees, f"{skeleton.name}, {frame.name}")
