@@ -150,8 +150,8 @@ there."""
 
 
 class Ready(NamedTuple):
-    """Code for NumPy: steps of all levels as ``calls``, and the ``constants`` that stand behind the ``registers`` for them, arrays
-    without dims, which NumPy takes in half the time of a float."""
+    """Code for NumPy: steps of all levels as ``calls``, and the ``constants`` that stand behind the ``registers`` for them:
+    arrays without dims, as NumPy takes longer for a float."""
 
     calls: tuple[Call, ...]
     constants: tuple[Array, ...]
