@@ -125,10 +125,10 @@ def test_normal_form_equals_the_terms(seed: int) -> None:
     outputs = [grow(draw.randint(1, 5)) for _ in range(3)]
     program = Program(Normal(terms), outputs)
     tables = [tabulate([factor.term], columns[factor.kind])[0] for factor in program.factors]
-    if not Program.sound(tables):
+    if any(table.min() < 0 for table in tables):
         program = Program(Normal(terms, differences=False), outputs)
         tables = [tabulate([factor.term], columns[factor.kind])[0] for factor in program.factors]
-        assert Program.sound(tables)
+        assert all(table.min() >= 0 for table in tables)
     picks = {dim: np.array([draw.randrange(5) for _ in range(50)]) for dim in "abc"}
     values = program(tables, picks, 50)
     everything = {name: column[picks[dim]] for dim in "abc" for name, column in columns[dim].items()}

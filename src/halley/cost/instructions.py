@@ -144,18 +144,23 @@ _IN_PLACE: dict[Operation, Callable[..., object]] = {
 }
 
 
-class Call(NamedTuple):
-    """A step that is ready to run: what writes the result of two places into a third; None: factor ``a`` is loaded there."""
-
-    function: Callable[..., object] | None
-    a: int
-    b: int
-    target: int
+Call = tuple[Callable[..., object] | None, int, int, int]
+"""A step that is ready to run: what writes the result of two places into a third; None: the factor of the first number is loaded
+there."""
 
 
-def ready(code: Code) -> tuple[tuple[Call, ...], tuple[Array, ...]]:
-    """The steps of all levels as calls, and the constants that stand behind the registers for them: arrays without dims, which
-    NumPy takes in half the time that it needs for a float."""
+class Ready(NamedTuple):
+    """Code for NumPy: steps of all levels as ``calls``, and the ``constants`` that stand behind the ``registers`` for them:
+    arrays without dims, as NumPy takes longer for a float."""
+
+    calls: tuple[Call, ...]
+    constants: tuple[Array, ...]
+    outputs: tuple[Place, ...]
+    registers: int
+
+
+def ready(code: Code) -> Ready:
+    """Code that is ready to run."""
     constants: dict[float, int] = {}
 
     def place(number: Place) -> int:
@@ -164,7 +169,7 @@ def ready(code: Code) -> tuple[tuple[Call, ...], tuple[Array, ...]]:
     calls: list[Call] = []
     for operation, target, a, b in (step for level in code.levels for step in level):
         if operation is Operation.OPEN:
-            calls.append(Call(None, int(a), 0, target))
+            calls.append((None, int(a), 0, target))
         else:
-            calls.append(Call(_IN_PLACE[operation], place(a), place(b), target))
-    return tuple(calls), tuple(np.array(number) for number in constants)
+            calls.append((_IN_PLACE[operation], place(a), place(b), target))
+    return Ready(tuple(calls), tuple(np.array(number) for number in constants), code.outputs, code.registers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -49,49 +49,58 @@ class Body:
         self._counter = counter
         self._by_name = {op.name: op for op in counter.workload.ops}
         self._kept: dict[int, tuple[Node, tuple[Touch, ...]]] = {}
+        self._by_tensor: dict[int, dict[str, list[Touch]]] = {}
         self._parts: dict[tuple[int, int, str], tuple[Hold, Part | None]] = {}
 
     def touches(self, node: Node) -> tuple[Touch, ...]:
         """All touches in execution order. Loops are made here, so they carry no cached sums of their own."""
-        if id(node) not in self._kept:
-            self._kept[id(node)] = (node, tuple(self._find(node)))
-        return self._kept[id(node)][1]
+        known = self._kept.get(id(node))
+        if known is None:
+            known = self._kept[id(node)] = node, self._find(node)
+        return known[1]
 
-    def _find(self, node: Node) -> Iterator[Touch]:
+    def _find(self, node: Node) -> tuple[Touch, ...]:
         match node:
             case Compute() | Collective():
-                yield Touch(node)
+                return (Touch(node),)
+            case Hold():
+                return self.touches(node.body)
             case Temporal() | Spatial():
                 loop = as_loop(node)
-                for touch in self.touches(node.body):
-                    yield Touch(touch.node, (loop, *touch.loops), touch.shares)
+                return tuple([Touch(touch.node, (loop, *touch.loops), touch.shares) for touch in self.touches(node.body)])
             case Parallel() | Pipeline():
                 loops = (as_loop(node),) if isinstance(node, Pipeline) else ()
+                found: list[Touch] = []
                 for index, child in enumerate(node.children):
                     share = ((node.level, node.axis), node.shares[index], sum(node.shares[:index]), id(child))
-                    for touch in self.touches(child):
-                        yield replace(touch, loops=(*loops, *touch.loops), shares=(share, *touch.shares))
+                    found += [Touch(own.node, (*loops, *own.loops), (share, *own.shares)) for own in self.touches(child)]
+                return tuple(found)
             case _:
-                for child in children(node):
-                    yield from self.touches(child)
+                return tuple([touch for child in children(node) for touch in self.touches(child)])
 
     def writer(self, node: Node, tensor: str) -> tuple[Op, Touch] | None:
         """The first op that makes a tensor there."""
-        for touch in self.touches(node):
+        for touch in self.touching(node, tensor):
             if isinstance(touch.node, Compute) and tensor in self._by_name[touch.node.op].outputs:
                 return self._by_name[touch.node.op], touch
         return None
 
-    def touching(self, node: Node, tensor: str) -> tuple[Touch, ...]:
+    def touching(self, node: Node, tensor: str) -> Sequence[Touch]:
         """The touches of one tensor."""
+        if id(node) not in self._by_tensor:
+            found: dict[str, list[Touch]] = {}
+            for touch in self.touches(node):
+                for name in self._touched(touch):
+                    found.setdefault(name, []).append(touch)
+            self._by_tensor[id(node)] = found
+        return self._by_tensor[id(node)].get(tensor, ())
 
-        def touched(touch: Touch) -> bool:
-            if isinstance(touch.node, Collective):
-                return tensor in touch.node.tensors
-            op = self._by_name[touch.node.op]
-            return tensor in op.inputs or tensor in op.outputs or tensor == op.scaled_by
-
-        return tuple(touch for touch in self.touches(node) if touched(touch))
+    def _touched(self, touch: Touch) -> Iterable[str]:
+        """The tensors of a touch, each once."""
+        if isinstance(touch.node, Collective):
+            return dict.fromkeys(touch.node.tensors)
+        op = self._by_name[touch.node.op]
+        return dict.fromkeys((*op.inputs, *op.outputs, op.scaled_by))
 
     def part(self, hold: Hold, depth: int, tensor: str) -> Part | None:
         """What each instance of a Hold keeps of a tensor: the splits of its own level or further out that all touches inside
@@ -105,24 +114,30 @@ class Body:
         touches = self.touching(hold.body, tensor)
         if not touches:
             return None
-        own, dims = self._counter.upto(depth), self._counter.workload.selectors(tensor)
+        own, first = self._counter.upto(depth), touches[0]
+        narrows = any(loop.axis in own for loop in first.loops)
+        loops = self._narrowing(touches, own, tensor) if narrows else ()
+        shares: dict[AxisName, int] = {}
+        firsts: dict[AxisName, int] = {}
+        for share in first.shares:
+            axis, members, begin, _ = share
+            if axis in own and all(share in touch.shares for touch in touches):
+                shares[axis], firsts[axis] = members, firsts.get(axis, 0) + begin
+        return Part(loops, shares, firsts)
+
+    def _narrowing(self, touches: Sequence[Touch], own: Axes, tensor: str) -> tuple[Loop, ...]:
+        """The loops that narrow what an instance keeps of a tensor."""
+        dims = self._counter.workload.selectors(tensor)
         loops: list[Loop] = []
         blocked: set[str] = set()
-        narrows = any(loop.axis in own for loop in touches[0].loops)
-        for index, loop in enumerate(touches[0].loops if narrows else ()):
+        for index, loop in enumerate(touches[0].loops):
             if loop.axis in own and loop.dim not in blocked and all(_shared_split(touches[0], index, t) for t in touches[1:]):
                 loops.append(loop)
             elif loop.dim in dims:
                 blocked.add(loop.dim)
             else:  # which members are at work shows in the first iteration
                 loops.append(Loop(loop.dim, loop.tile, None, True, loop.path))
-        shares: dict[AxisName, int] = {}
-        firsts: dict[AxisName, int] = {}
-        for share in touches[0].shares:
-            axis, members, first, _ = share
-            if axis in own and all(share in touch.shares for touch in touches):
-                shares[axis], firsts[axis] = members, firsts.get(axis, 0) + first
-        return Part(tuple(loops) if any(loop.axis for loop in loops) else (), shares, firsts)
+        return tuple(loops) if any(loop.axis for loop in loops) else ()
 
     def joined(self, hold: Hold, tensor: str) -> bool:
         """Whether a collective inside may leave some of what is written there with idle members."""

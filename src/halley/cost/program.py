@@ -20,7 +20,7 @@ import numpy as np
 
 from halley.cost.grid import Grid, cheapest_order
 from halley.cost.instructions import Array as Array
-from halley.cost.instructions import Call, Place, Step, allocated, apply, ready
+from halley.cost.instructions import Code, Place, Ready, Step, allocated, apply, ready
 from halley.cost.instructions import Indices as Indices
 from halley.cost.switch import SWITCH
 from halley.formulas.numbers import Number
@@ -296,17 +296,16 @@ class Program:
         self.outputs = tuple(writer.sum(normal.key(output), False) for output in outputs)
         self.factors = writer.factors
         self.values = writer.code
-        self.code = allocated(self.values, self.outputs, [0] * len(self.values))
-        self._ready: tuple[tuple[Call, ...], tuple[Array, ...]] | None = None
+        self._ready: Ready | None = None
         self._prepared: tuple[Sequence[Array], Any] | None = None
 
     def __len__(self) -> int:
         return len(self.values)
 
-    @staticmethod
-    def sound(tables: Sequence[Array]) -> bool:
-        """Whether the factors are non-negative, as bounds take them to be."""
-        return all(table.min() >= 0.0 for table in tables)
+    @property
+    def code(self) -> Code:
+        """The values in registers, on one level. It is not kept: a search has thousands of programs."""
+        return allocated(self.values, self.outputs, [0] * len(self.values))
 
     def __call__(self, tables: Sequence[Array], choices: Mapping[str, Indices], rows: int) -> Array:
         """Lower bounds, one row per output. ``tables``: of each factor, by node; ``choices``: of each dim, a node per row.
@@ -318,12 +317,12 @@ class Program:
                 self._prepared, self._ready = (tables, kernels.Rows(self.code, self.factors, tables)), None
             return cast(Array, self._prepared[1](choices, rows))
         began = time.perf_counter()
+        loads = [(tables[at].take, factor.kind) for at, factor in enumerate(self.factors)]
         if self._ready is None:
             self._ready = ready(self.code)
-        calls, constants = self._ready
-        loads = [(tables[at].take, factor.kind) for at, factor in enumerate(self.factors)]
-        result = np.empty((len(self.outputs), rows))
-        held = np.empty((self.code.registers, min(rows, BLOCK)))
+        calls, constants, outputs, needed = self._ready
+        result = np.empty((len(outputs), rows))
+        held = np.empty((needed, min(rows, BLOCK)))
         for start in range(0, rows, BLOCK):
             stop = min(rows, start + BLOCK)
             registers = [*held[:, : stop - start], *constants]
@@ -334,7 +333,7 @@ class Program:
                     take(nodes[kind], None, registers[target], "clip")
                 else:
                     function(registers[a], registers[b], out=registers[target])
-            for row, place in enumerate(self.code.outputs):
+            for row, place in enumerate(outputs):
                 result[row, start:stop] = registers[place] if isinstance(place, int) else place
         SWITCH.spent += time.perf_counter() - began
         return result

@@ -98,7 +98,11 @@ class Terms:
 
     def _joined(self, a: frozenset[str], b: frozenset[str]) -> frozenset[str]:
         """Both. Equal ones are one object: there are millions of terms, and few sets of kinds."""
-        joined = a if a is b else a | b
+        if b <= a:
+            return a
+        if a <= b:
+            return b
+        joined = a | b
         return self._kinds.setdefault(joined, joined)
 
     def positive(self, a: Term) -> Term:

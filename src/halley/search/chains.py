@@ -48,6 +48,7 @@ class ChainTree:
         self.size: Indices = np.concatenate(stops) - self.start
         self.first_child, self.children = _children(levels, offsets)
         self._tables: WeakValueDictionary[tuple[int, bool], Array] = WeakValueDictionary()  # as long as a program has them
+        self._negative: set[tuple[int, bool]] = set()
 
     @property
     def given(self) -> Indices:
@@ -65,11 +66,18 @@ class ChainTree:
             for factor, table in zip(factors, found, strict=True)
         ]
 
+    def negative(self, factor: Factor) -> bool:
+        """Whether a factor that was asked for is below 0 for some chain, where bounds take factors to be at least 0."""
+        return (factor.term.index, factor.upper) in self._negative
+
     def _tabulated(self, factor: Factor, values: Array) -> Array:
         """The table of a factor of these values, by chain."""
         reduce, of_chains = np.maximum if factor.upper else np.minimum, np.ascontiguousarray(values)
         table: Array = np.concatenate([reduce.reduceat(of_chains, level) for level in self._levels])
-        self._tables[factor.term.index, factor.upper] = table
+        key = factor.term.index, factor.upper
+        self._tables[key] = table
+        if table.min() < 0.0:
+            self._negative.add(key)
         return table
 
     def singles(self, nodes: Indices) -> tuple[Indices, Indices]:

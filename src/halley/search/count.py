@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from halley.search.chains import ChainTree
 from halley.search.shapes import Trees
 from halley.search.space import Family, Frame, Space
 from halley.search.stages import Slot, Stage
@@ -66,12 +67,16 @@ class _Counter:
 
     def _counted(self, shared: Sequence[Slot], stage: Stage) -> Counts:
         dims = self.trees.of(shared, ())
-        result = np.zeros([tree.count for tree in dims.values()], dtype=object)
+        alike: dict[tuple[ChainTree, ...], int] = {}  # most shapes have the same chains of the shared dims
         for skeleton in stage.skeletons:
             own = self.trees.of(shared, skeleton.slots)
-            counts = np.array(math.prod(tree.count for dim, tree in own.items() if dim not in dims), dtype=object)
-            for axis, dim in enumerate(dims):
-                sizes = own[dim].size[own[dim].given].astype(object)
+            cut = tuple(own[dim] for dim in dims)
+            alike[cut] = alike.get(cut, 0) + math.prod(tree.count for dim, tree in own.items() if dim not in dims)
+        result = np.zeros([tree.count for tree in dims.values()], dtype=object)
+        for cut, others in alike.items():
+            counts = np.array(others, dtype=object)
+            for axis, tree in enumerate(cut):
+                sizes = tree.size[tree.given].astype(object)
                 counts = counts * sizes.reshape([-1 if at == axis else 1 for at in range(len(dims))])
             result = result + counts
         return result

@@ -55,18 +55,22 @@ def split_in(trees: Sequence[Tree], parents: Indices, split: Indices) -> Indices
     made: list[Indices] = []
     for at, tree in enumerate(trees):
         own = parents[split == at]
-        number = tree.children[own[:, at]]
-        children = np.repeat(own, number, axis=0)
-        before = np.repeat(np.cumsum(number) - number, number)
-        children[:, at] = np.repeat(tree.first_child[own[:, at]], number) + np.arange(len(children)) - before
+        if not len(own):
+            continue
+        nodes = own[:, at]
+        number = tree.children[nodes]
+        parent = np.arange(len(own)).repeat(number)
+        children = own.take(parent, axis=0)
+        before = number.cumsum() - number
+        children[:, at] = (tree.first_child[nodes] - before).take(parent) + np.arange(len(parent))
         made.append(children)
-    return np.vstack(made)
+    return np.vstack(made) if made else parents[:0]
 
 
 def opened(rows: Indices, column: int, parts: Callable[[Indices], tuple[Indices, Indices]]) -> Indices:
     """Sets (a node per dim and row) with each set of one dim replaced by ``parts`` of it: these, and how many each has."""
     nodes, number = parts(rows[:, column])
-    result: Indices = np.repeat(rows, number, axis=0)
+    result: Indices = rows.take(np.arange(len(rows)).repeat(number), axis=0)
     result[:, column] = nodes
     return result
 

@@ -38,7 +38,8 @@ class Trees:
         self.alone: dict[Hashable, Lone] = {}
         self._programs: dict[Hashable, Compiled] = {}
         self._known: dict[object, ChainTree] = {}
-        self._of: dict[tuple[int, ...], tuple[Mapping[str, ChainTree], object]] = {}
+        self._of: dict[tuple[int, ...], tuple[Mapping[str, ChainTree], object]] = {}  # these two by the ids of slots, which they
+        self._of_slots: dict[tuple[int, ...], tuple[ChainTree, object]] = {}  # keep: a freed one's id could be given to another
         self._sums: dict[tuple[tuple[str, int], ...], Sums] = {}
 
     def sums(self, workload: Workload) -> Sums:
@@ -65,7 +66,7 @@ class Trees:
                 own = [at for at, factor in enumerate(program.factors) if factor.kind == dim]
                 for at, table in zip(own, tree.tables([program.factors[at] for at in own]), strict=True):
                     tables[at] = table
-            if Program.sound(tables):
+            if not any(trees[factor.kind].negative(factor) for factor in program.factors):
                 return Compiled(program, tables)
         raise InternalError(
             Fault("search", "sizes and counts of at least 0", f"a negative factor in {where}", "please report")
@@ -76,7 +77,7 @@ class Trees:
         slots = (*shared, *own)
         key = len(shared), *map(id, slots)
         if key not in self._of:
-            self._of[key] = self._chains(shared, slots), slots  # they are kept: a freed one's id could be given to another
+            self._of[key] = self._chains(shared, slots), slots
         return self._of[key][0]
 
     def combinations(self, shared: Sequence[Slot]) -> int:
@@ -84,20 +85,30 @@ class Trees:
         return math.prod(len(tree.given) for tree in self.of(shared, ()).values())
 
     def _chains(self, shared: Sequence[Slot], slots: Sequence[Slot]) -> dict[str, ChainTree]:
-        symbols = self.symbols(slots)
+        of_dim: dict[str, list[Slot]] = {}
+        for slot in slots:
+            of_dim.setdefault(slot.dim, []).append(slot)
+        symbols: dict[str, Number] = {}
         result: dict[str, ChainTree] = {}
-        for dim in dict.fromkeys(slot.dim for slot in slots):
-            mine = [slot for slot in slots if slot.dim == dim]
+        for dim, mine in of_dim.items():
             given = sum(slot.dim == dim for slot in shared)
-            limits = (slot.limit(symbols) for slot in mine)
-            key = given, *(
-                (slot.name, slot.sizes, limit if isinstance(limit, int) else limit.index, isinstance(limit, int))
-                for slot, limit in zip(mine, limits, strict=True)
-            )
-            if key not in self._known:
-                self._known[key] = ChainTree(dim, mine, given, symbols)
-            result[dim] = self._known[key]
+            key = given, *map(id, mine)
+            if key not in self._of_slots:
+                symbols = symbols or self.symbols(slots)
+                self._of_slots[key] = self._tree(dim, mine, given, symbols), mine
+            result[dim] = self._of_slots[key][0]
         return result
+
+    def _tree(self, dim: str, slots: Sequence[Slot], given: int, symbols: Mapping[str, Number]) -> ChainTree:
+        """The chains of one dim: of slots that are alike, the same."""
+        limits = (slot.limit(symbols) for slot in slots)
+        key = given, *(
+            (slot.name, slot.sizes, limit if isinstance(limit, int) else limit.index, isinstance(limit, int))
+            for slot, limit in zip(slots, limits, strict=True)
+        )
+        if key not in self._known:
+            self._known[key] = ChainTree(dim, slots, given, symbols)
+        return self._known[key]
 
 
 @dataclass(frozen=True, slots=True)

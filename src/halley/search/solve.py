@@ -31,6 +31,7 @@ from halley.search.choice import Choice
 from halley.search.compose import Cut
 from halley.search.frontier import Flags, Frontier, Values, minimal
 from halley.search.overlap import Rounds, Vector, fits, in_children
+from halley.search.rooms import may_be_full, on_a_share
 from halley.search.sets import BEAM, CHUNK, DIVES, UNSETTLED, opened, put_back, split_in, starts, taken
 from halley.search.shapes import Compiled, Shape, StageCosts, Trees
 from halley.search.shares import Lone, promising
@@ -65,6 +66,8 @@ class GroupSearch:
     _drafts: dict[int, Estimate] = field(default_factory=dict)
     _in_turn: dict[int, Values] = field(default_factory=dict)
     _leaner: dict[tuple[int, ...], tuple[Sequence[Slot], tuple[Slot, ...]]] = field(default_factory=dict)
+    _lean_slots: dict[int, tuple[Slot, Slot | None]] = field(default_factory=dict)
+    _limited: tuple[str, ...] | None = None
     vectors: dict[int, Vector] = field(default_factory=dict)
     lone: dict[int, Lone] = field(default_factory=dict)
     arounds: dict[tuple[Cut, str], Around] = field(default_factory=dict)
@@ -125,7 +128,10 @@ class GroupSearch:
     @property
     def limited(self) -> tuple[str, ...]:
         """The memories that can be full."""
-        return tuple(memory.name for memory in self.chip.memories if np.isfinite(memory.capacity))
+        if self._limited is None:
+            ops = (Compute(op) for frame in self.frames[:1] for stage in frame.stages for op in stage.ops)
+            self._limited = may_be_full(self.workload, self.chip, self.around(Steps(tuple(ops))))
+        return self._limited
 
     @property
     def lean(self) -> bool:
@@ -143,10 +149,16 @@ class GroupSearch:
             return tuple(slots)
         key = tuple(map(id, slots))
         if key not in self._leaner:
-            settled = self.settled(slots)
-            left = (slot for slot in slots if slot.name not in settled)
-            self._leaner[key] = slots, tuple(replace(slot, limit=one) if slot.dim == BUFFERS else slot for slot in left)
+            self._leaner[key] = slots, tuple(own for slot in slots if (own := self._lean(slot)) is not None)
         return self._leaner[key][1]
+
+    def _lean(self, slot: Slot) -> Slot | None:
+        """What is to be tried of a slot where one buffer is as good as two; None where that is settled."""
+        if slot.dim != BUFFERS:
+            return slot
+        if id(slot) not in self._lean_slots:
+            self._lean_slots[id(slot)] = slot, None if self.settled((slot,)) else replace(slot, limit=one)
+        return self._lean_slots[id(slot)][1]
 
     def symbols(self, frame: Frame, skeleton: Skeleton) -> dict[str, Number]:
         """The sizes of a stage in its frame: open ones, and those that need no search."""
@@ -245,7 +257,7 @@ class GroupSearch:
     def _compile(self, frame: Frame, index: int, skeleton: Skeleton) -> Shape:
         """The formulas of all objectives wait until bounds ask for them: those of the least costs rule out most shapes."""
         used = self._footprint(frame, index, skeleton)
-        memories = [name for name in used if np.isfinite(self.chip.memory(name).capacity)]
+        memories = [name for name in used if name in self.limited]
         capacities = np.array([self.chip.memory(name).capacity for name in memories])
         trees = self.trees.of(self.unsettled(frame.shared), self.unsettled(skeleton.slots))
         room = self.trees.program([used[name] for name in memories], trees, f"{skeleton.name}, {frame.name}")
@@ -302,14 +314,15 @@ class GroupSearch:
         return self.trees.stages[key]
 
     def draft(self, frame: Frame, index: int, skeleton: Skeleton) -> Estimate:
-        """A stage's cost on open tile sizes, stages in turn."""
+        """A stage's cost on open tile sizes, stages in turn; on a share of the clusters, with the room that matters to others."""
         if id(skeleton) not in self._drafts:
             known = self.lone[id(skeleton)].costs if id(skeleton) in self.lone else None
             if known is not None:
                 found = replace(known, footprint=self._footprint(frame, index, skeleton))
             else:
                 found = self._estimate(frame, index, skeleton, self.symbols(frame, skeleton))
-            self._drafts[id(skeleton)] = replace(found, events=(), nodes={})
+            used = on_a_share(self.chip, frame.shares.level, found.footprint) if frame.shares else found.footprint
+            self._drafts[id(skeleton)] = replace(found, footprint=used, events=(), nodes={})
         return self._drafts[id(skeleton)]
 
     def _footprint(self, frame: Frame, index: int, skeleton: Skeleton) -> Mapping[str, Number]:

@@ -246,6 +246,15 @@ def gemm_skeletons(
     role = roles(workload, op)
     output = op.outputs[0]
     found: list[Skeleton] = []
+
+    def within(tiles: Tiles) -> Ranges:
+        here = {d: minimum(r, tiles[f"{prefix}{d}1"]) if d in outer_loops else r for d, r in ranges(tiles).items()}
+        return member_ranges(template, inner_split, here, tiles) if inner_split is not None else here
+
+    # all shapes have their sizes in common: what is found of a slot serves all of them
+    outside = [Slot(f"{prefix}{dim}1", dim, sizes(dim), of_dim(ranges, dim)) for dim in outer_loops]
+    inside = {dim: Slot(f"{prefix}{dim}2", dim, sizes(dim), of_dim(within, dim)) for dim in op.dims}
+    held: dict[tuple[str, str], Slot] = {}
     choices = product(loop_orders(role), (False, True), template.weights)
     for (order, last), early, weight in choices:
         reduces_last = order[-1] in role.reduced
@@ -253,9 +262,10 @@ def gemm_skeletons(
             continue  # it stays anyway, or is complete before the next is begun
         local = {op.inputs[0]: template.input, op.inputs[1]: weight, **({} if resident else {output: template.output})}
         shared = (*staged, output) if via_shared else tuple(staged)
-        flags = {(memory, tensor): buffers(f"{prefix}{tensor} in {memory}") for tensor, memory in local.items()}
-        for tensor in shared:
-            flags[template.shared, tensor] = buffers(f"{prefix}{tensor} in {template.shared}", optional=True)
+        flags: dict[tuple[str, str], Slot] = {}
+        for tensor, memory in (*local.items(), *((tensor, template.shared) for tensor in shared)):
+            slot = buffers(f"{prefix}{tensor} in {memory}", optional=memory == template.shared)
+            flags[memory, tensor] = held.setdefault((memory, tensor), slot)
         for after in joined:
             if after and inner_split is not None and not early:
                 continue  # one collective for each tile of this stage, not one for each inner tile
@@ -288,20 +298,13 @@ def gemm_skeletons(
                 node = nest(workload, outer, [placed(tensor, template.shared) for tensor in shared], node)
                 return Steps((node, *after)) if resident and after else node
 
-            slots = [Slot(f"{prefix}{dim}1", dim, sizes(dim), of_dim(ranges, dim)) for dim in outer_loops]
-
-            def inner(tiles: Tiles) -> Ranges:
-                here = {d: minimum(r, tiles[f"{prefix}{d}1"]) if d in outer_loops else r for d, r in ranges(tiles).items()}
-                return member_ranges(template, inner_split, here, tiles) if inner_split is not None else here
-
-            slots += [Slot(f"{prefix}{dim}2", dim, sizes(dim), of_dim(inner, dim)) for dim in order]
-            slots += flags.values()
+            slots = (*outside, *(inside[dim] for dim in order), *flags.values())
             name = f"{op.name}: {last} innermost" + (f", {output} around" if early else "")
             name += f", {op.inputs[1]} in {weight}" if len(template.weights) > 1 else ""
             name += told(after)
             if inner_split is not None:
                 name += f", clusters split {named(inner_split)}"
-            found.append(Skeleton(name, tuple(slots), build, bool(after)))
+            found.append(Skeleton(name, slots, build, bool(after)))
     return found
 
 
