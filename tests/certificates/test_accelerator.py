@@ -122,7 +122,7 @@ def test_real_programs(seed: int, mode: str, monkeypatch: pytest.MonkeyPatch) ->
         skeleton = draw.choice(frame.stages[index].skeletons)
         shape = search._compile(frame, index, skeleton)
         costs = search._estimate(frame, index, skeleton, search.symbols(frame, skeleton))
-        limited = [used for name, used in costs.footprint.items() if np.isfinite(search.chip.memory(name).capacity)]
+        limited = [used for name, used in costs.footprint.items() if name in search.limited]
         objectives = [getattr(costs, name) for name in search.objectives]
         made = search.trees.program([*objectives, *limited], shape.trees, skeleton.name)
         program, tables = made.program, made.tables
