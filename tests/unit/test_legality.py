@@ -35,6 +35,7 @@ from halley.ir.mapping import CollectiveKind, Node, Sequence, Temporal
 from halley.ir.text import parse
 from halley.ir.workload import Workload
 from halley.rewrite.legality import check, faults, findings
+from halley.workloads import build
 
 
 def dynamic(tree: Node, item: Workload, on: Chip) -> str:
@@ -166,3 +167,19 @@ def test_part_of_a_ring_is_a_line() -> None:
     whole = parse(nest("hold dram: A B F C D", seq(*combined)))
     assert "expected a topology among line; got ring" in str(faults(whole, PAIR, ring)[0])
     assert dynamic(whole, PAIR, ring) != ""
+
+
+@pytest.mark.parametrize("shares", ["2 1", "1 2"])
+def test_a_collective_has_all_the_parts_that_it_combines(shares: str) -> None:
+    """In another child of parallel it would combine what that child's members have, which is nothing: even where it has one
+    member, and so nothing to do."""
+    work = build("scatter-add", {"tokens": 8, "slots": 2, "width": 5})
+    apart = [nest(f"spread m by 4 {X}", "compute scatter"), f"reduce-scatter Y {X} to v with direct"]
+    tree = parse(nest("hold dram: X Y index", "hold obuf: Y", node(f"parallel {X} shares {shares}", *apart)))
+    members = chip(3)
+    found, message = faults(tree, work, members), dynamic(tree, work, members)
+    if shares == "2 1":
+        assert "expected all parts of Y on the members that it combines" in str(found[0])
+        assert "expected all parts of Y on the members that it combines" in message
+    else:
+        assert bool(found) == bool(message)

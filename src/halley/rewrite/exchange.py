@@ -39,6 +39,11 @@ def collective(state: State, node: Collective, path: Path) -> None:
         remedy = did_you_mean(node.algorithm, known) if known else f"no algorithm serves {node.kind} here"
         state.fault(where, *misfit, remedy)
     homes = {name: _home(state, where, node, name) for name in node.tensors}
+    for name, home in homes.items():
+        if home and name in home.held and not _all_parts(home.held[name], scope, key):
+            got, remedy = "parts on members that another child has", "put it into the child that makes the tensor, or behind both"
+            state.fault(where, f"all parts of {name} on the members that it combines", got, remedy)
+            return
     if scope.size(key) == 1:
         return
     dims = {state.workload.tensors[name].dims for name in node.tensors}
@@ -56,6 +61,12 @@ def collective(state: State, node: Collective, path: Path) -> None:
     for name, home in homes.items():
         if home and name in home.held and (maximum := state.producers[name].scaled_by if name in state.producers else ""):
             home.held[name] = replace(home.held[name], relative=(maximum, state.versions[maximum]))
+
+
+def _all_parts(held: Held, scope: Scope, key: AxisKey) -> bool:
+    """Whether the members of an axis that have partial results are among those that are there."""
+    there, (first, stop) = scope.share(key), held.active.get(key, (0, scope.chip.axis(*key).size))
+    return key not in held.partial or (there[0] <= first and stop <= there[1])
 
 
 def _home(state: State, where: str, node: Collective, name: str) -> Residence | None:
