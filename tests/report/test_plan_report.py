@@ -8,11 +8,13 @@ from functools import cache
 from math import prod
 
 import pytest
+from validation.megatron.compare import tensor_parallel
 
 from halley.cli.systems import efficiency_of, system_of
 from halley.io.fits import load_libraries
 from halley.io.plan import plan_document
 from halley.ir.mapping import CollectiveKind
+from halley.ir.placement import Shard
 from halley.planning.axes import Role
 from halley.planning.data_parallel import Sharded
 from halley.planning.plan import Fixed, TrainingProblem, TrainingResult
@@ -27,6 +29,8 @@ from halley.workloads.transformer import Transformer
 
 WIDTHS = {"model": 4096, "heads": 32, "kv_heads": 32, "head_dim": 128, "hidden": 16384, "vocabulary": 32000, "sequence": 1024}
 SHAPE = Transformer("small", 4, **WIDTHS, gated=False, rms=False, positions=True, tied=True, dropout=0.0)
+NODE = {"nvlink": {Role.MODEL: 4}}
+SPLITS = {op: {"nvlink": dim} for op, dim in tensor_parallel(SHAPE, SHAPE.sequence, scattered=True).items()}
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
@@ -34,7 +38,7 @@ SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 def planned(fixed: str, words: str = "8 x a100, nvlink 4, ib", batch: int = 16) -> TrainingResult:
     choices = {
         "tensor": Fixed(data=4, axes={"nvlink": {Role.DATA: 2, Role.MODEL: 2}}, microbatch=1, sharded=Sharded.PARAMETERS),
-        "megatron": Fixed(data=2, axes={"nvlink": {Role.MODEL: 4}}, microbatch=2, sharded=Sharded.PARAMETERS),
+        "megatron": Fixed(data=2, axes=NODE, microbatch=2, sharded=Sharded.PARAMETERS, splits=SPLITS, boundary=(Shard("m"),)),
         "pipeline": Fixed(stages=4, model=2, microbatch=2, chunks=1),
         "interleaved": Fixed(stages=2, model=2, chunks=2, microbatch=2, sharded=Sharded.OPTIMIZER),
         "gradients": Fixed(data=4, stages=2, sharded=Sharded.GRADIENTS, microbatch=2),
