@@ -14,8 +14,9 @@ from halley.planning.operations import tensor_bytes
 from halley.planning.partition_costs import stalls
 from halley.planning.partitioning import Group, plan
 from halley.planning.spatial import HALLEY, Graph, Problem
-from halley.planning.spatial_bounds import held_traffic, pass_demands, separations
+from halley.planning.spatial_bounds import held_traffic, pass_demands
 from halley.planning.spatial_passes import PassGraphs, made_up, pass_groups
+from halley.planning.spatial_sections import separations
 from halley.planning.training_kernels import TrainingGraph
 from halley.rewrite.recompute import Recompute
 

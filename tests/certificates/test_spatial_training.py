@@ -28,9 +28,10 @@ from halley.planning.sharded import Sharding, decoded
 from halley.planning.sharded_model import ShardedModel
 from halley.planning.sharding import sharding_graph
 from halley.planning.spatial import HALLEY, Problem, SpatialChip
-from halley.planning.spatial_bounds import least_by_layout, part_tables, pass_floors
+from halley.planning.spatial_bounds import part_tables, pass_floors
 from halley.planning.spatial_model import SpatialModel, cost_model, spatial_chip
 from halley.planning.spatial_passes import PASSES, ChipRates, PassGraphs, pass_groups
+from halley.planning.spatial_prices import least_by_layout
 from halley.planning.training_kernels import TrainingGraph, training_graph
 from halley.planning.training_search import best_training_plan
 from halley.planning.training_sharding import training_problem
@@ -157,7 +158,7 @@ def test_bound_of_all_shardings(case: int) -> None:
         graphs = PassGraphs(graph, known, collective).of(sharding, {item.op: item.time for item in sharding.ops})
         plans = [best_plan(Problem(each, known.chip, HALLEY, most=1.0), [16, 64, 128]) for each in graphs if each]
         time = math.fsum(plan.layer for plan in plans)
-        alone, resources = bounding.times(values)
+        alone, resources = bounding.times(values, shares)
         assert alone + float(resources.max(axis=1).sum()) <= time * (1 + 1e-9)
         least, count = min(least, time), count + 1
         if count == 300:

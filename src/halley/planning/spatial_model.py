@@ -35,8 +35,9 @@ from halley.planning.sharded import Sharding
 from halley.planning.sharded_model import SQUEEZING, CostModel, Passes, ShardedModel
 from halley.planning.sharding import ShardingGraph
 from halley.planning.spatial import HALLEY, Graph, Problem, SpatialChip
-from halley.planning.spatial_bounds import PartTables, Priced, SpatialAxisBounds, least_by_layout, part_tables, pass_floors
+from halley.planning.spatial_bounds import SpatialAxisBounds, part_tables, pass_floors
 from halley.planning.spatial_passes import PASSES, ChipRates, PassGraphs, pass_groups, waited
+from halley.planning.spatial_prices import PartTables, Priced, least_by_layout
 from halley.planning.training_kernels import TrainingGraph
 
 Floats = NDArray[np.float64]
