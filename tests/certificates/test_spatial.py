@@ -358,10 +358,10 @@ def test_any_cost_of_a_block_will_do() -> None:
         costs: dict[int, Pair] = {group: (float(draw.randint(0, 30)), float(draw.randint(0, 30))) for group in range(1 << count)}
         downsets = lattice(needs)
         zeros: list[Pair] = [(0.0, 0.0)] * len(downsets.downsets)
-        found = best_chain(downsets, 0, grown_by, costs.__getitem__, of_no_sum, zeros)
+        found = best_chain(downsets, [0], grown_by, costs.__getitem__, of_no_sum, zeros)
         assert found.value == least_value(costs, downsets.downsets)
         assert sum(found.chain) == (1 << count) - 1
-        assert best_chain(downsets, 0, grown_by, costs.__getitem__, of_no_sum, zeros, found.value).chain == ()
+        assert best_chain(downsets, [0], grown_by, costs.__getitem__, of_no_sum, zeros, found.value).chain == ()
 
 
 # Laws.
