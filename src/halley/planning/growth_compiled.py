@@ -106,7 +106,7 @@ class Search:
     def __init__(self, made: Sequence[Tables], downsets: Lattice, rest: Sequence[Costs]) -> None:
         counts = np.array([float(each.count) for each in made])
         fixed = _steps(downsets), _kernels(made), _tensors(made), _machine(made[0])
-        self._arrays = *fixed, _padded([each.times for each in made], np.inf), counts, np.array(rest)
+        self._arrays = *fixed, _stacked([each.times for each in made]), counts, np.array(rest)
 
     def __call__(self, limit: float) -> tuple[tuple[tuple[int, int, int], ...], float, int]:
         """The best chain below ``limit`` as kernels, streamed kernels and number of the sequence tile, its value, and the blocks
@@ -125,11 +125,11 @@ def _rows(rows: Sequence[Sequence[Any]]) -> tuple[Indices, list[Any]]:
     return starts, [entry for row in rows for entry in row]
 
 
-def _padded(arrays: Sequence[Array], value: float) -> Array:
-    """Arrays that differ in the length of their last axis, with as many of a value behind them as they are shorter."""
+def _stacked(arrays: Sequence[Array]) -> Array:
+    """Arrays that differ in the length of their last axis, the last entry of shorter ones repeated."""
     length = max(each.shape[-1] for each in arrays)
     widths = [[(0, 0)] * (each.ndim - 1) + [(0, length - each.shape[-1])] for each in arrays]
-    return np.stack([np.pad(each, width, constant_values=value) for each, width in zip(arrays, widths, strict=True)])
+    return np.stack([np.pad(each, width, mode="edge") for each, width in zip(arrays, widths, strict=True)])
 
 
 def _whole(values: Sequence[int]) -> Indices:
@@ -154,7 +154,7 @@ def _kernels(tables: Sequence[Tables]) -> Kernels:
     return Kernels(
         _whole(graph.needs),
         _whole(graph.levels),
-        _padded([each.needed for each in tables], made.problem.chip.tiles + 1.0),
+        _stacked([each.needed for each in tables]),
         np.min([each.area for each in tables], axis=0),
         np.stack([each.network for each in tables]),
         variant_starts,
