@@ -33,6 +33,9 @@ ROUNDS = 12
 RISES = 2e-3
 """Relative rise that a bound may still have when prices count as good enough."""
 
+SHARPER = (1.0, 1.5, 2.0, 3.0, 5.0)
+"""Powers of prices that are tried."""
+
 
 class Taken(NamedTuple):
     """``always`` [s] beside all else, and time of work, memory and network ``sizes`` [s]; each a number or a table."""
@@ -61,6 +64,11 @@ class Item(NamedTuple):
         """The least of all ways, by the values of the variables."""
         return np.asarray(reduce(np.minimum, (way.priced(prices) for way in self.ways)))
 
+    def apart(self, here: tuple[int, ...], there: tuple[int, ...]) -> float:
+        """How much more or less its first way takes in one place of the tables than in another, all resources together [s]."""
+        one, other = self.ways[0].at(here), self.ways[0].at(there)
+        return abs(one[0] - other[0]) + float(np.abs(one[1] - other[1]).sum())
+
     def at(self, values: Mapping[str, int], prices: Floats) -> tuple[float, Floats]:
         """The way of least price for a choice: what it takes beside all else, and of the resources."""
         place = tuple(values[name] for name in self.variables)
@@ -86,17 +94,19 @@ class PartTables:
     sections: int
     end: str
 
-    def priced(self, shares: Floats) -> list[Table]:
+    def priced(self, shares: Floats, near: Mapping[str, int] | None = None) -> list[Table]:
         """A mean of the resources of each section, by ``shares`` [sections, resources].
 
         A kernel takes the least over its sections of all its items and what crosses the memory. That is not less than the sum
-        over its items of their own least, what crosses the memory shared out among them in any way."""
+        over its items of their own least, what crosses the memory shared out among them in any way: so that least is lost for the
+        choice ``near`` which it is to be told apart from, if there is one."""
         tables, by_kernel = list(self.alone), dict[int, list[Item]]()
         for item in self.items:
             by_kernel.setdefault(item.kernel, []).append(item)
         for kernel, items in by_kernel.items():
             found = [[item.priced(shares[section]) for section in self.kernels[kernel].sections] for item in items]
-            values = _least_shared(found, self._crossing(kernel, shares))
+            place = [tuple(near[name] for name in item.variables) for item in items] if near else None
+            values = _least_shared(found, self._crossing(kernel, shares), place)
             tables += (Table(item.variables, each) for item, each in zip(items, values, strict=True))
         return tables
 
@@ -128,47 +138,87 @@ class PartTables:
         return [float(each @ shares[: extra.shape[1], MEMORY]) for each in extra]
 
 
-def _least_shared(found: Sequence[Sequence[Floats]], crossing: Sequence[float]) -> list[Floats]:
-    """By item, the least over its sections [items][sections] of its values and a share of what is crossing [sections]: the more
-    of it, the more the item would be cheaper than in the first section."""
+def _least_shared(
+    found: Sequence[Sequence[Floats]], crossing: Sequence[float], near: Sequence[tuple[int, ...]] | None
+) -> list[Floats]:
+    """By item, the least over its sections [items][sections] of its values and a share of what is crossing [sections].
+
+    The more an item would be cheaper than in the first section, the larger its share: ``near`` a place first, then at most."""
     least = [each[0] for each in found]
     for section in range(1, len(crossing)):
         added = crossing[section] - crossing[0]
-        needs = [max(0.0, float((each[0] - each[section]).max())) for each in found]
-        whole = math.fsum(needs)
-        for number, (each, need) in enumerate(zip(found, needs, strict=True)):
-            share = need / whole if whole else 1.0 / len(found)
-            least[number] = np.minimum(least[number], each[section] + added * share)
+        most = np.array([max(0.0, float((each[0] - each[section]).max())) for each in found])
+        here = most if near is None else np.array(
+            [max(0.0, float(each[0][at] - each[section][at])) for each, at in zip(found, near, strict=True)]
+        )
+        shares = _shared(added, here, most)
+        least = [np.minimum(known, each[section] + share) for known, each, share in zip(least, found, shares, strict=True)]
     return [each + crossing[0] / len(found) for each in least]
+
+
+def _shared(amount: float, first: Floats, then: Floats) -> Floats:
+    """An amount shared out by what is asked for first, and what is left by what is asked for then; it adds up in any case."""
+    asked = float(first.sum())
+    given = first * min(1.0, max(amount, 0.0) / asked) if asked else np.zeros_like(first)
+    left, whole = amount - float(given.sum()), float(then.sum())
+    return np.asarray(given + left * (then / whole if whole else np.full(len(then), 1.0 / len(then))))
+
+
+class Choice(NamedTuple):
+    """A sharding by the ``values`` of its variables: what it takes ``always`` [s], and ``times`` [sections, resources] [s]."""
+
+    values: Mapping[str, int]
+    always: float
+    times: Floats
+
+    @property
+    def time(self) -> float:
+        """Each section takes the longest of its resources [s]: about what its partitions take, and often less."""
+        return self.always + float(self.times.max(axis=1).sum())
 
 
 class Priced(NamedTuple):
     """``bounds`` [layouts] [s]: no sharding takes less with a part's end in this layout, however its kernels are fused.
-    ``shares`` [sections, resources]: the prices for which the lowest of them was most."""
+    ``shares`` [sections, resources]: the prices for which the lowest of them was most; ``choices``: shardings that were met;
+    ``entries`` of tables that were joined for it."""
 
     bounds: Floats
     shares: Floats
+    choices: tuple[Choice, ...]
+    entries: int
 
 
-def least_by_layout(tables: PartTables) -> Priced:
-    """The best bounds that were found, and their prices."""
-    shares = best = np.full((tables.sections, RESOURCES), 1.0 / RESOURCES)
-    bounds, lowest = np.zeros(1), -math.inf
-    always, times = list[float](), list[Floats]()
-    for _ in range(ROUNDS):
-        least = LeastBy(tables.priced(shares), tables.end)
+def least_by_layout(
+    tables: PartTables, barred: Sequence[Table] = (), met: Sequence[Choice] = (), enough: float = math.inf, rounds: int = ROUNDS
+) -> Priced:
+    """The best bounds that were found, and their prices. ``barred``: tables of what is not allowed; ``met``: shardings that are, from
+    which to start; ``enough`` [s]: a bound that will do, for each layout."""
+    choices, best = list(met), np.full((tables.sections, RESOURCES), 1.0 / RESOURCES)
+    shares = _against(choices) if choices else best
+    bounds, lowest, entries = np.zeros(1), -math.inf, 0
+    for _ in range(rounds):
+        near = choices[-1].values if choices else None
+        least = LeastBy([*tables.priced(shares, near), *barred], tables.end)
         found = least.bounds
+        entries += least.entries
         bounds = np.maximum(bounds, found)
         if float(found.min()) > lowest:
             lowest, best = float(found.min()), shares
-        solved = least.solved(int(np.argmin(found)))
+        solved = least.solved(int(np.argmin(found))) if lowest < enough else None
         if solved is None:
             break
-        alone, taken = tables.times(solved.values, shares)
-        always.append(alone)
-        times.append(taken)
-        shares = best_prices(np.array(always), np.array(times))
-        hoped = min(other + float((shares * each).sum()) for other, each in zip(always, times, strict=True))
+        choices.append(Choice(solved.values, *tables.times(solved.values, shares)))
+        shares = _against(choices)
+        hoped = min(each.always + float((shares * each.times).sum()) for each in choices)
         if hoped <= lowest * (1 + RISES):
             break
-    return Priced(bounds, best)
+    return Priced(bounds, best, tuple(choices), entries)
+
+
+def _against(choices: Sequence[Choice]) -> Floats:
+    """The prices that are best against these; of what the game says, which stops short of prices of 0, the sharpest that is no
+    worse."""
+    always, times = np.array([each.always for each in choices]), np.array([each.times for each in choices])
+    found = best_prices(always, times)
+    tried = [found ** power / (found**power).sum(axis=1, keepdims=True) for power in SHARPER]
+    return max(tried, key=lambda shares: float((always + (shares * times).sum(axis=(1, 2))).min()))
