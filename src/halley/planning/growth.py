@@ -79,8 +79,8 @@ class Block(NamedTuple):
     number: int = 0
 
 
-def tables(problem: Problem, tile: int) -> Tables | None:
-    """None where some kernel does not fit the chip, and cannot do without."""
+def tables(problem: Problem, tile: int, every: bool = True) -> Tables | None:
+    """None where ``every`` kernel has to fit the chip, or do without, and some kernel does neither."""
     graph, chip = problem.graph, problem.chip
     count = sequence_tiles(problem, tile)
     options = [choices(kernel, graph.sequence, tile, chip) for kernel in graph.kernels]
@@ -114,7 +114,7 @@ def tables(problem: Problem, tile: int) -> Tables | None:
         one_by_one,
         np.minimum(network, one_by_one),
     )
-    fits = all(alone[place] < np.inf or grow(made, Block(), place) for place in range(len(options)))
+    fits = not every or all(alone[place] < np.inf or grow(made, Block(), place) for place in range(len(options)))
     return made if fits else None
 
 

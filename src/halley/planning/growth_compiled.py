@@ -46,9 +46,9 @@ class Steps(NamedTuple):
 
 
 class Kernels(NamedTuple):
-    """By kernel: what it needs (bits), its level, compute tiles by sequence tile and time, least time on all compute tiles, network
-    by sequence tile; and from ``starts``: variants (what streams of them, by sequence tile), tensors; its time alone, and its
-    network at least."""
+    """By kernel: what it needs (bits), its level, compute tiles by sequence tile and time, least time on all compute tiles,
+    network by sequence tile; and from ``starts``: variants (what streams of them, by sequence tile), tensors; its time alone, and
+    its network at least."""
 
     needs: Indices
     levels: Indices
@@ -404,8 +404,8 @@ def prolonged(
 @compiled(types.Tuple((INT, FLOAT, INT, INTS, PAIRS))(STEPS, KERNELS, TENSORS, MACHINE, ROWS, FLOATS, ROWS, FLOAT))
 def run(s: Steps, k: Kernels, t: Tensors, m: Machine, times: Array, counts: Array, rest: Array, limit: float) -> Any:
     """`halley.planning.downsets.best_chain` over the blocks of `halley.planning.growth`; it returns the last label
-    of the best chain (-1: none), its value, the blocks costed, and of each label the one before and its block. ``times`` and ``counts``
-    [s], [1]: by sequence tile, times of kernels, and how many there are.
+    of the best chain (-1: none), its value, the blocks costed, and of each label the one before and its block. By sequence tile:
+    ``times`` [s] of kernels, and ``counts`` [1], how many such tiles a sequence has.
 
     Blocks grow in ascending order of kernels, so that a block leaves those that it skips to others for good: its own time so far,
     and theirs, bound all that grows from it.

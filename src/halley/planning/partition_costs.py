@@ -22,8 +22,8 @@ from halley.search.partitions import Kernels
 class Partition:
     """What one partition takes. Times are per sample; ``ramp``, ``start`` and ``setup`` are paid once for all in a row.
 
-    ``tile``: points of a sequence tile; ``tiles``: compute tiles of each kernel. ``traffic``: bytes between DRAM and chip for a sample, ``loaded``: of weights, once
-    for all in a row; ``kept``: bytes that DRAM keeps.
+    ``tile``: points of a sequence tile; ``tiles``: compute tiles of each kernel. ``traffic``: bytes between DRAM and chip for a
+    sample, ``loaded``: of weights, once for all in a row; ``kept``: bytes that DRAM keeps.
     ``apart``: a kernel that runs alone and keeps nothing on the chip (`Kernel.alone`); its network follows its work."""
 
     names: tuple[str, ...]

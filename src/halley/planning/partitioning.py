@@ -1,8 +1,8 @@
 """The best partitions of a spatial chip, proven: sequence tile, partitions, compute tiles and streamed weights together.
 
 A dynamic programme over downsets (`halley.planning.downsets`) finds the best chain of partitions: for each size of the sequence
-tile, what one reaches being the limit for the others; where there is one sample at a time, each partition has a size of its own. The plan that comes out is costed again from scratch
-(`halley.planning.spatial`), and both costs have to agree.
+tile, what one reaches being the limit for the others; where there is one sample at a time, each partition has a size of its own.
+The plan that comes out is costed again from scratch (`halley.planning.partition_costs`), and both costs have to agree.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ class SpatialPlan:
 
 
 class Search:
-    """The search through given downsets, compiled where that pays (`SWITCH`). ``made``: by sequence tile; of `Problem.one_sample`,
-    whose chains are worth the sum of their partitions, each partition has one of them, else there is one.
+    """The search through given downsets, compiled where that pays (`SWITCH`). ``made``: by sequence tile, one of them unless only
+    the sum of times counts (`Problem.one_sample`), where each partition has any of them.
 
     ``costed``: blocks that it has costed."""
 
@@ -105,7 +105,7 @@ class Search:
         self._rest = [(float(a), float(b), float(c)) for a, b, c in reduce(np.minimum, rests)]
         self._compiled = None
         seconds = WHERE_WEIGHTS_STREAM if self.problem.assumptions.streaming else SECONDS_PER_DOWNSET
-        compiled = SWITCH.kernels(math.inf if SWITCH.loaded else len(downsets.downsets) * seconds)
+        compiled = SWITCH.kernels(math.inf if SWITCH.loaded else len(self.made) * len(downsets.downsets) * seconds)
         if compiled is not None and len(self.problem.graph.kernels) <= compiled.MOST_KERNELS:
             self._compiled = compiled.Search(self.made, downsets, self._rest)
 
@@ -196,7 +196,8 @@ def best_plan(problem: Problem, tiles: Sequence[int] | None = None, most_downset
     tried = sequence_choices(problem.graph.sequence) if tiles is None else tuple(dict.fromkeys(tiles))
     if not tried or min(tried) < 1:
         raise BadInput(Fault("sequence tiles", "sizes of at least 1", str(list(tried)), "leave them out to try powers of two"))
-    usable = [made for made in (tables(problem, tile) for tile in tried) if made is not None]
+    # where partitions have sequence tiles of their own, a kernel may fit with some of them
+    usable = [made for made in (tables(problem, tile, every=not problem.one_sample) for tile in tried) if made is not None]
     if not usable:
         raise Infeasible(_widest(problem, min(tried)))
     together = [usable] if problem.one_sample else [[made] for made in usable]
@@ -221,7 +222,7 @@ def best_plan(problem: Problem, tiles: Sequence[int] | None = None, most_downset
         count, bound = len(downsets.downsets), value
         costed += sum(search.costed for search in searches)
     if not groups:
-        raise Infeasible(_overfull(problem, 0.0))
+        raise Infeasible(_widest(problem, min(tried)) if problem.one_sample else _overfull(problem, 0.0))
     chosen = tiled_plan(problem, groups)
     value = max(value, problem.transfer)
     if not math.isclose(chosen.layer, value, rel_tol=AGREE):

@@ -38,8 +38,8 @@ class Demands:
     """Of one pass: the ops that run ``alone`` in any case and those at ``work``; what passes the memory in any case, each with
     the op whose extents say how much of it: weights that are ``held``, sums of gradients (``summed``, read and written),
     tensors ``leaving``; and tensors that come in from memory (``entering``), each with ops that all read it anew, as no two of
-    them can be in one partition. ``outside``: those that the pass does not make. ``handed``: those that pass from kernel to kernel
-    and need not cross the memory; ``place``: by op, its kernel, and ``sections`` of the kernels."""
+    them can be in one partition. ``outside``: those that the pass does not make. ``handed``: those that pass from kernel
+    to kernel and need not cross the memory; ``place``: by op, its kernel, and ``sections`` of the kernels."""
 
     alone: tuple[str, ...]
     work: tuple[str, ...]
@@ -92,8 +92,8 @@ def _demands(graph: TrainingGraph, groups: Sequence[Group], wanted: frozenset[st
     outside = frozenset(entering.keys() - makers.keys())
     hands = tuple(handed(graph, groups, frozenset(crossing)))
     within, parted = frozenset(name for name, _, _ in hands), sections(groups, apart_by, hands)
-    place = {op: number for number, group in enumerate(groups) for op in group.ops}
-    return Demands(tuple(apart), at_work, tuple(held), tuple(summed), tuple(leaving), read, outside, within, place, parted)
+    kernel = {op: number for number, group in enumerate(groups) for op in group.ops}
+    return Demands(tuple(apart), at_work, tuple(held), tuple(summed), tuple(leaving), read, outside, within, kernel, parted)
 
 
 def _longest_chain(readers: Mapping[int, str], apart_by: Floats) -> tuple[str, ...]:

@@ -1,8 +1,9 @@
-"""The least of a part on a spatial chip, branch by branch: where a mixture of shardings is below the best single one, prices alone
-leave a gap.
+"""The least of a part on a spatial chip, branch by branch: where a mixture of shardings is below the best single one, prices
+alone leave a gap.
 
 The shardings of a part are split in two by one value of a variable, that in which those that were met differ most in what they
-take, and each half is bounded by prices of its own (`halley.planning.spatial_prices`). The half of the lowest bound is split next.
+take, and each half is bounded by prices of its own (`halley.planning.spatial_prices`). The half of the lowest bound is split
+next.
 The bound of a layout is the lowest of all halves; the shardings that are met on the way are candidates.
 """
 
@@ -23,7 +24,7 @@ from halley.planning.spatial_prices import Choice, PartTables, Priced, least_by_
 
 Floats = NDArray[np.float64]
 
-BRANCHES = 60
+BRANCHES = 40
 """Halves that are bounded at most."""
 
 BRANCHED = 1 << 28
@@ -71,7 +72,7 @@ class Branches:
         return np.asarray(np.min([each.priced.bounds for each in (*self._open, *self._whole)], axis=0))
 
     def raise_to(self, time: float) -> None:
-        """Split until the bound is close to ``time`` [s], or to the shardings that were met, or until it has been tried for long."""
+        """Split until the bound is close to ``time`` [s], or to what is met, or until it has been tried for long."""
         while self._open and self._number < BRANCHES and self.entries < BRANCHED:
             enough = min(time, *(each.time for each in self.choices)) * (1 - CLOSE)
             if self._open[0].lowest >= enough:

@@ -1,9 +1,9 @@
 """Where a plan search gets the costs of a model's parts on spatial chips: shardings and the fusion of kernels, together.
 
 Each pass of a part is cut into partitions that run side by side (`halley.planning.partitioning`), exactly for a given sharding.
-`halley.planning.spatial_branches` bounds all shardings from below, however their kernels are fused, and meets those that are close
-to the bound. The best of these are fused, and the best as kernels run one by one. The gap between the bound and the fastest goes
-into the certificate of the plan.
+`halley.planning.spatial_branches` bounds all shardings from below, however their kernels are fused, and meets those that are
+close to the bound. The best of these are fused, and the best as kernels run one by one. The gap between the bound and the fastest
+goes into the certificate of the plan.
 """
 
 from __future__ import annotations
@@ -215,17 +215,16 @@ class SpatialModel:
         for layout in np.argsort(bounds, kind="stable")[:LAYOUTS].tolist():
             if bounds[layout] >= fastest.time:
                 break
-            parts = [
+            found = [
                 self._best_met(each.candidates(layout, _beside(solver)), solver, in_flight, communication)
                 for each, solver in zip(known, solvers, strict=True)
             ]
-            if not all(parts):
+            parts = [part for part in found if part is not None]
+            if len(parts) < len(found):
                 continue
-            made = replace(_with_parts(best, [part for part in parts if part]), boundary=parts[0].sharding.ends["Y"])
+            made = replace(_with_parts(best, parts), boundary=parts[0].sharding.ends["Y"])
             if made.time < fastest.time:
-                held = room.held or (1.0,) * len(parts) if room else ()
-                fit = room is None or math.fsum(n * p.sharding.memory for n, p in zip(held, made.parts, strict=True)) <= room.capacity
-                fastest, fits = (made, True) if fit else (fastest, False)
+                fastest, fits = (made, True) if room is None or _fits(made, room) else (fastest, False)
         return fastest if fits or fastest is not best else None
 
     def _best_met(
@@ -293,6 +292,12 @@ class SpatialModel:
         """The times of a part at the prices of its bound."""
         known = self._least(graph, terms)
         return known.tables.priced(known.priced.shares)
+
+
+def _fits(costs: ModelCosts, room: Room) -> bool:
+    """Whether what lies still of all parts has room."""
+    held = room.held or (1.0,) * len(costs.parts)
+    return math.fsum(many * part.sharding.memory for many, part in zip(held, costs.parts, strict=True)) <= room.capacity
 
 
 def _beside(solver: PartSolver) -> list[Table]:

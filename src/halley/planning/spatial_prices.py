@@ -191,8 +191,8 @@ class Priced(NamedTuple):
 def least_by_layout(
     tables: PartTables, barred: Sequence[Table] = (), met: Sequence[Choice] = (), enough: float = math.inf, rounds: int = ROUNDS
 ) -> Priced:
-    """The best bounds that were found, and their prices. ``barred``: tables of what is not allowed; ``met``: shardings that are, from
-    which to start; ``enough`` [s]: a bound that will do, for each layout."""
+    """The best bounds that were found, and their prices. ``barred``: tables of what is not allowed; ``met``: shardings that are,
+    from which to start; ``enough`` [s]: a bound that will do."""
     choices, best = list(met), np.full((tables.sections, RESOURCES), 1.0 / RESOURCES)
     shares = _against(choices) if choices else best
     bounds, lowest, entries = np.zeros(1), -math.inf, 0

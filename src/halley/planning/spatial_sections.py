@@ -87,7 +87,7 @@ def cuts(streaming: Sequence[bool], apart_by: Floats) -> tuple[int, ...]:
     best: tuple[int, int, tuple[int, ...]] = (0, 0, ())
     for cut in range(len(streams)):
         before = streams & (apart_by[:, cut] >= 0)
-        reached = [(1, int(before.sum()), (cut,))] if before.any() else []
+        reached: list[tuple[int, int, tuple[int, ...]]] = [(1, int(before.sum()), (cut,))] if before.any() else []
         for other, (count, fixed, chain) in known.items():
             between = before & (apart_by[other] >= 1)
             if apart_by[other, cut] >= 1 and between.any():

@@ -18,9 +18,9 @@ HEAD = ("kernels side by side", "time", "tokens", "tiles", "compute", "memory", 
 
 
 def on_chip_tables(cost: PlanCost) -> Iterator[Table]:
-    """A table for each pass of each part of the model; none where kernels run one by one. What a partition holds on the chip and
-    moves to or from memory, weights too, has columns of their own, and the tokens that it takes at a time; the JSON document has each kernel's tiles, and what is paid
-    once."""
+    """A table for each pass of each part of the model; none where kernels run one by one. The tokens that a partition takes at a
+    time, what it holds on the chip and what it moves to or from memory, weights too, have columns of their own; the JSON document
+    has each kernel's tiles, and what is paid once."""
     for name, part in zip(cost.shardings, cost.parts.parts, strict=True):
         for passing in PASSES:
             if passing in part.on_chip:
@@ -32,9 +32,9 @@ def _table(title: str, plan: SpatialPlan) -> Table:
     rows = tuple(_row(part, plan.problem.chip.tiles) for part in plan.partitions)
     whole = ("in all", format_time(plan.layer), "", "", "", "", "", "", "", moved)
     tokens = plan.problem.graph.sequence
-    streamed = f", {tokens:,} tokens, some at a time" if tokens > 1 else ""
+    caption = f"On the chip: {title}" + (f" of {tokens:,} tokens" if tokens > 1 else "")
     numbers = frozenset({1, 2, 3, 4, 5, 6, 8, 9})
-    return Table(f"On the chip: {title}{streamed}", HEAD, (*rows, whole), numbers, frozenset({len(rows)}), spare=frozenset({2, 3, 9}))
+    return Table(caption, HEAD, (*rows, whole), numbers, frozenset({len(rows)}), spare=frozenset({2, 3, 9}))
 
 
 def _row(part: Partition, tiles: int) -> tuple[str, ...]:
