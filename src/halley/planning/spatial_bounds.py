@@ -33,6 +33,10 @@ from halley.planning.training_kernels import TrainingGraph
 
 Floats = NDArray[np.float64]
 
+AXIS_ROUNDS = 3
+"""Prices that are tried for a bound from single axes: it only has to be quick."""
+
+
 @dataclass(frozen=True, slots=True)
 class Demands:
     """Of one pass: the ops that run ``alone`` in any case and those at ``work``; what passes the memory in any case, each with
@@ -318,4 +322,4 @@ class SpatialAxisBounds(AxisBounds):
 
     def least(self, graph: TrainingGraph, problem: ShardingProblem) -> float:
         """As in `AxisBounds`: of work, memory and network, each with the others."""
-        return float(least_by_layout(part_tables(graph, self.rates, problem, "X")).bounds.min())
+        return float(least_by_layout(part_tables(graph, self.rates, problem, "X"), rounds=AXIS_ROUNDS).bounds.min())

@@ -64,7 +64,7 @@ MOST_DOWNSETS = 2_000
 """Of a pass, up to which its partitions are the best of all; those of a larger one are runs of consecutive kernels, with a
 bound."""
 
-LAYOUTS, FUSED = 4, 3
+LAYOUTS, FUSED = 4, 4
 """In how many layouts parts are looked at together, and how many shardings of each, those of the lowest bounds."""
 
 Given = tuple[Transformer, int, int, Terms, Recompute, Room | None, float]
