@@ -80,8 +80,8 @@ def cuts(streaming: Sequence[bool], apart_by: Floats) -> tuple[int, ...]:
     fewest kernels loose.
 
     >>> line = np.array([[0, 1, 2], [-np.inf, 0, 1], [-np.inf, -np.inf, 0]])
-    >>> cuts([True, False, True], line)   # the kernel in the middle runs alone
-    (1,)
+    >>> cuts([True, False, True], line)   # the kernel in the middle runs alone: the one before it has a border behind it
+    (0,)
     """
     streams, known = np.array(streaming), dict[int, tuple[int, int, tuple[int, ...]]]()
     best: tuple[int, int, tuple[int, ...]] = (0, 0, ())
