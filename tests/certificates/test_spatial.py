@@ -180,12 +180,12 @@ def cost(problem: Problem, tile: int, block: frozenset[int], streamed: frozenset
     return max(compute, traffic / chip.bandwidth, network), once, kept
 
 
-def everything(problem: Problem, tile: int) -> float:
-    """The least time of a layer, over all chains and all ways to stream weights."""
+def everything(problem: Problem, *tiles: int) -> float:
+    """The least time of a layer, over all chains, all ways to stream weights, and all sequence tiles of each partition."""
     graph, chip = problem.graph, problem.chip
     weights = [place for place, kernel in enumerate(graph.kernels) if kernel.weights and problem.assumptions.streaming]
     free = chip.dram * problem.stages / problem.layers - sum(kernel.weights for kernel in graph.kernels)
-    known: dict[tuple[frozenset[int], frozenset[int]], tuple[float, float, float] | None] = {}
+    known: dict[tuple[int, frozenset[int], frozenset[int]], tuple[float, float, float] | None] = {}
 
     def walk(done: frozenset[int], steady: float, once: float, kept: float) -> float:
         if len(done) == len(graph.kernels):
@@ -199,11 +199,11 @@ def everything(problem: Problem, tile: int) -> float:
                 with_network = own_time + kernel.network + kernel.conversions + kernel.latency
                 best = min(best, walk(done | block, steady + with_network, once, kept))
             own = [place for place in weights if place in block]
-            for chosen in product((False, True), repeat=len(own)):
+            for tile, *chosen in product(tiles, *((False, True) for _ in own)):
                 streamed = frozenset(place for place, taken in zip(own, chosen, strict=True) if taken)
-                if (block, streamed) not in known:
-                    known[block, streamed] = cost(problem, tile, block, streamed)
-                found = known[block, streamed]
+                if (tile, block, streamed) not in known:
+                    known[tile, block, streamed] = cost(problem, tile, block, streamed)
+                found = known[tile, block, streamed]
                 if found is not None:
                     best = min(best, walk(done | block, steady + found[0], once + found[1], kept + found[2]))
         return best
@@ -240,6 +240,25 @@ def test_best_of_all_sequence_tiles() -> None:
         least = min(everything(problem, tile) for tile in (1, 2, problem.graph.sequence))
         if least < math.inf:
             assert best_plan(problem, [1, 2, problem.graph.sequence]).layer == pytest.approx(least, rel=1e-12), seed
+
+
+@pytest.mark.usefixtures("_loop")
+def test_each_partition_has_the_sequence_tile_that_suits_it() -> None:
+    """Where there is one sample at a time; of several, partitions that work off the same ones have one tile."""
+    mixed = 0
+    for seed in range(40):
+        made = drawn(seed, HALLEY, most=4)
+        problem = replace(made, chip=replace(made.chip, dram=math.inf), most=1.0, fewest=1.0, transfer=0.0)
+        least = everything(problem, 1, 3, problem.graph.sequence)
+        if least == math.inf:
+            with pytest.raises(Infeasible):
+                best_plan(problem, [1, 3, problem.graph.sequence])
+            continue
+        found = best_plan(problem, [1, 3, problem.graph.sequence])
+        assert found.layer == pytest.approx(least, rel=1e-12), seed
+        assert found.proven
+        mixed += len({part.tile for part in found.partitions}) > 1
+    assert mixed > 5
 
 
 def test_both_loops_find_the_same() -> None:
@@ -358,10 +377,10 @@ def test_any_cost_of_a_block_will_do() -> None:
         costs: dict[int, Pair] = {group: (float(draw.randint(0, 30)), float(draw.randint(0, 30))) for group in range(1 << count)}
         downsets = lattice(needs)
         zeros: list[Pair] = [(0.0, 0.0)] * len(downsets.downsets)
-        found = best_chain(downsets, 0, grown_by, costs.__getitem__, of_no_sum, zeros)
+        found = best_chain(downsets, [0], grown_by, costs.__getitem__, of_no_sum, zeros)
         assert found.value == least_value(costs, downsets.downsets)
         assert sum(found.chain) == (1 << count) - 1
-        assert best_chain(downsets, 0, grown_by, costs.__getitem__, of_no_sum, zeros, found.value).chain == ()
+        assert best_chain(downsets, [0], grown_by, costs.__getitem__, of_no_sum, zeros, found.value).chain == ()
 
 
 # Laws.

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
 from tests.certificates.test_spatial_training import EFFICIENCY, SHAPES, parts, rates, wire
 
+from halley.ir.workload import Workload
 from halley.planning.operations import tensor_bytes
 from halley.planning.partition_costs import stalls
 from halley.planning.partitioning import Group, plan
 from halley.planning.spatial import HALLEY, Graph, Problem
-from halley.planning.spatial_bounds import held_traffic, pass_demands, separations
+from halley.planning.spatial_bounds import held_traffic, pass_demands
+from halley.planning.spatial_passes import Group as Kernel
 from halley.planning.spatial_passes import PassGraphs, made_up, pass_groups
+from halley.planning.spatial_sections import cuts, separations
 from halley.planning.training_kernels import TrainingGraph
 from halley.rewrite.recompute import Recompute
 
@@ -97,6 +100,45 @@ def test_borders_between_kernels_are_in_every_chain(shape: int) -> None:
             assert all(
                 at[later] - at[earlier] >= borders[earlier, later] for earlier in range(len(at)) for later in range(len(at))
             )
+
+
+@pytest.mark.parametrize("shape", range(len(SHAPES)))
+@pytest.mark.parametrize("choice", [Recompute.NONE, Recompute.FULL])
+def test_sections_are_in_every_chain(shape: int, choice: Recompute) -> None:
+    """Cuts come in their order; each kernel is where it may be; and what is said to cross the memory there does."""
+    draw, several, moved = random.Random(shape), 0, 0
+    for graph, number, each in passes(shape, choice):
+        work, groups, demands = graph.workload, pass_groups(graph)[number], pass_demands(graph)[number]
+        apart_by = separations(work, groups)
+        chain = cuts([not group.apart for group in groups], apart_by)
+        assert demands.sections.count == len(chain) + 1
+        several += len(chain) > 0
+        for _ in range(10):
+            at = places(drawn_chain(draw, each), len(groups))
+            assert sorted({at[cut] for cut in chain}) == [at[cut] for cut in chain]
+            section = [sum(at[cut] < place for cut in chain) for place in at]
+            for kernel, (allowed, crossings) in enumerate(
+                zip(demands.sections.allowed, demands.sections.crossings, strict=True)
+            ):
+                assert section[kernel] in allowed
+                for crossing in crossings:
+                    if crossing.at == section[kernel]:
+                        moved += 1
+                        assert crosses(groups, at, work, crossing.name)
+    assert several
+    assert moved or choice is Recompute.NONE
+
+
+def places(chain: list[Group], kernels: int) -> list[int]:
+    """The partition of each kernel."""
+    return [next(place for place, (group, _) in enumerate(chain) if group >> kernel & 1) for kernel in range(kernels)]
+
+
+def crosses(groups: Sequence[Kernel], at: Sequence[int], work: Workload, name: str) -> bool:
+    """A tensor is read in another partition than the one that writes it."""
+    maker = next(place for place, group in enumerate(groups) for op in group.ops if name in work.op(op).outputs)
+    readers = [place for place, group in enumerate(groups) for op in group.ops if name in work.op(op).inputs]
+    return any(at[reader] != at[maker] for reader in readers)
 
 
 def test_masks_that_nobody_else_reads_are_nowhere() -> None:

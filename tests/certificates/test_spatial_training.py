@@ -28,9 +28,11 @@ from halley.planning.sharded import Sharding, decoded
 from halley.planning.sharded_model import ShardedModel
 from halley.planning.sharding import sharding_graph
 from halley.planning.spatial import HALLEY, Problem, SpatialChip
-from halley.planning.spatial_bounds import least_by_layout, part_tables, pass_floors
+from halley.planning.spatial_bounds import part_tables, pass_floors
+from halley.planning.spatial_branches import Branches
 from halley.planning.spatial_model import SpatialModel, cost_model, spatial_chip
 from halley.planning.spatial_passes import PASSES, ChipRates, PassGraphs, pass_groups
+from halley.planning.spatial_prices import least_by_layout
 from halley.planning.training_kernels import TrainingGraph, training_graph
 from halley.planning.training_search import best_training_plan
 from halley.planning.training_sharding import training_problem
@@ -126,15 +128,22 @@ LINES = (
     ("Y[m,f] = X[m,k] * W[k,f]; Z[m,f] = gelu(Y[m,f])", {"m": 128, "k": 64, "f": 96}, ["W"]),
     # a sum over tokens, which runs alone, parts what is before it from what is behind
     ("A[m,f] = X[m,k] * W[k,f]; T[f] = sum(A[m,f]); B[m,f] = subtract(A[m,f], T[f])", {"m": 64, "k": 32, "f": 48}, ["W"]),
+    # and a product that may run before it or behind it
+    (
+        "A[m,f] = X[m,k] * W[k,f]; H[m,f] = gelu(A[m,f]); T[f] = sum(H[m,f]); B[m,f] = subtract(H[m,f], T[f]);"
+        " C[m,g] = A[m,f] * V[f,g]",
+        {"m": 64, "k": 32, "f": 48, "g": 40},
+        ["W", "V"],
+    ),
 )
 
 
-@pytest.mark.parametrize("case", [0, 1, 2, *(pytest.param(case, marks=pytest.mark.slow) for case in range(3, 9))])
+@pytest.mark.parametrize("case", [0, 1, 2, 3, *(pytest.param(case, marks=pytest.mark.slow) for case in range(4, 16))])
 def test_bound_of_all_shardings(case: int) -> None:
     """Shardings of a small graph with its backward, drawn from all of them, each with its best partitions: none is below the
-    bound, nor below what the bound's tables say of itself."""
+    bound, nor below what the bound's tables say of itself, at its own prices or at others."""
     draw = random.Random(case)
-    text, dims, weights = LINES[case % 3]
+    text, dims, weights = LINES[case % len(LINES)]
     work = user_graph(text.split("; "), dims)
     graph = training_graph(backward(work), weights)
     slow = replace(machine(system().chip), memory=10 ** draw.uniform(9, 12))
@@ -148,6 +157,13 @@ def test_bound_of_all_shardings(case: int) -> None:
     problem = training_problem(graph.found, (MeshAxis("x", 2),), times, collective, dict.fromkeys(weights, 1.0))
     tables = sharding_graph(replace(problem, alike=graph.alike))
     bounding = part_tables(graph, known, replace(problem, alike=graph.alike), "X")
+    branches = Branches(bounding, least_by_layout(bounding))
+    root, prices = branches.bounds, np.random.default_rng(case)
+    branches.raise_to(math.inf)
+    bounds = branches.bounds
+    assert (bounds >= root).all()
+    drawn = [prices.dirichlet(np.full(3, 0.3), bounding.sections) for _ in range(3)]
+    priced = [bounding.priced(shares) for shares in (branches.priced.shares, *drawn)]
     sizes: dict[str, int] = {}
     for item in (*tables.time, *tables.memory):
         sizes |= dict(zip(item.variables, item.values.shape, strict=True))
@@ -157,12 +173,12 @@ def test_bound_of_all_shardings(case: int) -> None:
         graphs = PassGraphs(graph, known, collective).of(sharding, {item.op: item.time for item in sharding.ops})
         plans = [best_plan(Problem(each, known.chip, HALLEY, most=1.0), [16, 64, 128]) for each in graphs if each]
         time = math.fsum(plan.layer for plan in plans)
-        alone, resources = bounding.times(values)
-        assert alone + float(resources.max(axis=1).sum()) <= time * (1 + 1e-9)
+        assert all(cost(tables, values) <= time * (1 + 1e-9) for tables in priced)
+        assert float(bounds[values[bounding.end]]) <= time * (1 + 1e-9)
         least, count = min(least, time), count + 1
         if count == 300:
             break
-    bound = float(least_by_layout(bounding).bounds.min())
+    bound = float(bounds.min())
     assert count > 5
     assert 0 < bound <= least * (1 + 1e-9)
 

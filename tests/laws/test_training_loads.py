@@ -73,7 +73,7 @@ def partition_bytes(plan: SpatialPlan) -> float:
             found += sum(graph.kernels[place].alone_traffic for place in inside)
             continue
         for place in inside:
-            again = -(-graph.sequence // plan.tile) if graph.kernels[place].name in each.streamed else 1
+            again = -(-graph.sequence // each.tile) if graph.kernels[place].name in each.streamed else 1
             found += again * graph.kernels[place].weights
         for tensor in graph.tensors:
             readers = set(tensor.readers)

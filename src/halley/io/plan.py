@@ -116,10 +116,10 @@ def _partitions(plan: SpatialPlan) -> dict[str, Any]:
         "time": plan.layer,
         "bound": plan.bound,
         "tokens": plan.problem.graph.sequence,
-        "tokens_at_a_time": min(plan.tile, plan.problem.graph.sequence),
         "partitions": [
             {
                 "kernels": list(part.names),
+                "tokens_at_a_time": min(part.tile, plan.problem.graph.sequence),
                 "tiles": list(part.tiles),
                 "alone": part.apart,
                 "streamed": list(part.streamed),

@@ -33,7 +33,7 @@ from halley.planning.dfmodel_layer import FORWARD, WORD, check_layer, layer_grap
 from halley.planning.dfmodel_network import check_axes, collective_time, transfer_time
 from halley.planning.downsets import Costs
 from halley.planning.growth import Tables
-from halley.planning.partitioning import AGREE, SpatialPlan, climb, plan
+from halley.planning.partitioning import AGREE, SpatialPlan, climb, plan, tiled_plan
 from halley.planning.spatial import DFMODEL, Graph, Problem, SpatialChip
 from halley.workloads.transformer import Transformer, check_training
 
@@ -276,7 +276,7 @@ def _fused(problem: DFModelProblem, open_: Open, found: Found) -> tuple[Choice, 
     groups, time, winner = best
     choice = winner.choice
     found[choice.assignment] = Candidate(choice.assignment, time)
-    layer = plan(winner.made.problem, winner.made.tile, groups)
+    layer = tiled_plan(winner.made.problem, groups)
     return choice, _agreeing(problem, choice, layer, time), time
 
 

@@ -22,7 +22,7 @@ from halley.planning.downsets import Costs, Lattice, in_line, lattice
 from halley.planning.growth import Tables, rest, tables
 from halley.planning.machine import machine
 from halley.planning.partition_costs import network_time
-from halley.planning.partitioning import Group, Search, sequence_choices
+from halley.planning.partitioning import Group, Search, Tiled, sequence_choices
 from halley.planning.spatial import Array, Graph, Problem, SpatialChip, choices
 
 Chosen = TypeVar("Chosen")
@@ -145,17 +145,17 @@ class Attempt(Generic[Chosen]):
         """A lower bound [s]."""
         return max(self.made.problem.value(*self.floor) * self.scale, self.least)
 
-    def consecutive(self, limit: float) -> tuple[tuple[Group, ...], float]:
+    def consecutive(self, limit: float) -> tuple[tuple[Tiled, ...], float]:
         """The best runs of consecutive kernels below the limit."""
-        return self._below(Search(self.made, in_line(len(self.made.problem.graph.kernels))), limit)
+        return self._below(Search((self.made,), in_line(len(self.made.problem.graph.kernels))), limit)
 
-    def __call__(self, limit: float = math.inf) -> tuple[tuple[Group, ...], float]:
+    def __call__(self, limit: float = math.inf) -> tuple[tuple[Tiled, ...], float]:
         """The best partitions below the limit and their time; none, and the limit, where there are none."""
         if self._search is None:
-            self._search = Search(self.made, lattice(self.made.problem.graph.needs))
+            self._search = Search((self.made,), lattice(self.made.problem.graph.needs))
         return self._below(self._search, limit)
 
-    def _below(self, search: Search, limit: float) -> tuple[tuple[Group, ...], float]:
+    def _below(self, search: Search, limit: float) -> tuple[tuple[Tiled, ...], float]:
         if self.least >= limit:
             return (), limit
         groups, layer = search(limit / self.scale)

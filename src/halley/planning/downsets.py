@@ -128,7 +128,7 @@ class Found(Generic[State]):
 
 def best_chain(
     downsets: Lattice,
-    empty: State,
+    empty: Sequence[State],
     grow: Callable[[State, int], Iterable[State]],
     price: Callable[[State], Costs],
     value: Callable[[Costs], float],
@@ -139,10 +139,10 @@ def best_chain(
 ) -> Found[State]:
     """The chain of least value, if any is below ``limit``.
 
-    ``empty``, ``grow``: see `blocks`. ``price``: costs of a block, none negative. ``value``: of a chain's costs; it falls with
-    none of them. ``rest``: for each downset, a lower bound of the costs of what is still to come; zeros are always right.
-    ``least``: a lower bound of what is still to come after a downset, that block or one grown from it included. ``alone``: a
-    block of one kernel that does not grow, with its costs, beside those that do.
+    ``empty``, ``grow``: see `blocks`; blocks of several kinds grow from an empty one each. ``price``: costs of a block, none
+    negative. ``value``: of a chain's costs; it falls with none of them. ``rest``: for each downset, a lower bound of the costs of
+    what is still to come; zeros are always right. ``least``: a lower bound of what is still to come after a downset, that block
+    or one grown from it included. ``alone``: a block of one kernel that does not grow, with its costs, beside those that do.
     """
     labels: list[list[Label[State]]] = [[] for _ in downsets.downsets]
     labels[0].append(Label(tuple(0.0 for _ in rest[0])))
@@ -163,7 +163,8 @@ def best_chain(
             found = grow(state, kernel)
             return [each for each in found if least is None or value(_sum(lowest, least(done, each))) < limit]
 
-        grown = ((target, state, price(state)) for target, state in blocks(downsets, place, empty, promising))
+        starts = itertools.chain.from_iterable(blocks(downsets, place, each, promising) for each in empty)
+        grown = ((target, state, price(state)) for target, state in starts)
         for target, state, costs in itertools.chain(_single(downsets.steps[place], alone), grown):
             costed += 1
             for label in live:

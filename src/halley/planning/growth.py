@@ -63,7 +63,7 @@ class Tables:
 class Block(NamedTuple):
     """Kernels of a partition, ``streamed`` those of them whose weights stream; ``fastest``: place among the times; ``paths``:
     kernels on the longest path to each; the rest are sums in bytes and seconds, ``entering`` that part of the traffic that stays
-    whatever the block grows into."""
+    whatever the block grows into; ``number``: of its `Tables`."""
 
     group: Kernels = 0
     streamed: Kernels = 0
@@ -76,10 +76,11 @@ class Block(NamedTuple):
     entering: float = 0.0
     paths: dict[int, int] = {}  # noqa: RUF012 - never written to
     passing: dict[int, Passing] = {}  # noqa: RUF012 - never written to
+    number: int = 0
 
 
-def tables(problem: Problem, tile: int) -> Tables | None:
-    """None where some kernel does not fit the chip, and cannot do without."""
+def tables(problem: Problem, tile: int, every: bool = True) -> Tables | None:
+    """None where ``every`` kernel has to fit the chip, or do without, and some kernel does neither."""
     graph, chip = problem.graph, problem.chip
     count = sequence_tiles(problem, tile)
     options = [choices(kernel, graph.sequence, tile, chip) for kernel in graph.kernels]
@@ -113,7 +114,7 @@ def tables(problem: Problem, tile: int) -> Tables | None:
         one_by_one,
         np.minimum(network, one_by_one),
     )
-    fits = all(alone[place] < np.inf or grow(made, Block(), place) for place in range(len(options)))
+    fits = not every or all(alone[place] < np.inf or grow(made, Block(), place) for place in range(len(options)))
     return made if fits else None
 
 
@@ -153,6 +154,7 @@ def grow(made: Tables, block: Block, kernel: int) -> list[Block]:
             entering + variant.streamed,
             paths,
             passing,
+            block.number,
         )
         for number, variant in enumerate(made.variants[kernel])
         if sram + variant.held <= problem.chip.sram
@@ -237,12 +239,14 @@ def price(made: Tables, block: Block) -> Costs:
     return _costs(problem, float(steady), float(total((ramp, start, busy_time(block.loaded, bandwidth)))), block.kept)
 
 
-def least(made: Tables, done: Kernels, block: Block) -> Costs:
-    """A lower bound of what comes after a downset if the next block is this one or grown from it.
+def least(made: Tables, done: Kernels, block: Block, tiles: Sequence[Tables]) -> Costs:
+    """A lower bound of what comes after a downset if the next block is this one or grown from it; other blocks may have any of
+    the ``tiles``.
 
     Kernels come in ascending order, so that a block leaves those that it skips to others for good."""
-    skipped = members((1 << block.group.bit_length()) - 1 & ~(done | block.group))
-    others = max(sum(made.area[place] for place in skipped), sum(made.least_network[place] for place in skipped))
+    skipped = list(members((1 << block.group.bit_length()) - 1 & ~(done | block.group)))
+    work, network = (np.min([getattr(each, name)[skipped] for each in tiles], axis=0).sum() for name in ("area", "least_network"))
+    others = max(work, network)
     own = longest((made.times[block.fastest], busy_time(block.entering, made.problem.chip.bandwidth), block.network))
     return float(own + others), 0.0, 0.0
 

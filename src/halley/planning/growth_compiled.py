@@ -1,4 +1,4 @@
-"""The search of `halley.planning.partitioning` for one sequence tile, as one loop that numba compiles once and keeps on disk.
+"""The search of `halley.planning.partitioning`, as one loop that numba compiles once and keeps on disk.
 
 The same steps as `halley.planning.downsets.best_chain` with `halley.planning.growth`, on arrays and with a stack of its own; the
 equations are those of `halley.formulas`, compiled as they are. Nothing imports this module but `halley.planning.partitioning`:
@@ -8,13 +8,11 @@ numba takes a good part of a second to load.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import types
 from numba.extending import overload
-from numpy.typing import NDArray
 
 from halley.cost.accelerator import FLOAT, INT, compiled
 from halley.formulas.numbers import floor_div
@@ -22,184 +20,42 @@ from halley.formulas.spatial import amortised_time, buffer_bytes, ramp_time, res
 from halley.formulas.timing import busy_time
 from halley.planning.downsets import Costs, Lattice
 from halley.planning.growth import Tables
+from halley.planning.growth_arrays import Indices, Kernels, Machine, Steps, Tensors, arrays
 from halley.planning.spatial import Array
-
-Indices = NDArray[np.int64]
 
 MOST_KERNELS = 62
 """As many as a 64-bit number has room for."""
-
-UNLIMITED = 1e300
-"""Bytes of a memory without a limit, with which can be reckoned."""
 
 LABELS = 1 << 12
 """Labels that there is room for at first; doubled where it runs out."""
 
 
-class Steps(NamedTuple):
-    """Downsets (bits); the steps of downset i are places ``starts[i]`` to ``starts[i + 1]`` of ``kernels`` and ``targets``."""
-
-    downsets: Indices
-    starts: Indices
-    kernels: Indices
-    targets: Indices
-
-
-class Kernels(NamedTuple):
-    """By kernel: what it needs (bits), its level, compute tiles by time, least time on all compute tiles, network; and from
-    ``starts``: variants, tensors; its time alone, and its network at least."""
-
-    needs: Indices
-    levels: Indices
-    needed: Array
-    area: Array
-    network: Array
-    variant_starts: Indices
-    held: Array
-    loaded: Array
-    streamed: Array
-    write_starts: Indices
-    writes: Indices
-    read_starts: Indices
-    reads: Indices
-    alone: Array
-    least_network: Array
-
-
-class Tensors(NamedTuple):
-    """By tensor: its writer (-1: outside), how many readers, whether it leaves, whether readers need all of it, bytes of a
-    sample, as they are held by such readers, and of a sequence tile."""
-
-    writers: Indices
-    readers: Indices
-    leaves: Indices
-    whole: Indices
-    moved: Array
-    spread: Array
-    slices: Array
-
-
-class Machine(NamedTuple):
-    """Numbers of the problem. ``away``: steps between chip and memory, 0 where kernels run one by one."""
-
-    tiles: float
-    sram: float
-    bandwidth: float
-    dram: float
-    stages: float
-    layers: float
-    weights: float
-    most: float
-    start: float
-    sequence_tiles: float
-    fewest: float
-    ramps: int
-    kept_twice: int
-    away: int
-    one_sample: int
-
-
 class Search:
-    """The loop's arrays for one sequence tile and its downsets; ``rest`` as `halley.planning.growth.rest` has it."""
+    """The loop's arrays for the sequence tiles that a block may have, and the downsets; ``rest`` as `halley.planning.growth.rest`
+    has it."""
 
-    def __init__(self, made: Tables, downsets: Lattice, rest: Sequence[Costs]) -> None:
-        self._arrays = _steps(downsets), _kernels(made), _tensors(made), _machine(made), made.times, np.array(rest)
+    def __init__(self, made: Sequence[Tables], downsets: Lattice, rest: Sequence[Costs]) -> None:
+        self._arrays = arrays(made, downsets, rest)
 
-    def __call__(self, limit: float) -> tuple[tuple[tuple[int, int], ...], float, int]:
-        """The best chain below ``limit`` as pairs of kernels and streamed kernels, its value, and the blocks costed; an empty
-        chain if there is none."""
+    def __call__(self, limit: float) -> tuple[tuple[tuple[int, int, int], ...], float, int]:
+        """The best chain below ``limit`` as kernels, streamed kernels and number of the sequence tile, its value, and the blocks
+        costed; an empty chain if there is none."""
         label, value, costed, before, groups = run(*self._arrays, limit)
         chain = []
         while label >= 0 and before[label] >= 0:
-            chain.append((int(groups[label, 0]), int(groups[label, 1])))
+            chain.append((int(groups[label, 0]), int(groups[label, 1]), int(groups[label, 2])))
             label = before[label]
         return tuple(reversed(chain)), float(value), int(costed)
-
-
-def _rows(rows: Sequence[Sequence[Any]]) -> tuple[Indices, list[Any]]:
-    """Where each row starts, and all entries one after the other."""
-    starts = np.cumsum([0, *(len(row) for row in rows)], dtype=np.int64)
-    return starts, [entry for row in rows for entry in row]
-
-
-def _whole(values: Sequence[int]) -> Indices:
-    return np.array(values, dtype=np.int64)
-
-
-@lru_cache(maxsize=16)
-def _steps(downsets: Lattice) -> Steps:
-    starts, entries = _rows(downsets.steps)
-    pairs = np.array(entries, dtype=np.int64).reshape(-1, 2)
-    return Steps(_whole(downsets.downsets), starts, pairs[:, 0].copy(), pairs[:, 1].copy())
-
-
-def _kernels(made: Tables) -> Kernels:
-    graph = made.problem.graph
-    variant_starts, variants = _rows(made.variants)
-    sizes = np.array(variants, dtype=np.float64).reshape(-1, 3)
-    write_starts, writes = _rows(made.writes)
-    read_starts, reads = _rows(made.reads)
-    return Kernels(
-        _whole(graph.needs),
-        _whole(graph.levels),
-        made.needed,
-        made.area,
-        made.network,
-        variant_starts,
-        sizes[:, 0].copy(),
-        sizes[:, 1].copy(),
-        sizes[:, 2].copy(),
-        write_starts,
-        _whole(writes),
-        read_starts,
-        _whole(reads),
-        made.alone,
-        made.least_network,
-    )
-
-
-def _tensors(made: Tables) -> Tensors:
-    tensors = made.problem.tensors
-    return Tensors(
-        _whole([-1 if each.writer is None else each.writer for each in tensors]),
-        _whole([len(each.readers) for each in tensors]),
-        _whole([int(each.leaves) for each in tensors]),
-        _whole([int(each.whole) for each in tensors]),
-        np.array([each.bytes for each in tensors], dtype=np.float64),
-        np.array([max(each.bytes, each.spread) for each in tensors], dtype=np.float64),
-        np.array(made.slices, dtype=np.float64),
-    )
-
-
-def _machine(made: Tables) -> Machine:
-    problem, chip, assumed = made.problem, made.problem.chip, made.problem.assumptions
-    return Machine(
-        float(chip.tiles),
-        float(chip.sram),
-        float(chip.bandwidth),
-        min(float(chip.dram), UNLIMITED),
-        float(problem.stages),
-        float(problem.layers),
-        float(problem.graph.weights),
-        float(problem.most),
-        chip.start if assumed.latency else 0.0,
-        float(made.count),
-        float(problem.fewest),
-        int(assumed.ramps),
-        int(assumed.kept_twice),
-        int(problem.fused),
-        int(problem.one_sample),
-    )
 
 
 # --- compiled ---------------------------------------------------------------------------------------------------------
 
 INTS, PAIRS = types.Array(INT, 1, "C"), types.Array(INT, 2, "C")
-FLOATS, ROWS = types.Array(FLOAT, 1, "C"), types.Array(FLOAT, 2, "C")
+FLOATS, ROWS, BOXES = (types.Array(FLOAT, axes, "C") for axes in (1, 2, 3))
 STEPS = types.NamedUniTuple(INTS, 4, Steps)
-KERNELS = types.NamedTuple((INTS, INTS, ROWS, FLOATS, FLOATS, INTS, *(FLOATS,) * 3, *(INTS,) * 4, *(FLOATS,) * 2), Kernels)
-TENSORS = types.NamedTuple((*(INTS,) * 4, *(FLOATS,) * 3), Tensors)
-MACHINE = types.NamedTuple((FLOAT,) * 11 + (INT,) * 4, Machine)
+KERNELS = types.NamedTuple((INTS, INTS, BOXES, FLOATS, ROWS, INTS, FLOATS, FLOATS, ROWS, *(INTS,) * 4, *(FLOATS,) * 2), Kernels)
+TENSORS = types.NamedTuple((*(INTS,) * 4, FLOATS, FLOATS, ROWS), Tensors)
+MACHINE = types.NamedTuple((FLOAT,) * 10 + (INT,) * 4, Machine)
 
 
 @overload(floor_div, strict=False)  # type: ignore[untyped-decorator]
@@ -225,15 +81,15 @@ def valued(m: Machine, steady: float, once: float, kept: float) -> float:
     return shared_time(steady, once, samples) if samples >= m.fewest else np.inf
 
 
-@compiled(INT(ROWS, INTS, INT, INT, FLOAT))
-def fastest_within(needed: Array, chosen: Indices, last: int, least: int, tiles: float) -> int:
+@compiled(INT(BOXES, INT, INTS, INT, INT, FLOAT))
+def fastest_within(needed: Array, tile: int, chosen: Indices, last: int, least: int, tiles: float) -> int:
     """`halley.planning.growth._fastest` for the kernels at places 0 to ``last`` of ``chosen``."""
-    low, high = least, needed.shape[1]
+    low, high = least, needed.shape[2]
     middle = least  # most often the new kernel changes nothing
     while low < high:
         total = 0.0
         for place in range(last + 1):
-            total += needed[chosen[place], middle]
+            total += needed[tile, chosen[place], middle]
         if total <= tiles:
             high = middle
         else:
@@ -242,8 +98,10 @@ def fastest_within(needed: Array, chosen: Indices, last: int, least: int, tiles:
     return low
 
 
-@compiled(types.UniTuple(FLOAT, 4)(KERNELS, TENSORS, MACHINE, INT, INT, FLOATS, PAIRS, PAIRS))
-def passed(k: Kernels, t: Tensors, m: Machine, kernel: int, group: int, sums: Array, passing: Indices, undo: Indices) -> Any:
+@compiled(types.UniTuple(FLOAT, 4)(KERNELS, TENSORS, MACHINE, INT, INT, INT, FLOATS, PAIRS, PAIRS))
+def passed(
+    k: Kernels, t: Tensors, m: Machine, tile: int, kernel: int, group: int, sums: Array, passing: Indices, undo: Indices
+) -> Any:
     """`halley.planning.growth._passed`: SRAM, traffic, kept bytes; and what of the traffic comes in, which never falls
     again. ``passing``: readers, low, high by tensor; what it had goes to ``undo``."""
     sram, traffic, kept, entering = sums[0], sums[2], sums[3], sums[5]
@@ -251,7 +109,7 @@ def passed(k: Kernels, t: Tensors, m: Machine, kernel: int, group: int, sums: Ar
     for at in range(k.write_starts[kernel], k.write_starts[kernel + 1]):
         number = k.writes[at]
         passing[number, 0], passing[number, 1], passing[number, 2] = 0, level, level
-        sram += held_bytes(t.slices[number], m.away)
+        sram += held_bytes(t.slices[tile, number], m.away)
         traffic += t.moved[number]
         kept += t.moved[number]
     for at in range(k.read_starts[kernel], k.read_starts[kernel + 1]):
@@ -278,7 +136,7 @@ def passed(k: Kernels, t: Tensors, m: Machine, kernel: int, group: int, sums: Ar
                 kept += t.moved[number]
         else:
             spread = passing[number, 2] - passing[number, 1]
-            sram -= held_bytes(t.slices[number], max(spread, m.away if spread == 0 else 0) if inside else spread + m.away)
+            sram -= held_bytes(t.slices[tile, number], max(spread, m.away if spread == 0 else 0) if inside else spread + m.away)
             passing[number, 0] += 1
             passing[number, 1] = min(passing[number, 1], level)
             passing[number, 2] = max(passing[number, 2], level)
@@ -286,7 +144,7 @@ def passed(k: Kernels, t: Tensors, m: Machine, kernel: int, group: int, sums: Ar
             traffic -= t.moved[number]
             kept -= t.moved[number]
         spread = passing[number, 2] - passing[number, 1]
-        sram += held_bytes(t.slices[number], max(spread, m.away if spread == 0 else 0) if inside else spread + m.away)
+        sram += held_bytes(t.slices[tile, number], max(spread, m.away if spread == 0 else 0) if inside else spread + m.away)
     return sram, traffic, kept, entering
 
 
@@ -353,20 +211,20 @@ def larger(costs: Array, following: Indices, before: Indices, groups: Indices, l
         np.concatenate((costs, np.zeros((more, 3)))),
         np.concatenate((following, np.full(more, -1, np.int64))),
         np.concatenate((before, np.full(more, -1, np.int64))),
-        np.concatenate((groups, np.zeros((more, 2), np.int64))),
+        np.concatenate((groups, np.zeros((more, 3), np.int64))),
         np.concatenate((live, np.zeros(more, np.int64))),
     )
 
 
 @compiled(
     types.Tuple((INT, INT, FLOAT))(
-        MACHINE, INTS, ROWS, INTS, INTS, PAIRS, INTS, ROWS, INT, INT, INT, FLOAT, INT, FLOAT, FLOAT, FLOAT, INT, INT
+        MACHINE, INTS, ROWS, INTS, INTS, PAIRS, INTS, ROWS, INT, INT, INT, FLOAT, INT, FLOAT, FLOAT, FLOAT, INT, INT, INT
     )
 )
 def prolonged(
     m: Machine, heads: Indices, costs: Array, following: Indices, before: Indices, groups: Indices, live: Indices,
     rest: Array, lives: int, labels: int, best: int, limit: float,
-    target: int, steady: float, once: float, kept: float, group: int, streamed: int,
+    target: int, steady: float, once: float, kept: float, group: int, streamed: int, tile: int,
 ) -> Any:  # fmt: skip
     """Prolong the live chains of a downset by a block, to the ``target``: a label for each that may come below the limit and that
     no other matches. How many ``labels`` there are then, the best one of a whole chain, and the limit: its value."""
@@ -379,7 +237,7 @@ def prolonged(
         if bound >= limit:
             continue
         costs[labels, 0], costs[labels, 1], costs[labels, 2] = a, b, c
-        before[labels], groups[labels, 0], groups[labels, 1] = label, group, streamed
+        before[labels], groups[labels, 0], groups[labels, 1], groups[labels, 2] = label, group, streamed, tile
         if target == len(rest) - 1:
             best, limit = labels, bound
         elif settled(heads, costs, following, target, labels) == 0:
@@ -388,10 +246,11 @@ def prolonged(
     return labels, best, limit
 
 
-@compiled(types.Tuple((INT, FLOAT, INT, INTS, PAIRS))(STEPS, KERNELS, TENSORS, MACHINE, FLOATS, ROWS, FLOAT))
-def run(s: Steps, k: Kernels, t: Tensors, m: Machine, times: Array, rest: Array, limit: float) -> Any:
+@compiled(types.Tuple((INT, FLOAT, INT, INTS, PAIRS))(STEPS, KERNELS, TENSORS, MACHINE, ROWS, FLOATS, ROWS, FLOAT))
+def run(s: Steps, k: Kernels, t: Tensors, m: Machine, times: Array, counts: Array, rest: Array, limit: float) -> Any:
     """`halley.planning.downsets.best_chain` over the blocks of `halley.planning.growth`; it returns the last label
-    of the best chain (-1: none), its value, the blocks costed, and of each label the one before and its block.
+    of the best chain (-1: none), its value, the blocks costed, and of each label the one before and its block. By sequence tile:
+    ``times`` [s] of kernels, and ``counts`` [1], how many such tiles a sequence has.
 
     Blocks grow in ascending order of kernels, so that a block leaves those that it skips to others for good: its own time so far,
     and theirs, bound all that grows from it.
@@ -410,7 +269,7 @@ def run(s: Steps, k: Kernels, t: Tensors, m: Machine, times: Array, rest: Array,
     passing, undo = np.zeros((len(t.writers), 3), np.int64), np.zeros((depth, widest, 3), np.int64)
     heads = np.full(end + 1, -1, np.int64)
     costs, following, before = np.zeros((LABELS, 3)), np.full(LABELS, -1, np.int64), np.full(LABELS, -1, np.int64)
-    groups, live = np.zeros((LABELS, 2), np.int64), np.zeros(LABELS, np.int64)
+    groups, live = np.zeros((LABELS, 3), np.int64), np.zeros(LABELS, np.int64)
     heads[0], labels, best, costed = 0, 1, -1, 0
     for place in range(end):
         lives = alive(m, heads[place], following, costs, rest[place], limit, live)
@@ -427,12 +286,17 @@ def run(s: Steps, k: Kernels, t: Tensors, m: Machine, times: Array, rest: Array,
                 costs, following, before, groups, live = larger(costs, following, before, groups, live)
             labels, best, limit = prolonged(
                 m, heads, costs, following, before, groups, live, rest, lives, labels, best, limit,
-                target, k.alone[kernel], 0.0, 0.0, np.int64(1) << kernel, 0,
+                target, k.alone[kernel], 0.0, 0.0, np.int64(1) << kernel, 0, 0,
             )  # fmt: skip
         left_out(k, s.downsets[place], skipped)
-        level = 0
-        at[0], step[0], variant[0] = place, s.starts[place], -1
-        while level >= 0:
+        level, tile = -1, -1
+        while True:
+            if level < 0:
+                # all blocks with the next sequence tile
+                level, tile = 0, tile + 1
+                if tile == len(counts):
+                    break
+                at[0], step[0], variant[0] = place, s.starts[place], -1
             # the next variant of the step, or the next step
             if variant[level] >= 0:
                 kernel = s.kernels[step[level]]
@@ -454,19 +318,19 @@ def run(s: Steps, k: Kernels, t: Tensors, m: Machine, times: Array, rest: Array,
                 continue
             chosen[level] = kernel
             bit = np.int64(1) << kernel
-            soonest = fastest_within(k.needed, chosen, level, fastest[level], m.tiles)
-            sram, traffic, kept, entering = passed(k, t, m, kernel, group[level], sums[level], passing, undo[level])
+            soonest = fastest_within(k.needed, tile, chosen, level, fastest[level], m.tiles)
+            sram, traffic, kept, entering = passed(k, t, m, tile, kernel, group[level], sums[level], passing, undo[level])
             which = k.variant_starts[kernel] + variant[level]
             sram += k.held[which]
-            if soonest == len(times) or sram > m.sram or sram == np.inf:
+            if soonest == times.shape[1] or sram > m.sram or sram == np.inf:
                 continue
             deeper = level + 1
             sums[deeper, 0], sums[deeper, 1] = sram, sums[level, 1] + k.loaded[which]
-            sums[deeper, 2], sums[deeper, 3] = traffic + k.streamed[which], kept
-            sums[deeper, 4] = sums[level, 4] + k.network[kernel]
-            sums[deeper, 5] = entering + k.streamed[which]
+            sums[deeper, 2], sums[deeper, 3] = traffic + k.streamed[tile, which], kept
+            sums[deeper, 4] = sums[level, 4] + k.network[tile, kernel]
+            sums[deeper, 5] = entering + k.streamed[tile, which]
             sums[deeper, 6] = sums[level, 6] + k.area[kernel]
-            least[deeper] = max(times[soonest], port_time(sums[deeper, 5], m.bandwidth), sums[deeper, 4])
+            least[deeper] = max(times[tile, soonest], port_time(sums[deeper, 5], m.bandwidth), sums[deeper, 4])
             if lowest + least[deeper] + others >= limit:
                 continue
             path[kernel] = 1
@@ -478,8 +342,8 @@ def run(s: Steps, k: Kernels, t: Tensors, m: Machine, times: Array, rest: Array,
             streamed[deeper] = streamed[level] | (bit if variant[level] > 0 else np.int64(0))
             fastest[deeper] = soonest
             costed += 1
-            steady = max(times[soonest], port_time(sums[deeper, 2], m.bandwidth), sums[deeper, 4])
-            ramp = fill_time(times[soonest], m.sequence_tiles, longest[deeper]) if m.ramps else 0.0
+            steady = max(times[tile, soonest], port_time(sums[deeper, 2], m.bandwidth), sums[deeper, 4])
+            ramp = fill_time(times[tile, soonest], counts[tile], longest[deeper]) if m.ramps else 0.0
             once, left = ramp + m.start + port_time(sums[deeper, 1], m.bandwidth), kept
             if m.one_sample:
                 steady, once, left = steady + once, 0.0, 0.0
@@ -488,7 +352,7 @@ def run(s: Steps, k: Kernels, t: Tensors, m: Machine, times: Array, rest: Array,
                     costs, following, before, groups, live = larger(costs, following, before, groups, live)
                 labels, best, limit = prolonged(
                     m, heads, costs, following, before, groups, live, rest, lives, labels, best, limit,
-                    target, steady, once, left, group[deeper], streamed[deeper],
+                    target, steady, once, left, group[deeper], streamed[deeper], tile,
                 )  # fmt: skip
             if m.away:
                 level = deeper

@@ -127,7 +127,7 @@ def model_costs(
     graphs, known = training_graphs(shape, microbatch, sequence, recompute, terms.fused), solvers or Solvers()
     parts = [known.of(graph, terms).within(terms.weight_bytes, in_flight) for graph in graphs]
     counts = part_counts(shape, microbatch, sequence)
-    allowed = _allowed(parts[0], terms)
+    allowed = allowed_layouts(parts[0], terms)
     times = np.stack([np.where(allowed, part.times, math.inf) for part in parts], axis=1)
     found = _together(parts, counts, times)
     if found is None:
@@ -135,7 +135,7 @@ def model_costs(
     if room and math.fsum(held * each.memory for held, each in zip(_held(parts, room), found, strict=True)) > room.capacity:
         found, _ = _fitting(parts, [part.objective for part in parts], counts, room, allowed, effort)
         known.done += found[0].certificate.entries
-    costs = [_part_costs(part, sharding, in_flight) for part, sharding in zip(parts, found, strict=True)]
+    costs = [sharded_costs(part, sharding, in_flight) for part, sharding in zip(parts, found, strict=True)]
     possible = times[np.isfinite(times).all(axis=1)] * (1 - TOLERANCE)
     return ModelCosts(
         costs[0],
@@ -170,14 +170,14 @@ def least_along(
     if most is not None:
         for own, part, limit in zip(along, parts, most.tolist(), strict=True):
             own += part.without(limit)
-    allowed = _allowed(parts[0], terms)
+    allowed = allowed_layouts(parts[0], terms)
     try:
         found, bound = _fitting(parts, along, (1,) * len(parts), room, allowed, effort)
     except BadInput as error:
         # without a limit, some boundary is always possible
         raise error if most is None else Infeasible(error.faults) from error
     known.done += found[0].certificate.entries
-    costs = [_part_costs(part, sharding, room.in_flight) for part, sharding in zip(parts, found, strict=True)]
+    costs = [sharded_costs(part, sharding, room.in_flight) for part, sharding in zip(parts, found, strict=True)]
     blocks = tuple(zip(costs[1:-1], counts[1:-1], strict=True))
     return bound, ModelCosts(costs[0], blocks, costs[-1], found[0].ends["Y"])
 
@@ -198,7 +198,7 @@ def least_layer_times(
     layers = [known.of(graph, terms) for graph in training_graphs(shape, microbatch, sequence, recompute, terms.fused)[1:-1]]
     if rough:
         return np.array([layer.least.floor for layer in layers]) * (1 - TOLERANCE)
-    return np.array([layer.times[_allowed(layer, terms)].min(initial=math.inf) for layer in layers]) * (1 - TOLERANCE)
+    return np.array([layer.times[allowed_layouts(layer, terms)].min(initial=math.inf) for layer in layers]) * (1 - TOLERANCE)
 
 
 @lru_cache(maxsize=256)
@@ -257,7 +257,7 @@ def _together(solvers: Sequence[PartSolver], counts: Sequence[int], times: NDArr
     return None if chosen is None else [solver.fastest(chosen) for solver in solvers]
 
 
-def _allowed(solver: PartSolver, terms: Terms) -> NDArray[np.bool_]:
+def allowed_layouts(solver: PartSolver, terms: Terms) -> NDArray[np.bool_]:
     """The layouts that the boundary may have. Raises BadInput: the one that is given is none."""
     known = solver.tables.layouts[solver.end]
     if terms.boundary is None:
@@ -310,7 +310,8 @@ def _fitting(
 # --- what a sharding costs ----------------------------------------------------------------------------------------------
 
 
-def _part_costs(solver: PartSolver, sharding: Sharding, in_flight: float) -> PartCosts:
+def sharded_costs(solver: PartSolver, sharding: Sharding, in_flight: float) -> PartCosts:
+    """What a part costs under a sharding, of ``in_flight`` microbatches that are kept."""
     graph = solver.graph
     times: dict[str, list[float]] = {"forward": [], "recompute": [], "backward": []}
     exposed: dict[CollectiveKind, list[float]] = {}

@@ -22,11 +22,12 @@ from halley.search.partitions import Kernels
 class Partition:
     """What one partition takes. Times are per sample; ``ramp``, ``start`` and ``setup`` are paid once for all in a row.
 
-    ``tiles``: compute tiles of each kernel. ``traffic``: bytes between DRAM and chip for a sample, ``loaded``: of weights, once
-    for all in a row; ``kept``: bytes that DRAM keeps.
+    ``tile``: points of a sequence tile; ``tiles``: compute tiles of each kernel. ``traffic``: bytes between DRAM and chip for a
+    sample, ``loaded``: of weights, once for all in a row; ``kept``: bytes that DRAM keeps.
     ``apart``: a kernel that runs alone and keeps nothing on the chip (`Kernel.alone`); its network follows its work."""
 
     names: tuple[str, ...]
+    tile: int
     tiles: tuple[int, ...]
     streamed: tuple[str, ...]
     compute: float
@@ -78,6 +79,7 @@ def _apart(problem: Problem, place: int) -> Partition:
     kernel, chip = problem.graph.kernels[place], problem.chip
     return Partition(
         names=(kernel.name,),
+        tile=problem.graph.sequence,
         tiles=(chip.tiles,),
         streamed=(),
         compute=kernel.alone,
@@ -117,6 +119,7 @@ def _side_by_side(problem: Problem, tile: int, group: Kernels, streamed: Kernels
     compute = float(formulas.streamed_time(cycles, count, chip.clock))
     return Partition(
         names=tuple(kernel.name for kernel in own),
+        tile=tile,
         tiles=tiles,
         streamed=tuple(graph.kernels[place].name for place in inside if streamed >> place & 1),
         compute=compute,

@@ -1,8 +1,8 @@
 """The best partitions of a spatial chip, proven: sequence tile, partitions, compute tiles and streamed weights together.
 
-For each size of the sequence tile, a dynamic programme over downsets (`halley.planning.downsets`) finds the best chain of
-partitions; what one sequence tile reaches is the limit for the others. The plan that comes out is costed again from scratch
-(`halley.planning.spatial`), and both costs have to agree.
+A dynamic programme over downsets (`halley.planning.downsets`) finds the best chain of partitions: for each size of the sequence
+tile, what one reaches being the limit for the others; where there is one sample at a time, each partition has a size of its own.
+The plan that comes out is costed again from scratch (`halley.planning.partition_costs`), and both costs have to agree.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import reduce
 from typing import Protocol, TypeVar
+
+import numpy as np
 
 from halley.cost.switch import Switch
 from halley.errors import BadInput, Fault, Infeasible, InternalError
@@ -26,6 +28,9 @@ from halley.search.partitions import Kernels
 
 Group = tuple[Kernels, Kernels]
 """The kernels of a partition, and those of them whose weights stream."""
+
+Tiled = tuple[Kernels, Kernels, int]
+"""The same, and the points of a sequence tile."""
 
 AGREE = 1e-9
 """Relative difference of two sums of the same terms in another order."""
@@ -42,14 +47,13 @@ SECONDS_PER_DOWNSET, WHERE_WEIGHTS_STREAM = 2e-3, 2e-2
 
 @dataclass(frozen=True)
 class SpatialPlan:
-    """Partitions in the order in which they run, for sequence tiles of ``tile`` points.
+    """Partitions in the order in which they run.
 
     ``samples`` are worked off in a row by each partition; ``layer`` [s] is the time of a layer per sample, ``bound`` [s] a lower
     bound of it over all plans: where both are equal the plan is proven best. ``downsets``: of the graph; ``costed``: blocks that
     the search costed, once per limit that it tried."""
 
     problem: Problem
-    tile: int
     groups: tuple[Group, ...]
     partitions: tuple[Partition, ...]
     samples: float
@@ -61,6 +65,11 @@ class SpatialPlan:
     @property
     def proven(self) -> bool:
         return self.bound >= self.layer
+
+    @property
+    def tile(self) -> int:
+        """Points of a sequence tile, where all partitions have the same; the most that one has."""
+        return max(part.tile for part in self.partitions)
 
     @property
     def iteration(self) -> float:
@@ -83,50 +92,57 @@ class SpatialPlan:
 
 
 class Search:
-    """The search for one sequence tile through given downsets, compiled where that pays (`SWITCH`).
+    """The search through given downsets, compiled where that pays (`SWITCH`). ``made``: by sequence tile, one of them unless only
+    the sum of times counts (`Problem.one_sample`), where each partition has any of them.
 
     ``costed``: blocks that it has costed."""
 
-    def __init__(self, made: Tables, downsets: Lattice) -> None:
-        self.made, self.costed = made, 0
-        self._downsets, self._rest = downsets, rest(made, downsets)
+    def __init__(self, made: Sequence[Tables], downsets: Lattice) -> None:
+        self.made, self.costed = tuple(made), 0
+        self.problem = made[0].problem
+        self._downsets = downsets
+        rests = (np.array(rest(each, downsets)) for each in made)
+        self._rest = [(float(a), float(b), float(c)) for a, b, c in reduce(np.minimum, rests)]
         self._compiled = None
-        each = WHERE_WEIGHTS_STREAM if made.problem.assumptions.streaming else SECONDS_PER_DOWNSET
-        compiled = SWITCH.kernels(math.inf if SWITCH.loaded else len(downsets.downsets) * each)
-        if compiled is not None and len(made.problem.graph.kernels) <= compiled.MOST_KERNELS:
-            self._compiled = compiled.Search(made, downsets, self._rest)
+        seconds = WHERE_WEIGHTS_STREAM if self.problem.assumptions.streaming else SECONDS_PER_DOWNSET
+        compiled = SWITCH.kernels(math.inf if SWITCH.loaded else len(self.made) * len(downsets.downsets) * seconds)
+        if compiled is not None and len(self.problem.graph.kernels) <= compiled.MOST_KERNELS:
+            self._compiled = compiled.Search(self.made, downsets, self._rest)
 
     @property
     def root(self) -> float:
         """A lower bound of all chains."""
-        return self.made.problem.value(*self._rest[0])
+        return self.problem.value(*self._rest[0])
 
-    def __call__(self, limit: float = math.inf) -> tuple[tuple[Group, ...], float]:
+    def __call__(self, limit: float = math.inf) -> tuple[tuple[Tiled, ...], float]:
         """The best chain below ``limit`` and its value; an empty one and ``limit`` if there is none."""
         if self._compiled is not None:
-            groups, value, costed = self._compiled(limit)
+            chain, value, costed = self._compiled(limit)
             self.costed += costed
-            return groups, value
-        problem, start = self.made.problem, time.perf_counter()
+            return tuple((group, streamed, self.made[number].tile) for group, streamed, number in chain), value
+        start = time.perf_counter()
         found = best_chain(
             self._downsets,
-            Block(),
-            partial(grow, self.made),
-            partial(price, self.made),
-            lambda costs: problem.value(*costs),
+            [Block(number=number) for number in range(len(self.made))],
+            lambda block, kernel: grow(self.made[block.number], block, kernel),
+            lambda block: price(self.made[block.number], block),
+            lambda costs: self.problem.value(*costs),
             self._rest,
             limit,
-            partial(least, self.made),
+            self._least,
             self._alone,
         )
         SWITCH.spent += time.perf_counter() - start
         self.costed += found.costed
-        return tuple((block.group, block.streamed) for block in found.chain), found.value
+        return tuple((block.group, block.streamed, self.made[block.number].tile) for block in found.chain), found.value
 
+    def _least(self, done: Kernels, block: Block) -> Costs:
+        """Kernels that the block leaves to others may have any of the sequence tiles there."""
+        return least(self.made[block.number], done, block, self.made)
 
     def _alone(self, kernel: int) -> tuple[Block, Costs] | None:
-        costs = price_alone(self.made, kernel)
-        return None if costs is None else (single(self.made, kernel), costs)
+        costs = price_alone(self.made[0], kernel)
+        return None if costs is None else (single(self.made[0], kernel), costs)
 
 
 def sequence_choices(sequence: int) -> tuple[int, ...]:
@@ -139,18 +155,26 @@ def sequence_choices(sequence: int) -> tuple[int, ...]:
 
 
 def plan(problem: Problem, tile: int, groups: Sequence[Group]) -> SpatialPlan:
-    """The cost of given partitions.
+    """The cost of given partitions, all with the same sequence tile; otherwise as `tiled_plan`."""
+    return tiled_plan(problem, [(group, streamed, tile) for group, streamed in groups])
+
+
+def tiled_plan(problem: Problem, chain: Sequence[Tiled]) -> SpatialPlan:
+    """The cost of given partitions, each with its sequence tile.
 
     Raises BadInput: partitions that leave a kernel out, have one twice, or run before what they need; Infeasible: one that does
     not fit the chip, or memory that does not hold what passes between them.
     """
+    groups, tiles = [(group, streamed) for group, streamed, _ in chain], sorted({tile for _, _, tile in chain})
     faults = _order_faults(problem, groups)
-    if tile < 1:
-        faults.append(Fault("sequence tile", "at least 1", f"{tile}"))
+    if tiles and tiles[0] < 1:
+        faults.append(Fault("sequence tile", "at least 1", f"{tiles[0]}"))
+    if len(tiles) > 1 and not problem.one_sample:
+        faults.append(Fault("sequence tiles", "one for all partitions, which work off samples in a row", f"{tiles}"))
     if faults:
         raise BadInput(faults)
     found = []
-    for number, (group, streamed) in enumerate(groups, start=1):
+    for number, (group, streamed, tile) in enumerate(chain, start=1):
         part = partition(problem, tile, group, streamed)
         if part is None:
             raise Infeasible(_misfit(problem, tile, group, streamed, f"partition {number}"))
@@ -159,7 +183,7 @@ def plan(problem: Problem, tile: int, groups: Sequence[Group]) -> SpatialPlan:
     if problem.samples(kept) < problem.fewest:
         raise Infeasible(_overfull(problem, kept))
     layer = float(longest((problem.value(steady, once, kept), problem.transfer)))
-    return SpatialPlan(problem, tile, tuple(groups), tuple(found), problem.samples(kept), layer)
+    return SpatialPlan(problem, tuple(groups), tuple(found), problem.samples(kept), layer)
 
 
 def best_plan(problem: Problem, tiles: Sequence[int] | None = None, most_downsets: int = MOST_DOWNSETS) -> SpatialPlan:
@@ -172,16 +196,18 @@ def best_plan(problem: Problem, tiles: Sequence[int] | None = None, most_downset
     tried = sequence_choices(problem.graph.sequence) if tiles is None else tuple(dict.fromkeys(tiles))
     if not tried or min(tried) < 1:
         raise BadInput(Fault("sequence tiles", "sizes of at least 1", str(list(tried)), "leave them out to try powers of two"))
-    usable = [made for made in (tables(problem, tile) for tile in tried) if made is not None]
+    # where partitions have sequence tiles of their own, a kernel may fit with some of them
+    usable = [made for made in (tables(problem, tile, every=not problem.one_sample) for tile in tried) if made is not None]
     if not usable:
         raise Infeasible(_widest(problem, min(tried)))
+    together = [usable] if problem.one_sample else [[made] for made in usable]
     line = in_line(len(problem.graph.kernels))
-    lines = sorted((Search(made, line) for made in usable), key=lambda search: search.root)
-    usable, found, limit = [search.made for search in lines], list[tuple[tuple[Group, ...], float, Tables]](), math.inf
+    lines = sorted((Search(made, line) for made in together), key=lambda search: search.root)
+    found, limit = list[tuple[tuple[Tiled, ...], float, Search]](), math.inf
     for search in lines:
-        found.append((*search(limit), search.made))
+        found.append((*search(limit), search))
         limit = min(limit, found[-1][1])
-    groups, value, made = min(found, key=lambda each: each[1])
+    groups, value, _ = min(found, key=lambda each: each[1])
     count, bound = len(line.downsets), min(search.root for search in lines)
     costed = sum(search.costed for search in lines)
     try:
@@ -189,16 +215,15 @@ def best_plan(problem: Problem, tiles: Sequence[int] | None = None, most_downset
     except TooManyDownsets:
         pass
     else:
-        order = sorted(range(len(usable)), key=lambda place: found[place][1])
-        searches = [Search(usable[place], downsets) for place in order]
+        searches = [Search(search.made, downsets) for _, _, search in sorted(found, key=lambda each: each[1])]
         better = climb(searches, value)
         if better is not None:
-            groups, value, made = better[0], better[1], better[2].made
+            groups, value, _ = better
         count, bound = len(downsets.downsets), value
         costed += sum(search.costed for search in searches)
     if not groups:
-        raise Infeasible(_overfull(problem, 0.0))
-    chosen = plan(problem, made.tile, groups)
+        raise Infeasible(_widest(problem, min(tried)) if problem.one_sample else _overfull(problem, 0.0))
+    chosen = tiled_plan(problem, groups)
     value = max(value, problem.transfer)
     if not math.isclose(chosen.layer, value, rel_tol=AGREE):
         raise InternalError(Fault("spatial plan", f"{chosen.layer!r} s, costed from scratch", f"{value!r} s from the search"))
@@ -212,13 +237,13 @@ class Limited(Protocol):
     @property
     def root(self) -> float: ...
 
-    def __call__(self, limit: float = math.inf) -> tuple[tuple[Group, ...], float]: ...
+    def __call__(self, limit: float = math.inf) -> tuple[tuple[Tiled, ...], float]: ...
 
 
 Searching = TypeVar("Searching", bound=Limited)
 
 
-def climb(searches: Sequence[Searching], limit: float) -> tuple[tuple[Group, ...], float, Searching] | None:
+def climb(searches: Sequence[Searching], limit: float) -> tuple[tuple[Tiled, ...], float, Searching] | None:
     """The best chain of all searches below ``limit``, its value, and the search that has it.
 
     A search below a low limit is quick, as little can come below it, and what it finds is the best. So limits rise from the lower

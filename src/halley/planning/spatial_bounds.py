@@ -1,19 +1,16 @@
-"""What the passes of a part take at least on a spatial chip, however kernels are fused and whatever the sharding.
+"""What the passes of a part ask for on a spatial chip, however kernels are fused and whatever the sharding.
 
-A pass takes the longest of its work on all compute tiles, of the traffic that no fusion avoids, and of its network: partitions
-take the longest of theirs, and follow each other. Where a kernel that runs alone or a wait lies between two kernels, no partition
-has both (`separations`), so that tensors cross memory there. Kernels that run alone in any case are added. Of the three, any mean
-is a lower bound, and as a sum over ops and passes it is minimised exactly over all shardings; for each pass, prices that raise
-the least of it are looked for (`halley.planning.graph_prices`).
+Work on all compute tiles, the traffic that no fusion avoids, and the network. Where a kernel that runs alone or a wait lies
+between two kernels, no partition has both (`halley.planning.spatial_sections`), so that tensors cross memory there. Kernels that
+run alone in any case are added, with the network behind them. `halley.planning.spatial_prices` bounds what that takes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,25 +19,22 @@ from halley.formulas.numbers import Number
 from halley.formulas.timing import busy_time, longest, total
 from halley.ir.workload import Op, OpKind, Workload
 from halley.planning.axis_bounds import AxisBounds
-from halley.planning.elimination import Table, cost, table
-from halley.planning.graph_prices import best_prices
+from halley.planning.elimination import Table, table
 from halley.planning.kernels import Stream
 from halley.planning.layouts import local_extents
-from halley.planning.least_sum import LeastBy
 from halley.planning.op_costs import op_tasks
 from halley.planning.operations import moved_bytes, tensor_bytes
 from halley.planning.part_bounds import least_time
 from halley.planning.sharding import ShardingGraph, ShardingProblem, sharding_graph, way_tables
-from halley.planning.spatial_passes import ChipRates, Group, is_weight, made_up, pass_groups, read_elsewhere, waits
+from halley.planning.spatial_passes import ChipRates, Group, is_weight, made_up, pass_groups, read_elsewhere
+from halley.planning.spatial_prices import Item, Loose, PartTables, Taken, least_by_layout
+from halley.planning.spatial_sections import Sections, handed, sections, separations
 from halley.planning.training_kernels import TrainingGraph
 
 Floats = NDArray[np.float64]
 
-ROUNDS = 12
-"""Prices that are tried at most."""
-
-RISES = 2e-3
-"""Relative rise that a bound may still have when prices count as good enough."""
+AXIS_ROUNDS = 3
+"""Prices that are tried for a bound from single axes: it only has to be quick."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +42,8 @@ class Demands:
     """Of one pass: the ops that run ``alone`` in any case and those at ``work``; what passes the memory in any case, each with
     the op whose extents say how much of it: weights that are ``held``, sums of gradients (``summed``, read and written),
     tensors ``leaving``; and tensors that come in from memory (``entering``), each with ops that all read it anew, as no two of
-    them can be in one partition. ``outside``: those that the pass does not make."""
+    them can be in one partition. ``outside``: those that the pass does not make. ``handed``: those that pass from kernel
+    to kernel and need not cross the memory; ``place``: by op, its kernel, and ``sections`` of the kernels."""
 
     alone: tuple[str, ...]
     work: tuple[str, ...]
@@ -57,6 +52,9 @@ class Demands:
     leaving: tuple[tuple[str, str], ...]
     entering: tuple[tuple[str, tuple[str, ...]], ...]
     outside: frozenset[str]
+    handed: frozenset[str]
+    place: Mapping[str, int]
+    sections: Sections
 
 
 @lru_cache(maxsize=512)
@@ -96,24 +94,10 @@ def _demands(graph: TrainingGraph, groups: Sequence[Group], wanted: frozenset[st
     at_work = tuple(op for group in streaming for op in group.ops)
     read = tuple((name, _longest_chain(readers, apart_by)) for name, readers in entering.items() if readers)
     outside = frozenset(entering.keys() - makers.keys())
-    return Demands(tuple(apart), at_work, tuple(held), tuple(summed), tuple(leaving), read, outside)
-
-
-def separations(work: Workload, groups: Sequence[Group]) -> Floats:
-    """[groups, groups] how many borders of partitions lie between two groups at least, on any way from the first to the second;
-    -inf where the second does not wait for the first. Groups stand in an order in which they can run."""
-    place = {name: number for number, group in enumerate(groups) for op in group.ops for name in work.op(op).outputs}
-    found = np.full((len(groups), len(groups)), -math.inf)
-    np.fill_diagonal(found, 0.0)
-    for number, group in enumerate(groups):
-        for op in group.ops:
-            for name in work.op(op).inputs:
-                maker = place.get(name, number)
-                if maker != number:
-                    writer = groups[maker]
-                    border = writer.apart or group.apart or waits(work, writer, group, name, op)
-                    found[:, number] = np.maximum(found[:, number], found[:, maker] + border)
-    return found
+    hands = tuple(handed(graph, groups, frozenset(crossing)))
+    within, parted = frozenset(name for name, _, _ in hands), sections(groups, apart_by, hands)
+    kernel = {op: number for number, group in enumerate(groups) for op in group.ops}
+    return Demands(tuple(apart), at_work, tuple(held), tuple(summed), tuple(leaving), read, outside, within, kernel, parted)
 
 
 def _longest_chain(readers: Mapping[int, str], apart_by: Floats) -> tuple[str, ...]:
@@ -140,8 +124,17 @@ def work_time(graph: TrainingGraph, rates: ChipRates, op: Op, extents: Mapping[s
 
 def held_traffic(work: Workload, rates: ChipRates, found: Demands, op: str, extents: Mapping[str, Number]) -> Number:
     """Bytes that pass the memory however kernels are fused, by the extents of one op."""
-    sizes: list[Number] = [moved_bytes(work, work.op(op), name, extents) for reader, name in found.held if reader == op]
-    sizes += [tensor_bytes(work, name, extents) for maker, name in found.leaving if maker == op]
+    return weight_traffic(work, found, op, extents) + result_traffic(work, rates, found, op, extents)
+
+
+def weight_traffic(work: Workload, found: Demands, op: str, extents: Mapping[str, Number]) -> Number:
+    """The weights of it."""
+    return total([0.0, *(moved_bytes(work, work.op(op), name, extents) for reader, name in found.held if reader == op)])
+
+
+def result_traffic(work: Workload, rates: ChipRates, found: Demands, op: str, extents: Mapping[str, Number]) -> Number:
+    """What an op makes of it, and sums of gradients."""
+    sizes: list[Number] = [tensor_bytes(work, name, extents) for maker, name in found.leaving if maker == op]
     sizes += [
         2.0 * rates.gradient * math.prod(extents[dim] for dim in work.tensors[name].dims)
         for maker, name in found.summed
@@ -168,79 +161,122 @@ def pass_floors(graph: TrainingGraph, rates: ChipRates, microbatch: Number, rank
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PartTables:
-    """Tables over the choices of a sharding of a part: ``alone``, with what is forbidden, and by pass those of its ``resources``
-    (work, memory, network) [s]; ``entering`` [passes] [s] of memory in any case. ``end``: the variable of the layout in which
-    parts meet."""
-
-    alone: Sequence[Table]
-    resources: tuple[tuple[Sequence[Table], ...], ...]
-    entering: Floats
-    end: str
-
-    def priced(self, shares: Floats) -> list[Table]:
-        """A mean of the resources of each pass, by ``shares`` [passes, resources], without what enters."""
-        tables = list(self.alone)
-        for prices, passing in zip(shares, self.resources, strict=True):
-            for price, resource in zip(prices, passing, strict=True):
-                tables += (Table(item.variables, item.values * price) for item in resource)
-        return tables
-
-    def times(self, values: Mapping[str, int]) -> tuple[float, Floats]:
-        """Of a choice: what runs alone, and of each pass the three resources [s]."""
-        found = np.array([[cost(tables, values) for tables in passing] for passing in self.resources])
-        found[:, 1] += self.entering
-        return cost(self.alone, values), found
-
-
 def part_tables(graph: TrainingGraph, rates: ChipRates, problem: ShardingProblem, end: str) -> PartTables:
     """``problem``: of the part, with its collectives and the times of kernels that run one by one; ``end``: its input or output
     through which parts meet."""
     silent = sharding_graph(replace(problem, kernel_time=lambda op, local: 0.0))
-    work, ranks = graph.workload, math.prod(axis.ranks for axis in problem.mesh)
-    alone, resources, entering = list[Table](), list[tuple[list[Table], ...]](), list[float]()
+    alone, items, kernels, first = list[Table](), list[Item](), list[Loose](), 0
     for demands, sent in zip(pass_demands(graph), _network(graph, silent), strict=True):
-        lying = {name: _kept_variable(silent, name) for name in demands.outside}
-        unknown = [(name, len(readers)) for name, readers in demands.entering if not lying.get(name)]
-        entering.append(math.fsum(count * float(tensor_bytes(work, name, work.dims)) for name, count in unknown) / ranks)
-
-        def time(op: Op, local: Mapping[str, Number]) -> float:
-            return float(work_time(graph, rates, op, local))
-
-        def moved(op: Op, local: Mapping[str, Number], demands: Demands = demands) -> float:
-            return float(busy_time(held_traffic(work, rates, demands, op.name, local), rates.chip.bandwidth))
-
-        alone += (_table(silent, work.op(name), problem.kernel_time) for name in demands.alone)
-        busy = [_table(silent, work.op(name), time) for name in demands.work]
-        memory = [_table(silent, work.op(name), moved) for name in demands.work]
-        for name, readers in demands.entering:
-            if variable := lying.get(name):
-                memory += (_read_table(silent, rates, name, variable, op) for op in readers)
-        resources.append((busy, memory, sent))
+        found = _PassItems(graph, rates, silent, demands, len(kernels))
+        alone += (_table(silent, graph.workload.op(name), problem.kernel_time) for name in demands.alone)
+        for op, item in sent:
+            # what runs alone has its network behind it
+            if op in demands.alone:
+                alone.append(item)
+            else:
+                items.append(found.network(op, item))
+        items += found.work_and_memory()
+        kernels += found.loose(first)
+        first += demands.sections.count
     barred = [Table(item.variables, np.where(np.isfinite(item.values), 0.0, np.inf)) for item in silent.time]
-    return PartTables(
-        [*alone, *(item for item in barred if item.values.any())],
-        tuple(resources),
-        np.array(busy_time(np.array(entering), rates.chip.bandwidth)),
-        silent.variables[f"end {end}"],
-    )
+    alone += (item for item in barred if item.values.any())
+    return PartTables(alone, items, kernels, first, silent.variables[f"end {end}"])
 
 
-def _network(graph: TrainingGraph, silent: ShardingGraph) -> tuple[list[Table], ...]:
-    """By pass, the collectives that its kernels wait for; as in `halley.planning.spatial_passes.waited`. ``silent``: the part's
-    graph, its ops without work."""
+@dataclass(frozen=True, slots=True)
+class _PassItems:
+    """What the kernels of a pass take; kernels are numbered on from ``first``."""
+
+    graph: TrainingGraph
+    rates: ChipRates
+    silent: ShardingGraph
+    demands: Demands
+    first: int
+
+    def network(self, op: str, sent: Table) -> Item:
+        return Item(sent.variables, self._kernel(op), (Taken(0.0, (0.0, 0.0, sent.values)),))
+
+    def work_and_memory(self) -> Iterator[Item]:
+        demands = self.demands
+        lying = {name: _kept_variable(self.silent, name) for name in demands.outside}
+        unknown = {op: list[str]() for op in demands.work}
+        for name, readers in demands.entering:
+            for op in readers:
+                if lying.get(name):
+                    item = _read_table(self.silent, self.rates, name, lying[name], op)
+                    yield Item(item.variables, self._kernel(op), (Taken(0.0, (0.0, item.values, 0.0)),))
+                else:
+                    unknown[op].append(name)
+        for op in demands.work:
+            yield self._item(op, unknown[op])
+
+    def _item(self, op: str, entering: Sequence[str]) -> Item:
+        """An op at work. What weights take depends on how they come:
+
+        - They lie on the chip before the partition starts, which takes their time beside all else.
+        - They stream for two sequence tiles or more, and are read twice.
+        - They stream for the one sequence tile that there is. If kernels of the partition wait for each other, its ramp takes as
+          long again as its slowest kernel, which is not less than the work of all its kernels. If they do not, or if the kernel
+          runs alone, what it hands to others goes to memory.
+        """
+        graph, rates, demands = self.graph, self.rates, self.demands
+        work, found = graph.workload, graph.workload.op(op)
+
+        def passed(of: Callable[[Mapping[str, Number]], Number]) -> Floats:
+            def time(op: Op, local: Mapping[str, Number]) -> float:
+                return float(busy_time(of(local), rates.chip.bandwidth))
+
+            return _table(self.silent, found, time).values
+
+        busy = _table(self.silent, found, lambda op, local: float(work_time(graph, rates, op, local)))
+        moved = passed(lambda local: result_traffic(work, rates, demands, op, local))
+        moved = moved + sum(self._least(name) for name in entering)
+        weights = passed(lambda local: weight_traffic(work, demands, op, local))
+        takes = [Taken(0.0, (busy.values, moved, 0.0))]
+        if weights.any():
+            handed = [name for name in found.outputs if name in demands.handed]
+            written = passed(lambda local: total([0.0, *(tensor_bytes(work, name, local) for name in handed)]))
+            takes = [
+                Taken(weights, (busy.values, moved, 0.0)),
+                Taken(0.0, (busy.values, moved + 2.0 * weights, 0.0)),
+                Taken(busy.values, (busy.values, moved + weights, 0.0)),
+                Taken(0.0, (busy.values, moved + weights + written, 0.0)),
+            ]
+        return Item(busy.variables, self._kernel(op), tuple(takes))
+
+    def _least(self, name: str) -> float:
+        """Time of the memory for a chip's share of a tensor, however it lies [s]."""
+        work, ranks = self.graph.workload, math.prod(axis.ranks for axis in self.silent.problem.mesh)
+        return float(busy_time(tensor_bytes(work, name, work.dims) / ranks, self.rates.chip.bandwidth))
+
+    def loose(self, section: int) -> Iterator[Loose]:
+        """The kernels of the pass, whose sections are numbered on from ``section``."""
+        known = self.demands.sections
+        for allowed, crossings in zip(known.allowed, known.crossings, strict=True):
+            extra = np.zeros((len(allowed), section + known.count))
+            for each in crossings:
+                for at in (each.written, each.read):
+                    extra[allowed.index(each.at), section + at] += each.share * self._least(each.name)
+            yield Loose(tuple(section + at for at in allowed), extra)
+
+    def _kernel(self, op: str) -> int:
+        return self.first + self.demands.place[op]
+
+
+def _network(graph: TrainingGraph, silent: ShardingGraph) -> tuple[list[tuple[str, Table]], ...]:
+    """By pass, the collectives that its kernels wait for, each with its op; as in `halley.planning.spatial_passes.waited`.
+    ``silent``: the part's graph, its ops without work."""
     work = graph.workload
     passes = {op: number for number, groups in enumerate(pass_groups(graph)) for group in groups for op in group.ops}
     makers = {name: op.name for op in work.ops for name in op.outputs}
     found = [(op.name, item) for op, item in zip(work.ops, silent.time, strict=False)]
     for name in silent.space.chains:
         found += ((op or makers.get(name, work.ops[0].name), item) for op, item in way_tables(silent, name))
-    tables: tuple[list[Table], ...] = ([], [], [])
+    tables: tuple[list[tuple[str, Table]], ...] = ([], [], [])
     for op, item in found:
         values = np.where(np.isfinite(item.values), item.values, 0.0)
         if values.any():
-            tables[passes[op]].append(Table(item.variables, values))
+            tables[passes[op]].append((op, Table(item.variables, values)))
     return tables
 
 
@@ -277,38 +313,6 @@ def _table(graph: object, op: Op, time: Callable[[Op, Mapping[str, int]], float]
     return Table((space.variables[f"op {op.name}"],), np.array(times))
 
 
-class Priced(NamedTuple):
-    """``bounds`` [layouts] [s]: no sharding takes less with a part's end in this layout, however its kernels are fused.
-    ``shares`` [passes, resources]: the prices for which the lowest of them was most."""
-
-    bounds: Floats
-    shares: Floats
-
-
-def least_by_layout(tables: PartTables) -> Priced:
-    """The best bounds that were found, and their prices."""
-    shares = best = np.full((len(tables.resources), 3), 1.0 / 3.0)
-    bounds, lowest = np.zeros(1), -math.inf
-    always, times = list[float](), list[Floats]()
-    for _ in range(ROUNDS):
-        least = LeastBy(tables.priced(shares), tables.end)
-        found = least.bounds + float(shares[:, 1] @ tables.entering)
-        bounds = np.maximum(bounds, found)
-        if float(found.min()) > lowest:
-            lowest, best = float(found.min()), shares
-        solved = least.solved(int(np.argmin(found)))
-        if solved is None:
-            break
-        alone, taken = tables.times(solved.values)
-        always.append(alone)
-        times.append(taken)
-        shares = best_prices(np.array(always), np.array(times))
-        hoped = min(other + float((shares * each).sum()) for other, each in zip(always, times, strict=True))
-        if hoped <= lowest * (1 + RISES):
-            break
-    return Priced(bounds, best)
-
-
 @dataclass(slots=True, eq=False)
 class SpatialAxisBounds(AxisBounds):
     """Bounds of layers from the collectives over one axis of the mesh, where kernels are fused. What holds for sums of work and
@@ -318,4 +322,4 @@ class SpatialAxisBounds(AxisBounds):
 
     def least(self, graph: TrainingGraph, problem: ShardingProblem) -> float:
         """As in `AxisBounds`: of work, memory and network, each with the others."""
-        return float(least_by_layout(part_tables(graph, self.rates, problem, "X")).bounds.min())
+        return float(least_by_layout(part_tables(graph, self.rates, problem, "X"), rounds=AXIS_ROUNDS).bounds.min())

@@ -1,9 +1,9 @@
 """Where a plan search gets the costs of a model's parts on spatial chips: shardings and the fusion of kernels, together.
 
 Each pass of a part is cut into partitions that run side by side (`halley.planning.partitioning`), exactly for a given sharding.
-Two shardings are tried: the best as kernels run one by one, and the best at the prices of memory and network against work at
-which `halley.planning.spatial_bounds` bounds all shardings from below, however their kernels are fused. The gap between the
-bound and the better one goes into the certificate of the plan.
+`halley.planning.spatial_branches` bounds all shardings from below, however their kernels are fused, and meets those that are
+close to the bound. The best of these are fused, and the best as kernels run one by one. The gap between the bound and the fastest
+goes into the certificate of the plan.
 """
 
 from __future__ import annotations
@@ -22,34 +22,53 @@ from halley.ir.mapping import CollectiveKind
 from halley.ir.system import System
 from halley.planning.axis_bounds import Way
 from halley.planning.communication import Communication
+from halley.planning.constrained import Least, slight
 from halley.planning.dfmodel_chip import dfmodel_chip
-from halley.planning.elimination import Table
+from halley.planning.elimination import Table, cost, weighted
 from halley.planning.layouts import CollectiveTime
 from halley.planning.machine import Efficiency, machine
 from halley.planning.part_bounds import ModelBound, PartBound
-from halley.planning.part_costs import ModelCosts, PartCosts, Room, model_costs, training_graphs
-from halley.planning.part_solvers import Solvers, Terms
+from halley.planning.part_costs import (
+    ModelCosts,
+    PartCosts,
+    Room,
+    allowed_layouts,
+    model_costs,
+    sharded_costs,
+    training_graphs,
+)
+from halley.planning.part_solvers import PartSolver, Solvers, Terms
 from halley.planning.partitioning import SpatialPlan, best_plan
 from halley.planning.plan import TrainingProblem
-from halley.planning.sharded import Sharding
+from halley.planning.sharded import Sharding, decoded
 from halley.planning.sharded_model import SQUEEZING, CostModel, Passes, ShardedModel
 from halley.planning.sharding import ShardingGraph
 from halley.planning.spatial import HALLEY, Graph, Problem, SpatialChip
-from halley.planning.spatial_bounds import PartTables, Priced, SpatialAxisBounds, least_by_layout, part_tables, pass_floors
+from halley.planning.spatial_bounds import SpatialAxisBounds, part_tables, pass_floors
+from halley.planning.spatial_branches import Branches
 from halley.planning.spatial_passes import PASSES, ChipRates, PassGraphs, pass_groups, waited
+from halley.planning.spatial_prices import Choice, PartTables, least_by_layout
 from halley.planning.training_kernels import TrainingGraph
+from halley.rewrite.recompute import Recompute
+from halley.workloads.transformer import Transformer
 
 Floats = NDArray[np.float64]
 
 LEFT_OUT = (
     "partitions over the border of two passes or layers, and of a fused attention core with its neighbours",
-    "shardings other than the best kernel by kernel and the one that the bound takes for the best, beyond the bound",
+    "shardings other than the best kernel by kernel and a few that the bound takes for the best, beyond the bound",
 )
 """What no plan of a spatial chip does."""
 
 MOST_DOWNSETS = 2_000
 """Of a pass, up to which its partitions are the best of all; those of a larger one are runs of consecutive kernels, with a
 bound."""
+
+LAYOUTS, FUSED = 4, 4
+"""In how many layouts parts are looked at together, and how many shardings of each, those of the lowest bounds."""
+
+Given = tuple[Transformer, int, int, Terms, Recompute, Room | None, float]
+"""What `model_costs` is asked."""
 
 ROUNDING = 1e-9
 """Relative difference of sums of the same times in another order."""
@@ -87,14 +106,14 @@ def best_partitions(graph: Graph, chip: SpatialChip) -> SpatialPlan:
 @dataclass(frozen=True, slots=True)
 class SpatialModel:
     """The model of a problem on spatial chips: a `halley.planning.sharded_model.CostModel`. ``priced``: shardings by the prices
-    of their bound; ``known``: by part and mesh, that bound."""
+    of their bound, where others do not fit; ``known``: by part and mesh, that bound."""
 
     problem: TrainingProblem
     base: ShardedModel = field(init=False)
     rates: ChipRates = field(init=False)
     axes: SpatialAxisBounds = field(init=False)
     priced: Solvers = field(init=False)
-    known: dict[object, Priced] = field(init=False, default_factory=dict)
+    known: dict[object, Branches] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         problem = self.problem
@@ -108,7 +127,7 @@ class SpatialModel:
     @property
     def spent(self) -> int:
         """As in `CostModel`."""
-        return self.base.solvers.spent + self.priced.spent
+        return self.base.solvers.spent + self.priced.spent + sum(each.entries for each in self.known.values())
 
     def bound(self, ranks: Number, microbatch: Number, way: Way) -> ModelBound:
         """As in `CostModel`."""
@@ -154,30 +173,74 @@ class SpatialModel:
         self, communication: Communication, microbatch: int, way: Way, room: Room | None = None, resident: float | None = None
     ) -> ModelCosts:
         """As in `CostModel`: of the best of several shardings, each with its best partitions."""
-        found = list(self._candidates(communication, microbatch, way, room, resident))
-        best = min(found, key=lambda each: each.time)
-        return self._bounded(best, self.base.terms(communication, way), self._graphs(microbatch, way))
-
-    def _candidates(
-        self, communication: Communication, microbatch: int, way: Way, room: Room | None, resident: float | None
-    ) -> Iterator[ModelCosts]:
-        """Shardings fused on the chip, the one that is best as kernels run one by one first. Raises Infeasible: that one does not
-        fit, so that none does."""
-        problem, known, graphs = self.problem, set[object](), self._graphs(microbatch, way)
+        problem, graphs = self.problem, self._graphs(microbatch, way)
         terms = self.base.terms(communication, way, resident)
-        for solvers in (self.base.solvers, self.priced) if communication.mesh else (self.base.solvers,):
-            try:
-                costs = model_costs(problem.shape, microbatch, problem.sequence, terms, way.recompute, room, SQUEEZING, solvers)
-            except Infeasible:
-                if not known:
-                    raise
+        given = problem.shape, microbatch, problem.sequence, terms, way.recompute, room, SQUEEZING
+        # where not even this one fits, none does
+        best = self._all_fused(model_costs(*given, self.base.solvers), graphs, communication)
+        if terms.mesh:
+            for part, graph in zip(best.parts, graphs, strict=True):
+                self._least(graph, terms).raise_to(part.time)
+            found = self._together(best, graphs, communication, terms, room)
+            if found is not None:
+                best = found
+            elif room is not None:
+                best = self._squeezed(best, graphs, communication, given)
+        return self._bounded(best, terms, graphs)
+
+    def _all_fused(self, costs: ModelCosts, graphs: Sequence[TrainingGraph], communication: Communication) -> ModelCosts:
+        parts = [self._fused(part, graph, communication) for part, graph in zip(costs.parts, graphs, strict=True)]
+        return _with_parts(costs, parts)
+
+    def _squeezed(
+        self, best: ModelCosts, graphs: Sequence[TrainingGraph], communication: Communication, given: Given
+    ) -> ModelCosts:
+        """Where the best shardings do not fit: those that do and take the least at the prices of the bound."""
+        try:
+            found = self._all_fused(model_costs(*given, self.priced), graphs, communication)
+        except Infeasible:
+            return best
+        return min(best, found, key=lambda each: each.time)
+
+    def _together(
+        self, best: ModelCosts, graphs: Sequence[TrainingGraph], communication: Communication, terms: Terms, room: Room | None
+    ) -> ModelCosts | None:
+        """The fastest parts of those that were met while their bounds were looked for, with one layout in which they meet, or
+        ``best`` if that is no slower; None if faster ones do not fit."""
+        known, in_flight = [self._least(graph, terms) for graph in graphs], room.in_flight if room else 1.0
+        solvers = [self.base.solvers.of(graph, terms).within(terms.weight_bytes, in_flight) for graph in graphs]
+        bounds = np.stack([each.bounds for each in known], axis=1) @ np.array(best.counts, np.float64)
+        bounds = np.where(allowed_layouts(solvers[0], terms), bounds, math.inf)
+        fastest, fits = best, True
+        for layout in np.argsort(bounds, kind="stable")[:LAYOUTS].tolist():
+            if bounds[layout] >= fastest.time:
+                break
+            found = [
+                self._best_met(each.candidates(layout, _beside(solver)), solver, in_flight, communication)
+                for each, solver in zip(known, solvers, strict=True)
+            ]
+            parts = [part for part in found if part is not None]
+            if len(parts) < len(found):
                 continue
-            key = tuple(item.ways for part in costs.parts for item in part.sharding.ops), costs.boundary
-            if key not in known:
-                known.add(key)
-                parts = [self._fused(part, graph, communication) for part, graph in zip(costs.parts, graphs, strict=True)]
-                blocks = tuple(zip(parts[1:-1], costs.layers, strict=True))
-                yield replace(costs, embedding=parts[0], blocks=blocks, head=parts[-1])
+            made = replace(_with_parts(best, parts), boundary=parts[0].sharding.ends["Y"])
+            if made.time < fastest.time:
+                fastest, fits = (made, True) if room is None or _fits(made, room) else (fastest, False)
+        return fastest if fits or fastest is not best else None
+
+    def _best_met(
+        self, choices: Sequence[Choice], solver: PartSolver, in_flight: float, communication: Communication
+    ) -> PartCosts | None:
+        """A part under the best of some shardings, those first that look best; None where there is none."""
+        best: PartCosts | None = None
+        for choice in choices[:FUSED]:
+            if best is not None and choice.time >= best.time:
+                break
+            tables = solver.tables
+            time, memory = cost(tables.time, choice.values), cost(tables.memory, choice.values)
+            sharding = decoded(tables, Least(choice.values, time, memory, choice.time, 1, 0))
+            found = self._fused(sharded_costs(solver, sharding, in_flight), solver.graph, communication)
+            best = found if best is None or found.time < best.time else best
+        return best
 
     def _fused(self, part: PartCosts, graph: TrainingGraph, communication: Communication) -> PartCosts:
         """A part under the sharding that it has, its kernels fused as is best."""
@@ -214,11 +277,12 @@ class SpatialModel:
         least = tuple(rows.min(axis=0).tolist())
         return replace(best, least=least, by_boundary=tuple(map(tuple, rows.tolist())), bound=bound)
 
-    def _least(self, graph: TrainingGraph, terms: Terms) -> Priced:
+    def _least(self, graph: TrainingGraph, terms: Terms) -> Branches:
         """What a part takes at least, by the layout in which it meets others."""
         key = graph, terms.mesh, terms.collective
         if key not in self.known:
-            self.known[key] = least_by_layout(self._tables(graph, self.base.solvers.of(graph, terms).tables))
+            tables = self._tables(graph, self.base.solvers.of(graph, terms).tables)
+            self.known[key] = Branches(tables, least_by_layout(tables))
         return self.known[key]
 
     def _tables(self, graph: TrainingGraph, tables: ShardingGraph) -> PartTables:
@@ -226,7 +290,23 @@ class SpatialModel:
 
     def _objective(self, graph: TrainingGraph, terms: Terms, tables: ShardingGraph) -> list[Table]:
         """The times of a part at the prices of its bound."""
-        return self._tables(graph, tables).priced(self._least(graph, terms).shares)
+        known = self._least(graph, terms)
+        return known.tables.priced(known.priced.shares)
+
+
+def _fits(costs: ModelCosts, room: Room) -> bool:
+    """Whether what lies still of all parts has room."""
+    held = room.held or (1.0,) * len(costs.parts)
+    return math.fsum(many * part.sharding.memory for many, part in zip(held, costs.parts, strict=True)) <= room.capacity
+
+
+def _beside(solver: PartSolver) -> list[Table]:
+    """The times of kernels one by one, and a little for memory."""
+    return list(weighted(solver.tables.time, solver.tables.memory, slight(solver.tables.time, solver.tables.memory)))
+
+
+def _with_parts(costs: ModelCosts, parts: Sequence[PartCosts]) -> ModelCosts:
+    return replace(costs, embedding=parts[0], blocks=tuple(zip(parts[1:-1], costs.layers, strict=True)), head=parts[-1])
 
 
 def _exposed(

@@ -67,8 +67,16 @@ def verdict(certificate: PlanCertificate, outcome: Outcome) -> str:
 
     ``optimal: no plan of the declared space is faster (3.1e+05 plans; bound 12.3 s, gap 0 %)``
     """
-    gap = f"gap {100 * certificate.gap:.2g} %" if certificate.bound > 0 else "no bound"
+    gap = f"gap {_percent(certificate.gap, 2)} %" if certificate.bound > 0 else "no bound"
     return f"{outcome.value} ({certificate.size:,} plans; bound {format_time(certificate.bound)}, {gap})"
+
+
+def _percent(share: float, digits: int) -> str:
+    """
+    >>> _percent(0.03456, 2), _percent(2.419, 2)
+    ('3.5', '242')
+    """
+    return f"{100 * share:.{digits}g}" if share < 1 else f"{100 * share:.0f}"
 
 
 def plan_tables(result: TrainingResult, ops: bool = False) -> list[Table]:
@@ -222,7 +230,7 @@ def certificate_table(certificate: PlanCertificate) -> Table:
         ("space", f"{certificate.size:,} plans, each with every sharding of its ops: {space}"),
         ("left out", "; ".join(certificate.left_out) or "nothing that the page on training names"),
         ("effort", effort),
-        ("bound", f"{format_time(certificate.bound)}; gap {100 * certificate.gap:.3g} %"),
+        ("bound", f"{format_time(certificate.bound)}; gap {_percent(certificate.gap, 3)} %"),
         ("closed", certificate.closed),
     )
     return Table("Certificate", ("", ""), rows)
