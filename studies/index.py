@@ -26,9 +26,6 @@ def contents() -> str:
         "be; times are of [the",
         "model](../model.md).",
         "",
-        "The figures of the SN40L were searched before stages could overlap and buffers could be single (21 November 2026).",
-        "Plans are better now, attention's above all; `make studies` searches again, for hours.",
-        "",
         "| study | result |",
         "|---|---|",
     ]

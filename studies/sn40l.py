@@ -123,8 +123,8 @@ switching between experts are not here. Nor is a whole layer as one graph: its s
 ## What is not modelled
 
 - The cost of launching a kernel, and of synchronising at its end.
-- Kernels side by side on parts of the chip, with data streaming from one to the next. A fused group's stages run one after the
-  other on all units; intermediates stay in SRAM as they do on the chip.
+- Kernels side by side, each on units of its own choice. Stages of a fused group overlap, or work side by side on shares of one
+  axis of the units, and hand tiles on through SRAM; the chip's compiler places them more freely.
 - Four levels at once: HBM as a buffer *and* the SRAM as a pool. A plan that streams weights from DDR to HBM while the chip works
   from HBM is not expressed, so the third chip is a lower tier's view, not a forecast.
 - Links between sockets: all-reduces after attention and after the feed-forward block.
