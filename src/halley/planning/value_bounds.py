@@ -191,8 +191,8 @@ def value_bounds(tables: Sequence[Table]) -> ValueBounds:
     number = {name: place for place, name in enumerate(names)}
     sizes = np.array([extents[name] for name in names], np.int64)
     places = _starts(sizes)
-    walked = [tuple(sorted(item.variables, key=number.__getitem__)) for item in tables]
-    joined = dict.fromkeys(names for names in walked if len(names) == 2)
+    walked = [(*sorted(item.variables, key=number.__getitem__),) for item in tables]
+    joined: dict[tuple[str, ...], None] = dict.fromkeys(names for names in walked if len(names) == 2)
     edges = dict(zip(joined, range(len(joined)), strict=True))
     first, second = (np.array([number[names[side]] for names in edges], np.int64) for side in (0, 1))
     spots, sides = _edges(sizes, first, second)
