@@ -40,6 +40,9 @@ EFFICIENCY = Efficiency(matrix=0.8, vector=0.7, memory=0.9, cache=0.9, overlap=0
 TOPOLOGIES = (Topology.SWITCH, Topology.RING, Topology.FULL)
 
 
+PASSES = "forward", "recompute", "backward"
+
+
 class Drawn:
     """Costs of parts drawn at random: ``many`` shardings for each mesh, microbatch and way, none below the bounds."""
 
@@ -142,10 +145,12 @@ class Drawn:
         sizes = (resident * part.parameters + room.in_flight * part.activation for part in costs.parts)
         return sum(held * each for held, each in zip(room.held, sizes, strict=True))
 
-    def raised(self, bound: ModelBound, ranks: Any, microbatch: Any, way: Way) -> ModelBound:
-        return bound
-
     def bound(self, ranks: Any, microbatch: Any, way: Way) -> ModelBound:
+        known = self.raised(None, ranks, microbatch, way)
+        less = [replace(part, **{name: 0.8 * getattr(part, name) for name in PASSES}) for part in known.parts]
+        return ModelBound(less[0], tuple(zip(less[1:-1], known.layers, strict=True)), less[-1])
+
+    def raised(self, bound: ModelBound | None, ranks: Any, microbatch: Any, way: Way) -> ModelBound:
         share = np.asarray(microbatch, float) / ranks
         less = {Recompute.NONE: 1.0, Recompute.SELECTIVE: 0.6, Recompute.FULL: 0.2}[way.recompute]
         again = {Recompute.NONE: 0.0, Recompute.SELECTIVE: 0.3, Recompute.FULL: 1.0}[way.recompute]
