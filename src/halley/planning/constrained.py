@@ -22,9 +22,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from halley.errors import BadInput, Fault, Infeasible, InternalError
+from halley.errors import BadInput, Fault, Infeasible
 from halley.planning.elimination import Table, Thinned, cost, elimination_order, thinned, weighted
-from halley.planning.least_sum import DIRECT, least_sum
+from halley.planning.least_sum import DIRECT, least_below, least_sum
 
 TOLERANCE = 1e-9
 """Relative difference of costs that counts as none; of equals, the choice with the least use is taken."""
@@ -138,8 +138,9 @@ def least(
             if found is not None:
                 best = min(best, found.best, key=lambda point: point.cost)
                 heapq.heappush(heap, (max(found.bound, bound), next(order), found, branch))
-    bound = min((item[0] for item in heap), default=best.cost)
-    return Least(thin.complete(best.values), best.cost, best.use, min(bound, best.cost), nodes, search.entries)
+    # branches that were left out may be better by the tolerance
+    bound = min((item[0] for item in heap), default=math.inf)
+    return Least(thin.complete(best.values), best.cost, best.use, min(bound, best.cost * (1 - TOLERANCE)), nodes, search.entries)
 
 
 def _thinned(costs: Sequence[Table], uses: Sequence[Table]) -> Thinned:
@@ -193,7 +194,7 @@ class _Search:
     def relaxed(self, allowed: _Allowed, price: float, limit: float, near: _Relaxed | None = None) -> _Relaxed | None:
         """The best price of the resource, beginning with one that was good nearby, as were the choices of ``near`` that are
         allowed; None if nothing fits that costs less than ``limit``."""
-        point = self.priced(allowed, price)
+        point = self.priced(allowed, price, limit + price * self.capacity if price > self.slight else math.inf)
         if point is None or self._bound(point, price) >= limit * (1 - TOLERANCE):
             return None
         fits: _Point | None = point
@@ -213,11 +214,11 @@ class _Search:
         best = fits
         while True:
             price = max((fits.cost - over.cost) / (over.use - fits.use), self.slight)
-            point = self.priced(allowed, price)
-            if point is None:
-                raise InternalError(Fault("prices", "the choices met so far", "none"))
-            bound = max(bound, self._bound(point, price))
-            if point.value >= (over.cost + price * over.use) * (1 - TOLERANCE) or point.values in (fits.values, over.values):
+            line = (over.cost + price * over.use) * (1 - TOLERANCE)
+            point = self.priced(allowed, price, line)
+            # whatever fits costs no less than the line, less the price of all that it may use
+            bound = max(bound, line - price * self.capacity if point is None else self._bound(point, price))
+            if point is None or point.values in (fits.values, over.values):
                 return _Relaxed(best, bound, price, over)
             if point.use <= self.capacity:
                 fits, best = point, min(best, point, key=lambda each: each.cost)
@@ -228,9 +229,9 @@ class _Search:
         # what decides between equals may make a choice look dearer by as much as the tolerance
         return point.value - price * self.capacity if price > self.slight else point.cost * (1 - TOLERANCE)
 
-    def priced(self, allowed: _Allowed, price: float) -> _Point | None:
-        """The least of cost + price x use."""
-        return self._solve(weighted(self.costs, self.uses, price), allowed)
+    def priced(self, allowed: _Allowed, price: float, limit: float = math.inf) -> _Point | None:
+        """The least of cost + price x use; None if nothing is allowed, or nothing below ``limit``."""
+        return self._solve(weighted(self.costs, self.uses, price), allowed, limit=limit)
 
     def frugal(self, allowed: _Allowed) -> _Point | None:
         """The least use; of equals, one that costs little. That of all choices is looked for once."""
@@ -271,11 +272,13 @@ class _Search:
         for left in (values[values == over[name]], values[values != over[name]]):
             yield {**allowed, name: left}
 
-    def _solve(self, tables: Iterable[Table], allowed: _Allowed, any_of_equals: bool = False) -> _Point | None:
-        found = least_sum((_restricted(item, allowed) for item in tables), any_of_equals)
+    def _solve(
+        self, tables: Iterable[Table], allowed: _Allowed, any_of_equals: bool = False, limit: float = math.inf
+    ) -> _Point | None:
+        found, entries = least_below((_restricted(item, allowed) for item in tables), limit, any_of_equals)
+        self.entries += entries
         if found is None:
             return None
-        self.entries += found.entries
         values = {name: int(allowed[name][at]) if name in allowed else at for name, at in found.values.items()}
         return _Point(values, cost(self.costs, values), cost(self.uses, values), found.total)
 

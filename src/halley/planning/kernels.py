@@ -30,7 +30,7 @@ from halley.formulas.efficiency import (
 from halley.formulas.numbers import Number
 from halley.formulas.timing import busy_time, longest, total, transfer_time
 from halley.ir.workload import DTYPE_BYTES, FUNCTIONS, MONOIDS
-from halley.planning.distinct import distinct_columns
+from halley.planning.distinct import distinct_together
 from halley.planning.machine import Efficiency, Machine
 
 Array: TypeAlias = NDArray[np.float64]
@@ -377,14 +377,17 @@ def _attention_demand(kernel: Attention) -> tuple[Array, Array]:
 def _in_blocks(function: Callable[[Array], Array], extents: Sequence[Number]) -> Array:
     """``function`` of [extents, shapes] in blocks that stay in the host's cache, each distinct shape once; the result has the
     shapes' own shape."""
-    spread = np.broadcast_arrays(*(_array(extent) for extent in extents))
-    flat = np.stack([extent.ravel() for extent in spread])
-    which: NDArray[np.intp] | slice = slice(None)
-    if flat.shape[1] > BLOCK:
-        first, which = distinct_columns(flat)
-        flat = flat[:, first]
+    given = [_array(extent) for extent in extents]
+    if math.prod(np.broadcast_shapes(*(extent.shape for extent in given))) > BLOCK:
+        kinds, which = distinct_together(given)
+        return _each_block(function, np.stack(kinds))[which]
+    spread = np.broadcast_arrays(*given)
+    return _each_block(function, np.stack([extent.ravel() for extent in spread])).reshape(spread[0].shape)
+
+
+def _each_block(function: Callable[[Array], Array], flat: Array) -> Array:
     blocks = [function(flat[:, start : start + BLOCK]) for start in range(0, flat.shape[1], BLOCK)]
-    return np.concatenate(blocks or [np.zeros(0)])[which].reshape(spread[0].shape)
+    return np.concatenate(blocks or [np.zeros(0)])
 
 
 def _least(times: Array) -> Array:

@@ -73,9 +73,18 @@ def least_sum(tables: Iterable[Table], any_of_equals: bool = False) -> Solved | 
 
     Raises BadInput: tables of more than two variables that would join to too large ones.
     """
+    return least_below(tables, math.inf, any_of_equals)[0]
+
+
+def least_below(tables: Iterable[Table], limit: float, any_of_equals: bool = False) -> tuple[Solved | None, int]:
+    """As `least_sum`, or None if nothing costs less than ``limit``, which takes less to find out than what costs least; and the
+    entries of the tables that were joined, or passed over."""
     items = list(tables)
     done = _plainly(items)
-    return _solved(done, {}) if done is not None else _searched(items, value_bounds(items), any_of_equals)
+    if done is None:
+        return _searched(items, value_bounds(items), any_of_equals, limit)
+    found = _solved(done, {})
+    return found if found is not None and found.total < limit else None, done.entries
 
 
 def _plainly(items: Sequence[Table], keep: Sequence[str] = ()) -> Eliminated | None:
@@ -167,12 +176,12 @@ class LeastBy:
         """By bounds: among the values that may be in a sum close to the least, and, if that is in vain, among all."""
         narrow = self._narrow
         if narrow is not None and value in narrow.left[narrow.names.index(self.variable)]:
-            found = _searched(self.tables, narrow.with_value(self.variable, value), limit=min(limit, self._most))
+            found, _ = _searched(self.tables, narrow.with_value(self.variable, value), limit=min(limit, self._most))
             if found is not None:
                 return found
         if limit <= self._most:
             return None
-        return _searched(self.tables, value_bounds(self.tables).with_value(self.variable, value), limit=limit)
+        return _searched(self.tables, value_bounds(self.tables).with_value(self.variable, value), limit=limit)[0]
 
 
 def _risen(items: Sequence[Table], node: ValueBounds, most: float, near: float) -> tuple[ValueBounds, int]:
@@ -194,8 +203,11 @@ def _risen(items: Sequence[Table], node: ValueBounds, most: float, near: float) 
     return node, entries
 
 
-def _searched(items: Sequence[Table], start: ValueBounds, any_of_equals: bool = False, limit: float = math.inf) -> Solved | None:
-    """Bounds, elimination of what is left, and branches, the more promising first. None if no sum is below ``limit``."""
+def _searched(
+    items: Sequence[Table], start: ValueBounds, any_of_equals: bool = False, limit: float = math.inf
+) -> tuple[Solved | None, int]:
+    """Bounds, elimination of what is left, and branches, the more promising first. None if no sum is below ``limit``; and the
+    entries that were joined or passed over."""
     best: Solved | None = None
     entries, nodes = 0, [start]
     while nodes:
@@ -216,7 +228,7 @@ def _searched(items: Sequence[Table], start: ValueBounds, any_of_equals: bool = 
             entries += found.entries
             if found.total < (limit if best is None else best.total):
                 best = found
-    return None if best is None else Solved(best.values, best.total, entries)
+    return None if best is None else Solved(best.values, best.total, entries), entries
 
 
 def _tightened(

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from halley.formulas.numbers import Number, maximum
 from halley.formulas.timing import total
@@ -98,14 +99,21 @@ def least_product_times(costs: OpCosts, op: Op, microbatch: Number, ranks: Numbe
         extents[BATCH] = np.ceil(batches[:, None] / splits[:, op.dims.index(BATCH)])
     times = np.broadcast_to(costs.times(op, extents), (len(batches), len(splits)))
     rates = Rates(costs.graph, costs.chip, costs.efficiency, costs.gradient).times(op, extents)
-    parts = splits.prod(axis=1)
     shape = np.broadcast_shapes(np.shape(microbatch), np.shape(ranks))
     rows, columns = batch.reshape(np.shape(microbatch)), size.reshape(np.shape(ranks))
     found = []
     for each in (times, times - rates):
-        least = np.stack([each[:, count % parts == 0].min(axis=1) for count in sizes.tolist()], axis=1)
+        least = _least_by_size(each, splits.prod(axis=1), sizes)
         found.append(np.asarray(np.broadcast_to(least[rows, columns], shape)))
     return LeastTimes(*found)
+
+
+def _least_by_size(times: NDArray[np.float64], parts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+    """[batches, sizes] the least of the ``times`` [batches, splits] of all splits whose ``parts`` [splits] divide a size."""
+    order = np.argsort(parts, kind="stable")
+    counts, starts = np.unique(parts[order], return_index=True)
+    by_count = np.minimum.reduceat(times[:, order], starts, axis=1)
+    return np.stack([by_count[:, size % counts == 0].min(axis=1) for size in sizes.tolist()], axis=1)
 
 
 @lru_cache(maxsize=4096)

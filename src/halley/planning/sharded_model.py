@@ -19,6 +19,7 @@ from halley.planning.part_costs import ModelCosts, Room, least_along, least_laye
 from halley.planning.part_solvers import Solvers, Terms
 from halley.planning.plan import TrainingProblem
 from halley.planning.product_bounds import ProductBounds
+from halley.planning.training_kernels import TrainingGraph
 
 Floats = NDArray[np.float64]
 
@@ -59,6 +60,9 @@ class CostModel(Protocol):
 
     def bound(self, ranks: Number, microbatch: Number, way: Way) -> ModelBound:
         """No sharding over so many ranks costs less, in any field; numbers and arrays."""
+
+    def raised(self, bound: ModelBound, ranks: Number, microbatch: Number, way: Way) -> ModelBound:
+        """The same with better bounds of times, for more effort, if there are any."""
 
     def tighter(self, communication: Communication, microbatch: int, way: Way) -> Iterable[Floats]:
         """Better and better bounds of a microbatch through one layer of each kind [kinds] [s], beside the ``excess`` in `bound`,
@@ -136,13 +140,23 @@ class ShardedModel:
         return np.where(np.isfinite(found), found, 0.0)
 
     def bound(self, ranks: Number, microbatch: Number, way: Way) -> ModelBound:
-        """As in `CostModel`."""
+        """As in `CostModel`: kernels at the rates of the chip."""
         problem = self.problem
         given = (problem.shape, microbatch, problem.sequence, ranks, self.chip, problem.efficiency)
         bound = model_bound(*given, way.recompute, way.fused, problem.recipe)
-        graphs = training_graphs(problem.shape, 1, problem.sequence, way.recompute, way.fused)
-        raised = self.products.raised(bound, graphs, microbatch, ranks)
-        return raised if problem.fusions is None else with_fusions(self.products, raised, graphs, microbatch, ranks)
+        if problem.fusions is None:
+            return bound
+        # groups that run as one take less than their kernels, by times that are those of products already
+        graphs = self._graphs(way)
+        return with_fusions(self.products, self.products.raised(bound, graphs, microbatch, ranks), graphs, microbatch, ranks)
+
+    def raised(self, bound: ModelBound, ranks: Number, microbatch: Number, way: Way) -> ModelBound:
+        """As in `CostModel`: products are no faster than their kernels."""
+        return self.products.raised(bound, self._graphs(way), microbatch, ranks) if self.problem.fusions is None else bound
+
+    def _graphs(self, way: Way) -> tuple[TrainingGraph, ...]:
+        """Of the parts, for one sequence."""
+        return training_graphs(self.problem.shape, 1, self.problem.sequence, way.recompute, way.fused)
 
     def tighter(self, communication: Communication, microbatch: int, way: Way) -> Iterable[Floats]:
         """As in `CostModel`."""

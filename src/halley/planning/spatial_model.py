@@ -137,6 +137,10 @@ class SpatialModel:
         parts = [self._floor(part, graph, microbatch, ranks) for part, graph in zip(known.parts, graphs, strict=True)]
         return ModelBound(parts[0], tuple(zip(parts[1:-1], known.layers, strict=True)), parts[-1])
 
+    def raised(self, bound: ModelBound, ranks: Number, microbatch: Number, way: Way) -> ModelBound:
+        """As in `CostModel`: there are no better ones."""
+        return bound
+
     def _floor(self, part: PartBound, graph: TrainingGraph, microbatch: Number, ranks: Number) -> PartBound:
         forward, recompute, backward = pass_floors(graph, self.rates, microbatch, ranks)
         return replace(part, forward=forward, recompute=recompute, backward=backward, traffic=0.0, excess=0.0)

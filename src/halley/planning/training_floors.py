@@ -30,8 +30,8 @@ from halley.planning.training_space import Space
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-KNOWN = "time", "parameters", "activation", "working"
-"""What bounds of plans take from those of parts."""
+KEPT = "parameters", "activation", "working"
+"""What tells the memory of parts."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,17 +52,16 @@ class Floor:
 
 def floor_of(bound: ModelBound, count: int) -> Floor:
     """Bounds of ``count`` meshes and microbatches as arrays [count, parts]: embedding, kinds of layers, head."""
-    return Floor(*(_column(bound.parts, name, count) for name in (*KNOWN, "excess")))
-
-
-def _exactly(costs: ModelCosts, count: int) -> Floor:
-    """What parts cost with the shardings at hand, ``count`` times."""
-    known = [_column(costs.parts, name, count) for name in KNOWN]
-    return Floor(*(*known, np.zeros_like(known[0])))
+    return Floor(*(_column(bound.parts, name, count) for name in ("time", *KEPT, "excess")))
 
 
 def _column(parts: Sequence[object], name: str, count: int) -> Floats:
     return np.stack([np.broadcast_to(np.asarray(getattr(part, name), np.float64), count) for part in parts], axis=1)
+
+
+def _kept(parts: Sequence[object], count: int) -> Sizes:
+    """What parts keep, ``count`` times."""
+    return Sizes(*(_column(parts, name, count) for name in KEPT))
 
 
 class LeastPasses(NamedTuple):
@@ -77,10 +76,11 @@ class LeastPasses(NamedTuple):
 class Floors:
     """The space's columns for bounds. Per layout: ``cell`` (mesh and microbatch, by number), ``pipeline`` (row of ``shapes``),
     ``alike`` (those of one number have the same memory; ``first`` [numbers] is one of each), ``pipelines`` (stages, microbatches,
-    chunks and schedule, by number), ``transfer`` [s], ``size`` (ranks and microbatch, by number); ``bounds`` [sizes] of parts and
-    ``floors`` [layouts, parts] by way; ``way_of`` each option, by number, and ``options`` of each way. ``gather``,
-    ``reductions`` [assignments, parts] [s]. ``known``: moments of pipelines that were asked for, by number; ``least``: by option,
-    what plans need at least [numbers] [B], where that was asked for."""
+    chunks and schedule, by number), ``transfer`` [s], ``size`` (which of the ``sizes``, ranks and microbatch [2, sizes]);
+    ``way_of`` each option, by number, and ``options`` of each way. By way, ``bounds`` [sizes] of parts and ``floors``
+    [sizes, parts]: rough at first, and then, of the ways that were ``raised``, with the best times that the ``model`` knows.
+    ``gather``, ``reductions`` [assignments, parts] [s]. ``known``: moments of pipelines that were asked for, by number;
+    ``least``: by option, what plans need at least [numbers] [B], where that was asked for."""
 
     space: Space
     communications: tuple[Communication, ...]
@@ -94,14 +94,17 @@ class Floors:
     ways: tuple[Way, ...]
     way_of: tuple[int, ...]
     options: tuple[Integers, ...]
+    model: CostModel
+    sizes: Integers
     size: Integers
-    bounds: tuple[ModelBound, ...]
-    floors: tuple[Floor, ...]
+    bounds: list[ModelBound]
+    floors: list[Floor]
     gather: Floats
     all_reduce: Floats
     reduce_scatter: Floats
     known: dict[int, Moments] = field(default_factory=dict)
     least: dict[int, Floats] = field(default_factory=dict)
+    raised: set[int] = field(default_factory=set)
 
     @property
     def kinds(self) -> tuple[int, ...]:
@@ -111,8 +114,20 @@ class Floors:
     def passes(self, layout: int, way: int) -> LeastPasses:
         """[parts] what forward passes, and backward passes with what they repeat, take at least [s], and parameters [1]."""
         found = [(part.forward, part.recompute + part.backward, part.parameters) for part in self.bounds[way].parts]
-        size, count = self.size[layout], int(self.size.max()) + 1
+        size, count = self.size[layout], self.sizes.shape[1]
         return LeastPasses(*np.array([[np.broadcast_to(each, count)[size] for each in part] for part in found], np.float64).T)
+
+    def floor(self, layouts: Integers, way: int) -> Floor:
+        """[layouts, parts] what parts cost at least."""
+        return self.floors[way].of(self.size[layouts])
+
+    def raise_times(self, way: int) -> None:
+        """Bound the times of a way as well as the model can: once, when its first plans are looked at."""
+        if way not in self.raised:
+            self.raised.add(way)
+            ranks, microbatch = self.sizes.astype(np.float64)
+            self.bounds[way] = self.model.raised(self.bounds[way], ranks, microbatch, self.ways[way])
+            self.floors[way] = floor_of(self.bounds[way], self.sizes.shape[1])
 
     def times(self, layouts: Integers, option: int, work: Floats | None = None) -> Floats:
         """[layouts] no iteration of these plans takes less [s]; ``work`` [parts]: where it is known better [s]."""
@@ -148,11 +163,14 @@ class Floors:
 
     def _memories(self, layouts: Integers, option: int, costs: ModelCosts | None) -> Floats:
         space, chosen = self.space, self.space.options[option]
-        floor = self.floors[self.way_of[option]].of(layouts) if costs is None else _exactly(costs, len(layouts))
+        sizes = self._kept(layouts, self.way_of[option]) if costs is None else _kept(costs.parts, len(layouts))
         numbers = self.pipelines[layouts].tolist()
         pipelines = [self._moments(layout, number) for layout, number in zip(layouts.tolist(), numbers, strict=True)]
-        sizes = Sizes(floor.parameters, floor.activation, floor.working)
         return least_memory(pipelines, space.data[layouts], sizes, chosen.sharded, chosen.offload, space.problem.recipe)
+
+    def _kept(self, layouts: Integers, way: int) -> Sizes:
+        floor = self.floor(layouts, way)
+        return Sizes(floor.parameters, floor.activation, floor.working)
 
     def _moments(self, layout: int, pipeline: int) -> Moments:
         """Those of a layout's pipeline, by its number: many layouts share one."""
@@ -162,7 +180,7 @@ class Floors:
 
     def _rows(self, layouts: Integers, option: int, work: Floats | None) -> Rows:
         space = self.space
-        floor = self.floors[self.way_of[option]].of(layouts)
+        floor = self.floor(layouts, self.way_of[option])
         where = space.assignment[layouts]
         reduction = self.reduce_scatter if space.options[option].sharded else self.all_reduce
         return Rows(
@@ -192,7 +210,6 @@ def floors_of(space: Space, communications: Sequence[Communication], model: Cost
     sizes = columns[:, each]
     bounds = [model.bound(sizes[0].astype(np.float64), sizes[1].astype(np.float64), way) for way in ways]
     found = [floor_of(bound, sizes.shape[1]) for bound in bounds]
-    floors = tuple(floor.of(size) for floor in found)
     way_of = tuple(ways.index(Way(option.recompute, option.fused)) for option in space.options)
     least = np.min([floor.parameters for floor in found], axis=0)
     first, pipeline = distinct_columns([space.stages, space.chunks])
@@ -212,9 +229,11 @@ def floors_of(space: Space, communications: Sequence[Communication], model: Cost
         ways,
         way_of,
         tuple(np.flatnonzero(np.array(way_of) == way) for way in range(len(ways))),
+        model,
+        sizes,
         size,
-        tuple(bounds),
-        floors,
+        bounds,
+        found,
         *_collectives(space, communications, dict(zip(sizes[0].tolist(), least, strict=True))),
     )
 

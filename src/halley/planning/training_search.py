@@ -32,6 +32,9 @@ PATIENCE = 4
 """After how many groups whose layers were sharded a plan is looked for out of turn: where there is none, among those that keep
 least, else among those of lowest bound. Then whenever there are twice as many of these groups."""
 
+WAITING = 1500
+"""After how many steps a first plan is looked for out of turn, if no groups were sharded so far."""
+
 NARROW = 0.01
 """Relative gap at which a better plan is no longer looked for out of turn."""
 
@@ -112,18 +115,18 @@ def _run(found: TrainingSearch, progress: Callable[[str, float], None] | None, l
     """Search until nothing open could be better, or for so long [s]."""
     began = time.perf_counter()
     stopped = dived = False
-    ahead = PATIENCE
+    ahead, steps = PATIENCE, 0
     try:
         while not found.closed and not stopped:
             found.step()
-            passed = time.perf_counter() - began
-            if found.refined >= ahead:
+            passed, steps = time.perf_counter() - began, steps + 1
+            if due := found.refined >= ahead:
                 ahead = 2 * found.refined
-                if not found.best and not dived:
-                    found.dive()
-                elif found.bound < (1 - NARROW) * found.incumbent:
-                    found.leap()
+            if not found.best and not dived and (due or steps >= WAITING):
+                found.dive()
                 dived = True
+            elif due and found.bound < (1 - NARROW) * found.incumbent:
+                found.leap()
             stopped = limit is not None and passed > limit
             if progress is not None:
                 best = f"best {format_time(found.incumbent)}" if found.best else "no plan yet"

@@ -100,7 +100,6 @@ class TrainingSearch:
             for rows in np.split(order, starts[1:]) if len(order) else []:
                 key = int(floors.cell[layouts[rows[0]]]) * len(floors.ways) + way
                 self._layouts[key] = layouts[rows]
-                self._work[key] = floors.floors[way].work[layouts[rows[0]]]
                 heapq.heappush(self._heap, Item(float(bounds[rows].min()), Stage.WORK, key))
         self.first = self.bound
 
@@ -252,7 +251,7 @@ class TrainingSearch:
         but to look at its plans."""
         floors, layouts, way = self.floors, self._layouts[item.key], item.key % len(self.floors.ways)
         given = self._mesh(layouts[0]), int(floors.space.microbatch[layouts[0]]), floors.ways[way]
-        floor, excess = self._work[item.key], floors.floors[way].excess[layouts[0], 1:-1]
+        floor, excess = self._work[item.key], floors.floor(layouts[:1], way).excess[0, 1:-1]
         for layers in self.model.tighter(*given):
             work = np.concatenate((floor[:1], np.maximum(floor[1:-1], layers + excess), floor[-1:]))
             bound = float(floors.work_times(layouts, int(floors.options[way][0]), work).min())
@@ -263,15 +262,20 @@ class TrainingSearch:
         return False
 
     def _sift(self, key: int) -> None:
-        """Leave out what does not fit in a group even with the options that keep least; they all have the same bound here."""
+        """Leave out what does not fit in a group even with the options that keep least, and bound the work of the others by the
+        kernels; they all have the same bound here."""
         layouts, options, chosen = self._layouts[key], self._options(key), self.floors.space.options
         frugal = max(options.tolist(), key=lambda option: (chosen[option].sharded, chosen[option].offload))
         fits = self.floors.memories(layouts, frugal) <= self.problem.capacity
         self.bounds[np.ix_(layouts[~fits], options)] = np.inf
         if fits.any():
-            self._layouts[key] = layouts[fits]
-            bound = float(self.bounds[np.ix_(layouts[fits], options)].min())
-            heapq.heappush(self._heap, Item(bound, Stage.MEMORY, key))
+            layouts, way = layouts[fits], key % len(self.floors.ways)
+            self.floors.raise_times(way)
+            self._layouts[key], self._work[key] = layouts, self.floors.floor(layouts[:1], way).work[0]
+            places = np.ix_(layouts, options)
+            bounds = self.floors.work_times(layouts, int(options[0]))
+            self.bounds[places] = np.where(np.isfinite(self.bounds[places]), bounds[:, None], np.inf)
+            heapq.heappush(self._heap, Item(float(self.bounds[places].min()), Stage.MEMORY, key))
 
     def _weigh(self, key: int) -> None:
         """Leave out the plans of a group that cannot fit, and bound the others."""
@@ -450,8 +454,8 @@ class TrainingSearch:
         layout, option = crowded.layout, crowded.option
         floors, way = self.floors, self.floors.way_of[option]
         case = Case(floors.communications[floors.space.assignment[layout]], crowded.costs)
-        floor = floors.floors[way]
-        least = (floor.working[layout], floor.parameters[layout]) if crowded.tries == 1 else None
+        floor = floors.floor(np.array([layout]), way)
+        least = (floor.working[0], floor.parameters[0]) if crowded.tries == 1 else None
         room, resident = room_left(self.problem, floors.space.plan(layout, option), case, least)
         group = int(floors.cell[layout]), way
         return self._rooms.costs(group, room, resident, partial(self._solve, layout, option))
@@ -478,9 +482,9 @@ class TrainingSearch:
     def _closer(self, bound: float, timed: Timed, target: float) -> tuple[float, Timed]:
         """A better bound of a plan [s], and the plan with better shardings where there are any."""
         layout, option, way = timed.layout, timed.option, self.floors.way_of[timed.option]
-        proof, floor, mesh = proof_of(self.floors, timed), self.floors.floors[way], self._mesh(layout)
+        proof, floor, mesh = proof_of(self.floors, timed), self.floors.floor(np.array([layout]), way), self._mesh(layout)
         case = Case(proof.communication, timed.costs)
-        room, resident = room_left(self.problem, proof.plan, case, (floor.working[layout], floor.parameters[layout]))
+        room, resident = room_left(self.problem, proof.plan, case, (floor.working[0], floor.parameters[0]))
 
         def solve(passes: Passes, most: Floats) -> tuple[float, ModelCosts] | None:
             return self.model.along(mesh, proof.plan.microbatch, self.floors.ways[way], passes, room, resident, most)

@@ -149,10 +149,14 @@ class ValueBounds:
         """The same without the values that are not in ``keep``."""
         p = self.pairs
         masks = [keep[start:end] for start, end in zip(p.places, p.places[1:], strict=False)]
+        rows = [np.flatnonzero(mask) for mask in masks]
         pieces, moved = list[Numbers](), list[Numbers]()
         for edge, (one, other) in enumerate(zip(p.first, p.second, strict=True)):
             block = self.double[p.spots[edge] : p.spots[edge + 1]].reshape(p.sizes[one], p.sizes[other])
-            pieces.append(block[masks[one]][:, masks[other]].ravel())
+            for axis, end in enumerate((one, other)):
+                if len(rows[end]) < p.sizes[end]:
+                    block = block.take(rows[end], axis)
+            pieces.append(block.ravel())
             moved.append(self.moved[p.sides[edge] : p.sides[edge + 1]][np.concatenate((masks[one], masks[other]))])
         sizes = np.array([int(mask.sum()) for mask in masks])
         left = [numbers[mask] for numbers, mask in zip(self.left, masks, strict=True)]
@@ -187,31 +191,41 @@ def value_bounds(tables: Sequence[Table]) -> ValueBounds:
     number = {name: place for place, name in enumerate(names)}
     sizes = np.array([extents[name] for name in names], np.int64)
     places = _starts(sizes)
-    single, joined, constant = np.zeros(places[-1]), dict[tuple[int, int], Numbers](), 0.0
+    walked = [(*sorted(item.variables, key=number.__getitem__),) for item in tables]
+    joined: dict[tuple[str, ...], None] = dict.fromkeys(names for names in walked if len(names) == 2)
+    edges = dict(zip(joined, range(len(joined)), strict=True))
+    first, second = (np.array([number[names[side]] for names in edges], np.int64) for side in (0, 1))
+    spots, sides = _edges(sizes, first, second)
+    single, double, constant = np.zeros(places[-1]), np.zeros(spots[-1]), 0.0
+    ranges = [_range(item.values) for item in tables]
     # sums that are forbidden cost more than any that is not
-    finite = [item.values[np.isfinite(item.values)] for item in tables]
-    forbidden = 2 * math.fsum(float(np.ptp(values)) for values in finite if values.size) or 1.0
-    for item, allowed in zip(tables, finite, strict=True):
-        lowest = float(allowed.min()) if allowed.size else 0.0
+    forbidden = 2 * math.fsum(highest - lowest for lowest, highest, _ in ranges) or 1.0
+    for item, ordered, (lowest, _, whole) in zip(tables, walked, ranges, strict=True):
         constant += lowest
-        values = np.minimum(item.values - lowest, forbidden)
-        if len(item.variables) == 1:
-            at = number[item.variables[0]]
+        values = item.values - lowest if whole else np.minimum(item.values - lowest, forbidden)
+        if len(ordered) == 1:
+            at = number[ordered[0]]
             single[places[at] : places[at + 1]] += values
-        elif item.variables:
-            one, other = sorted(item.variables, key=number.__getitem__)
-            key, turned = (number[one], number[other]), aligned(Table(item.variables, values), (one, other))
-            joined[key] = joined[key] + turned if key in joined else turned
-    first, second = (np.array([key[side] for key in joined], np.int64) for side in (0, 1))
-    double = _row([values.ravel() for values in joined.values()])
+        elif ordered:
+            edge = edges[ordered]
+            turned = aligned(Table(item.variables, values), ordered)
+            double[spots[edge] : spots[edge + 1]].reshape(turned.shape)[...] += turned
     ends = np.concatenate((first, second))
     by_variable = np.argsort(ends, kind="stable")
     starts = np.searchsorted(ends[by_variable], np.arange(len(sizes) + 1)).astype(np.int64)
-    spots, sides = _edges(sizes, first, second)
     pairs = Pairs(sizes, places, first, second, spots, sides, starts, (by_variable % max(len(first), 1)).astype(np.int64))
     left = [np.arange(size, dtype=np.int64) for size in sizes]
     moved = np.zeros(sides[-1])
     return ValueBounds(names, left, pairs, single, double, moved, constant, forbidden, np.full(len(single), -math.inf))
+
+
+def _range(values: Numbers) -> tuple[float, float, bool]:
+    """The least and the largest of what is finite, 0 where nothing is; and whether all is."""
+    lowest, highest = float(values.min(initial=math.inf)), float(values.max(initial=-math.inf))
+    if math.isfinite(lowest) and math.isfinite(highest):
+        return lowest, highest, True
+    allowed = values[np.isfinite(values)]
+    return (float(allowed.min()), float(allowed.max()), False) if allowed.size else (0.0, 0.0, False)
 
 
 def _walk(tables: Sequence[Table]) -> tuple[str, ...]:
