@@ -208,7 +208,7 @@ def problem_on(chip: str, **fixed: object) -> TrainingProblem:
 
 
 def test_plans_on_spatial_chips_are_no_slower() -> None:
-    problem = problem_on("sn10", recompute=Recompute.NONE, stages=1, microbatch=2)
+    problem = problem_on("sn10", recompute=Recompute.NONE, data=2, stages=1, microbatch=2)
     plain, fused = best_training_plan(problem, model=ShardedModel(problem), others=0), best_training_plan(problem, others=0)
     assert fused.cost.time < plain.cost.time
     assert fused.certificate.bound <= fused.cost.time
