@@ -157,11 +157,14 @@ def test_bound_of_all_shardings(case: int) -> None:
     problem = training_problem(graph.found, (MeshAxis("x", 2),), times, collective, dict.fromkeys(weights, 1.0))
     tables = sharding_graph(replace(problem, alike=graph.alike))
     bounding = part_tables(graph, known, replace(problem, alike=graph.alike), "X")
-    branches = Branches(bounding, least_by_layout(bounding))
+    branches = Branches(bounding)
     root, prices = branches.bounds, np.random.default_rng(case)
+    branches.refine()
+    refined = branches.bounds
     branches.raise_to(math.inf)
     bounds = branches.bounds
-    assert (bounds >= root).all()
+    assert (bounds >= refined).all()
+    assert (refined >= root).all()
     drawn = [prices.dirichlet(np.full(3, 0.3), bounding.sections) for _ in range(3)]
     priced = [bounding.priced(shares) for shares in (branches.priced.shares, *drawn)]
     sizes: dict[str, int] = {}
