@@ -165,8 +165,8 @@ def part_tables(graph: TrainingGraph, rates: ChipRates, problem: ShardingProblem
     """``problem``: of the part, with its collectives and the times of kernels that run one by one; ``end``: its input or output
     through which parts meet."""
     silent = sharding_graph(replace(problem, kernel_time=lambda op, local: 0.0))
-    alone, items, kernels, first = list[Table](), list[Item](), list[Loose](), 0
-    for demands, sent in zip(pass_demands(graph), _network(graph, silent), strict=True):
+    alone, items, kernels, passes = list[Table](), list[Item](), list[Loose](), list[int]()
+    for number, (demands, sent) in enumerate(zip(pass_demands(graph), _network(graph, silent), strict=True)):
         found = _PassItems(graph, rates, silent, demands, len(kernels))
         alone += (_table(silent, graph.workload.op(name), problem.kernel_time) for name in demands.alone)
         for op, item in sent:
@@ -176,11 +176,11 @@ def part_tables(graph: TrainingGraph, rates: ChipRates, problem: ShardingProblem
             else:
                 items.append(found.network(op, item))
         items += found.work_and_memory()
-        kernels += found.loose(first)
-        first += demands.sections.count
+        kernels += found.loose(len(passes))
+        passes += [number] * demands.sections.count
     barred = [Table(item.variables, np.where(np.isfinite(item.values), 0.0, np.inf)) for item in silent.time]
     alone += (item for item in barred if item.values.any())
-    return PartTables(alone, items, kernels, first, silent.variables[f"end {end}"])
+    return PartTables(alone, items, kernels, tuple(passes), silent.variables[f"end {end}"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from halley.ir.mapping import CollectiveKind
 from halley.ir.system import System
 from halley.planning.axis_bounds import Way
 from halley.planning.communication import Communication
-from halley.planning.constrained import Least, slight
+from halley.planning.constrained import Least
 from halley.planning.dfmodel_chip import dfmodel_chip
 from halley.planning.elimination import Table, cost, weighted
 from halley.planning.layouts import CollectiveTime
@@ -47,7 +47,7 @@ from halley.planning.spatial import HALLEY, Graph, Problem, SpatialChip
 from halley.planning.spatial_bounds import SpatialAxisBounds, part_tables, pass_floors
 from halley.planning.spatial_branches import Branches
 from halley.planning.spatial_passes import PASSES, ChipRates, PassGraphs, pass_groups, waited
-from halley.planning.spatial_prices import Choice, PartTables, least_by_layout
+from halley.planning.spatial_prices import Choice, PartTables, softened
 from halley.planning.training_kernels import TrainingGraph
 from halley.rewrite.recompute import Recompute
 from halley.workloads.transformer import Transformer
@@ -65,10 +65,16 @@ MOST_DOWNSETS = 2_000
 bound."""
 
 LAYOUTS, FUSED = 4, 4
-"""In how many layouts parts are looked at together, and how many shardings of each, those of the lowest bounds."""
+"""In how many layouts parts are looked at together, those of the lowest bounds, and how many shardings of each."""
 
 Given = tuple[Transformer, int, int, Terms, Recompute, Room | None, float]
 """What `model_costs` is asked."""
+
+CLOSE = 5e-4
+"""Relative gap of a model's time that is no matter in one kind of its parts."""
+
+DIGITS = 9
+"""Of times that are compared; beyond, they are the same."""
 
 ROUNDING = 1e-9
 """Relative difference of sums of the same times in another order."""
@@ -106,7 +112,7 @@ def best_partitions(graph: Graph, chip: SpatialChip) -> SpatialPlan:
 @dataclass(frozen=True, slots=True)
 class SpatialModel:
     """The model of a problem on spatial chips: a `halley.planning.sharded_model.CostModel`. ``priced``: shardings by the prices
-    of their bound, where others do not fit; ``known``: by part and mesh, that bound."""
+    of their bound; ``known``: by part and mesh, that bound."""
 
     problem: TrainingProblem
     base: ShardedModel = field(init=False)
@@ -150,13 +156,18 @@ class SpatialModel:
         return self.axes.tighter(communication, microbatch, way)
 
     def layers(self, communication: Communication, microbatch: int, way: Way, rough: bool = False) -> Floats:
-        """As in `CostModel`: by the bounds that hold however kernels are fused; there are none that are rougher."""
+        """As in `CostModel`: by the bounds that hold however kernels are fused; roughly, or where more would
+        take long, by prices of passes."""
         terms = self.base.terms(communication, way)
         graphs = self._graphs(microbatch, way)[1:-1]
         if not terms.mesh:
             # there is one sharding, which `costs` finds at once
             return np.zeros(len(graphs))
-        return np.array([self._least(graph, terms).bounds.min() for graph in graphs]) * (1 - ROUNDING)
+        known = [self._least(graph, terms) for graph in graphs]
+        for each in known:
+            if each.cheap and not rough:
+                each.refine()
+        return np.array([each.bounds.min() for each in known]) * (1 - ROUNDING)
 
     def _graphs(self, microbatch: int, way: Way) -> tuple[TrainingGraph, ...]:
         return training_graphs(self.problem.shape, microbatch, self.problem.sequence, way.recompute, way.fused)
@@ -183,67 +194,70 @@ class SpatialModel:
         # where not even this one fits, none does
         best = self._all_fused(model_costs(*given, self.base.solvers), graphs, communication)
         if terms.mesh:
-            for part, graph in zip(best.parts, graphs, strict=True):
-                self._least(graph, terms).raise_to(part.time)
-            found = self._together(best, graphs, communication, terms, room)
-            if found is not None:
-                best = found
-            elif room is not None:
-                best = self._squeezed(best, graphs, communication, given)
+            best = self._at_prices(best, graphs, communication, given)
+            for part, graph, count in zip(best.parts, graphs, best.counts, strict=True):
+                # a small part of the model may have a gap that is large for it
+                self._least(graph, terms).raise_to(part.time, CLOSE * best.time / count)
+            best = self._together(best, graphs, communication, terms, room)
         return self._bounded(best, terms, graphs)
 
     def _all_fused(self, costs: ModelCosts, graphs: Sequence[TrainingGraph], communication: Communication) -> ModelCosts:
         parts = [self._fused(part, graph, communication) for part, graph in zip(costs.parts, graphs, strict=True)]
         return _with_parts(costs, parts)
 
-    def _squeezed(
+    def _at_prices(
         self, best: ModelCosts, graphs: Sequence[TrainingGraph], communication: Communication, given: Given
     ) -> ModelCosts:
-        """Where the best shardings do not fit: those that do and take the least at the prices of the bound."""
+        """The shardings that fit and take the least at the prices of the bound, if they are better."""
         try:
             found = self._all_fused(model_costs(*given, self.priced), graphs, communication)
         except Infeasible:
             return best
-        return min(best, found, key=lambda each: each.time)
+        return min(best, found, key=_rank_of)
 
     def _together(
         self, best: ModelCosts, graphs: Sequence[TrainingGraph], communication: Communication, terms: Terms, room: Room | None
-    ) -> ModelCosts | None:
-        """The fastest parts of those that were met while their bounds were looked for, with one layout in which they meet, or
-        ``best`` if that is no slower; None if faster ones do not fit."""
+    ) -> ModelCosts:
+        """The fastest parts that fit of those that were met while their bounds were looked for, with one layout in which they
+        meet, or ``best`` if that is no slower."""
         known, in_flight = [self._least(graph, terms) for graph in graphs], room.in_flight if room else 1.0
         solvers = [self.base.solvers.of(graph, terms).within(terms.weight_bytes, in_flight) for graph in graphs]
         bounds = np.stack([each.bounds for each in known], axis=1) @ np.array(best.counts, np.float64)
         bounds = np.where(allowed_layouts(solvers[0], terms), bounds, math.inf)
-        fastest, fits = best, True
-        for layout in np.argsort(bounds, kind="stable")[:LAYOUTS].tolist():
+        fastest = best
+        for layout in _promising(bounds, known[1:-1]):
             if bounds[layout] >= fastest.time:
                 break
             found = [
-                self._best_met(each.candidates(layout, _beside(solver)), solver, in_flight, communication)
+                self._best_met(each.candidates(layout, _beside(solver, self.rates.chip)), solver, in_flight, communication)
                 for each, solver in zip(known, solvers, strict=True)
             ]
             parts = [part for part in found if part is not None]
             if len(parts) < len(found):
                 continue
             made = replace(_with_parts(best, parts), boundary=parts[0].sharding.ends["Y"])
-            if made.time < fastest.time:
-                fastest, fits = (made, True) if room is None or _fits(made, room) else (fastest, False)
-        return fastest if fits or fastest is not best else None
+            if room is None or _fits(made, room):
+                fastest = min(fastest, made, key=_rank_of)
+        return fastest
 
     def _best_met(
         self, choices: Sequence[Choice], solver: PartSolver, in_flight: float, communication: Communication
     ) -> PartCosts | None:
-        """A part under the best of some shardings, those first that look best; None where there is none."""
+        """A part under the best of some shardings: those that look best, and those that look about as good and hold least; None
+        where there is none."""
         best: PartCosts | None = None
-        for choice in choices[:FUSED]:
+        tables = solver.tables
+        held = [cost(tables.memory, choice.values) for choice in choices]
+        like = [at for at, choice in enumerate(choices) if at >= FUSED and choice.time <= choices[0].time * (1 + CLOSE)]
+        like.sort(key=lambda at: held[at])
+        for at in (*range(min(FUSED, len(choices))), *like[:FUSED]):
+            choice, memory = choices[at], held[at]
             if best is not None and choice.time >= best.time:
-                break
-            tables = solver.tables
-            time, memory = cost(tables.time, choice.values), cost(tables.memory, choice.values)
+                continue
+            time = cost(tables.time, choice.values)
             sharding = decoded(tables, Least(choice.values, time, memory, choice.time, 1, 0))
             found = self._fused(sharded_costs(solver, sharding, in_flight), solver.graph, communication)
-            best = found if best is None or found.time < best.time else best
+            best = found if best is None else min(best, found, key=lambda part: _rank(part.time, part.sharding.memory))
         return best
 
     def _fused(self, part: PartCosts, graph: TrainingGraph, communication: Communication) -> PartCosts:
@@ -286,7 +300,7 @@ class SpatialModel:
         key = graph, terms.mesh, terms.collective
         if key not in self.known:
             tables = self._tables(graph, self.base.solvers.of(graph, terms).tables)
-            self.known[key] = Branches(tables, least_by_layout(tables))
+            self.known[key] = Branches(tables)
         return self.known[key]
 
     def _tables(self, graph: TrainingGraph, tables: ShardingGraph) -> PartTables:
@@ -295,7 +309,23 @@ class SpatialModel:
     def _objective(self, graph: TrainingGraph, terms: Terms, tables: ShardingGraph) -> list[Table]:
         """The times of a part at the prices of its bound."""
         known = self._least(graph, terms)
-        return known.tables.priced(known.priced.shares)
+        return known.tables.priced(softened(known.priced.shares))
+
+
+def _rank(time: float, memory: float) -> tuple[float, float]:
+    """Of shardings that take the same time, those are better that hold less: sums and copies of their weights take less."""
+    return float(f"{time:.{DIGITS}g}"), memory
+
+
+def _rank_of(costs: ModelCosts) -> tuple[float, float]:
+    return _rank(costs.time, math.fsum(many * each.sharding.memory for many, each in zip(costs.counts, costs.parts, strict=True)))
+
+
+def _promising(bounds: Floats, layers: Sequence[Branches]) -> list[int]:
+    """The layouts of the lowest bounds, and those in which the layers that look best were met."""
+    best = {min(each.choices, key=lambda choice: choice.time).values[each.tables.end] for each in layers if each.choices}
+    order = np.argsort(bounds, kind="stable").tolist()
+    return [each for place, each in enumerate(order) if place < LAYOUTS or each in best]
 
 
 def _fits(costs: ModelCosts, room: Room) -> bool:
@@ -304,9 +334,9 @@ def _fits(costs: ModelCosts, room: Room) -> bool:
     return math.fsum(many * part.sharding.memory for many, part in zip(held, costs.parts, strict=True)) <= room.capacity
 
 
-def _beside(solver: PartSolver) -> list[Table]:
-    """The times of kernels one by one, and a little for memory."""
-    return list(weighted(solver.tables.time, solver.tables.memory, slight(solver.tables.time, solver.tables.memory)))
+def _beside(solver: PartSolver, chip: SpatialChip) -> list[Table]:
+    """The times of kernels one by one, and what lies still passing the memory once: weights are updated."""
+    return list(weighted(solver.tables.time, solver.tables.memory, 1.0 / chip.bandwidth))
 
 
 def _with_parts(costs: ModelCosts, parts: Sequence[PartCosts]) -> ModelCosts:

@@ -22,6 +22,7 @@ from halley.planning.graph_prices import best_prices
 from halley.planning.least_sum import LeastBy
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 RESOURCES = 3
 MEMORY = 1
@@ -35,6 +36,9 @@ RISES = 2e-3
 
 SHARPER = (1.0, 1.5, 2.0, 3.0, 5.0)
 """Powers of prices that are tried."""
+
+SOFT = 0.05
+"""Share of equal prices in softened ones."""
 
 
 class Taken(NamedTuple):
@@ -86,13 +90,18 @@ class Loose(NamedTuple):
 @dataclass(frozen=True, slots=True, eq=False)
 class PartTables:
     """What a sharding of a part takes: tables ``alone``, with what is forbidden, and ``items`` of its ``kernels``, each in one of
-    the ``sections`` of the passes. ``end``: the variable of the layout in which parts meet."""
+    the sections of the passes. ``passes``: by section, the number of its pass; ``end``: the variable of the layout in which parts
+    meet."""
 
     alone: Sequence[Table]
     items: Sequence[Item]
     kernels: Sequence[Loose]
-    sections: int
+    passes: tuple[int, ...]
     end: str
+
+    @property
+    def sections(self) -> int:
+        return len(self.passes)
 
     def priced(self, shares: Floats, near: Mapping[str, int] | None = None) -> list[Table]:
         """A mean of the resources of each section, by ``shares`` [sections, resources].
@@ -189,12 +198,15 @@ class Priced(NamedTuple):
 
 
 def least_by_layout(
-    tables: PartTables, barred: Sequence[Table] = (), met: Sequence[Choice] = (), enough: float = math.inf, rounds: int = ROUNDS
-) -> Priced:
+    tables: PartTables, barred: Sequence[Table] = (), met: Sequence[Choice] = (), enough: float = math.inf, rounds: int = ROUNDS,
+    by_pass: bool = False,
+) -> Priced:  # fmt: skip
     """The best bounds that were found, and their prices. ``barred``: tables of what is not allowed; ``met``: shardings that are,
-    from which to start; ``enough`` [s]: a bound that will do."""
+    from which to start; ``enough`` [s]: a bound that will do. ``by_pass``: the sections of a pass have prices in common, which
+    are fewer to find, so that the bounds are good after few rounds; those of prices by section may get above them."""
+    ties = np.array(tables.passes) if by_pass else np.arange(tables.sections)
     choices, best = list(met), np.full((tables.sections, RESOURCES), 1.0 / RESOURCES)
-    shares = _against(choices) if choices else best
+    shares = _against(choices, ties) if choices else best
     bounds, lowest, entries = np.zeros(1), -math.inf, 0
     for _ in range(rounds):
         near = choices[-1].values if choices else None
@@ -208,17 +220,32 @@ def least_by_layout(
         if solved is None:
             break
         choices.append(Choice(solved.values, *tables.times(solved.values, shares)))
-        shares = _against(choices)
+        shares = _against(choices, ties)
         hoped = min(each.always + float((shares * each.times).sum()) for each in choices)
         if hoped <= lowest * (1 + RISES):
             break
     return Priced(bounds, best, tuple(choices), entries)
 
 
-def _against(choices: Sequence[Choice]) -> Floats:
-    """The prices that are best against these; of what the game says, which stops short of prices of 0, the sharpest that is no
-    worse."""
+def by_section(tables: PartTables, priced: Priced) -> Priced:
+    """Bounds that are no lower than those of prices by pass, with prices by section."""
+    if len(set(tables.passes)) == tables.sections:
+        return priced
+    found = least_by_layout(tables, met=priced.choices, rounds=ROUNDS // 2)
+    shares = found.shares if float(found.bounds.min()) > float(priced.bounds.min()) else priced.shares
+    return Priced(np.maximum(priced.bounds, found.bounds), shares, found.choices, priced.entries + found.entries)
+
+
+def softened(shares: Floats) -> Floats:
+    """Prices of which none is 0: where one resource decides, the others tell shardings apart that waste them."""
+    return np.asarray((1 - SOFT) * shares + SOFT / RESOURCES)
+
+
+def _against(choices: Sequence[Choice], ties: Integers) -> Floats:
+    """The prices that are best against these, by section; of what the game says, which stops short of prices of 0, the sharpest
+    that is no worse. ``ties``: by section a number that those have in common whose prices are the same."""
     always, times = np.array([each.always for each in choices]), np.array([each.times for each in choices])
-    found = best_prices(always, times)
+    sums = (ties == np.arange(int(ties.max()) + 1)[:, None]).astype(np.float64)
+    found = best_prices(always, sums @ times)[ties]
     tried = [found ** power / (found**power).sum(axis=1, keepdims=True) for power in SHARPER]
     return max(tried, key=lambda shares: float((always + (shares * times).sum(axis=(1, 2))).min()))
