@@ -36,7 +36,7 @@ from studies.store import DOCS, behind, replace_text
 from studies.systems80_figure import shade, shown
 from studies.tables import table
 
-NAME, TITLE = "training", "Eight models on seven systems"
+NAME, TITLE = "training", "Eight models on four systems"
 SCHEMA = "halley.study.training/1"
 
 MODELS = ("gpt2-xl", "megatron-22b", "llama3-8b", "llama3-70b", "gpt3-175b", "llama3-405b", "mixtral-8x7b", "deepseek-v3")
@@ -45,9 +45,6 @@ SYSTEMS = {
     "dgx-a100-pod": "DGX A100 pod",
     "gb200-nvl72-pod": "GB200 NVL72 pod",
     "tpu-v4-cube": "TPU v4 cube",
-    "sn10-ring": "8 SN10, ring",
-    "sn40l-torus": "16 SN40L, torus",
-    "wse-2-cluster": "16 WSE-2",
 }
 """By the words that `halley plan --system` takes, what the figure calls them."""
 
