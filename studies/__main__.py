@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from studies import systems80_page as systems
+from studies import training
 from studies.cases import solve
 from studies.index import NAMES, STUDIES, contents
 from studies.store import DOCS, fingerprint, replace_text, source
@@ -36,6 +37,8 @@ def main() -> int:
             study.run(asked.limit, asked.again, lambda text: print(text, flush=True))
     if systems.NAME in wanted:
         _systems(asked.quick, asked.pages, asked.again)
+    if training.NAME in wanted:
+        _training(asked.quick, asked.pages, asked.again)
     if not asked.quick:
         replace_text(DOCS / "README.md", contents())
     return 0
@@ -50,6 +53,16 @@ def _systems(quick: bool, pages: bool, again: bool) -> None:
         systems.write()
     else:
         systems.run(again, lambda text: print(text, flush=True))
+
+
+def _training(quick: bool, pages: bool, again: bool) -> None:
+    """Plans of training, each in a process of its own."""
+    if quick:
+        print(training.told(training.solve(*training.cases()[0], training.source())), flush=True)
+    elif pages:
+        training.write()
+    else:
+        training.run(again, lambda text: print(text, flush=True))
 
 
 if __name__ == "__main__":

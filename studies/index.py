@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from studies import comet, sn40l, ssm, systems80, systems80_page
+from studies import comet, sn40l, ssm, systems80, systems80_page, training
 from studies.store import load
 from studies.study import Study
 
 STUDIES: dict[str, Study] = {study.name: study for study in (comet.STUDY, sn40l.STUDY, ssm.STUDY)}
 """In the order of the contents."""
 
-NAMES = (*STUDIES, systems80.NAME)
-"""All of them: the last plans whole systems, and has cases and pages of its own."""
+NAMES = (*STUDIES, systems80.NAME, training.NAME)
+"""All of them: the last two plan whole systems, and have cases and pages of their own."""
 
 
 def contents() -> str:
@@ -36,4 +36,7 @@ def contents() -> str:
     rows, _ = systems80.load()
     if rows:
         lines.append(f"| [{systems80_page.TITLE}]({systems80.NAME}.md) | {systems80_page.headline(rows)} |")
+    plans, _ = training.load()
+    if plans:
+        lines.append(f"| [{training.TITLE}]({training.NAME}.md) | {training.headline(plans)} |")
     return "\n".join(lines) + "\n"

@@ -6,6 +6,7 @@ import csv
 import hashlib
 import io
 import json
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -30,6 +31,15 @@ def source() -> str:
         path = ROOT / "src" / "halley" / part
         for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
             digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def behind(*files: Path) -> str:
+    """A fingerprint of these files, and of all of Halley's modules that are loaded."""
+    modules = [module for name, module in sorted(sys.modules.items()) if name.partition(".")[0] == "halley"]
+    digest = hashlib.sha256()
+    for file in (*files, *(Path(module.__file__) for module in modules if module.__file__)):
+        digest.update(file.read_bytes())
     return digest.hexdigest()[:16]
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import json
 import math
-import sys
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -25,7 +23,7 @@ from halley.network.bill import bill
 from halley.planning.axes import assignment_text
 from halley.planning.dfmodel import DFModelProblem, best_training
 from halley.planning.graph_plan import GraphPlan, GraphProblem, plan_graph
-from studies.store import DOCS, ROOT, replace_text
+from studies.store import DOCS, ROOT, behind, replace_text
 
 NAME = "systems"
 SCHEMA = "halley.study.systems/1"
@@ -124,12 +122,7 @@ def cases() -> list[Case]:
 
 def source() -> str:
     """A fingerprint of the code and the files behind every figure: of all modules that this one has loaded."""
-    modules = [module for name, module in sorted(sys.modules.items()) if name.partition(".")[0] == "halley"]
-    code = [Path(module.__file__) for module in modules if module.__file__]
-    digest = hashlib.sha256()
-    for file in (Path(__file__), *code, *(ROOT / "src" / "halley" / "library" / name for name in FILES)):
-        digest.update(file.read_bytes())
-    return digest.hexdigest()[:16]
+    return behind(Path(__file__), *(ROOT / "src" / "halley" / "library" / name for name in FILES))
 
 
 def solve(case: Case, mark: str) -> Row:
