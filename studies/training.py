@@ -15,18 +15,14 @@ from pathlib import Path
 from statistics import median
 from xml.etree.ElementTree import Element
 
-from benchmarks.measure import machine as this_machine
+from benchmarks.measure import machine
 
 from halley import Infeasible
-from halley.io.chip_fits import load_chip_fit
+from halley.cli.systems import efficiency_of
 from halley.io.fits import load_libraries
-from halley.io.load import load_chip
 from halley.io.system import load_system
 from halley.io.transformers import load_model
-from halley.library import CHIP_FITS
-from halley.planning.machine import machine
 from halley.planning.plan import TrainingProblem
-from halley.planning.sustained import under_load
 from halley.planning.training_search import best_training_plan
 from halley.report.draw import FAINT, PAPER, WIDTH, box, canvas, ink_on, words
 from halley.report.markup import svg_file
@@ -50,9 +46,6 @@ SYSTEMS = {
 
 BATCH, LIMIT = 1152, 60.0
 """Sequences of an iteration, which all numbers of chips here divide; after so long [s] the best plan so far is taken."""
-
-DEFAULT_FIT = "a100"
-"""Whose measured kernels tell how near those of other chips come to the data sheet."""
 
 LABELS, CELL, HEAD, GAP = 120.0, 26.0, 46.0, 30.0
 
@@ -95,9 +88,7 @@ def solve(model: str, system: str, mark: str) -> Row:
     """Plan one case."""
     start = time.process_time()
     shape, found = load_model(model), load_system(system)
-    fit = load_chip_fit(found.chip.name if found.chip.name in CHIP_FITS.names() else DEFAULT_FIT)
-    efficiency = under_load(fit, machine(load_chip(fit.chip)))
-    problem = TrainingProblem(shape, found, BATCH, shape.sequence, efficiency, load_libraries(found))
+    problem = TrainingProblem(shape, found, BATCH, shape.sequence, efficiency_of(found, None), load_libraries(found))
     try:
         result = best_training_plan(problem, limit=LIMIT, others=0)
     except Infeasible as fault:
@@ -139,7 +130,7 @@ def run(again: bool, say: Callable[[str], None]) -> None:
                     row = done.result()
                     known[row.key] = row
                     say(f"{NAME} {len(known):2d}/{len(wanted)} {told(row)}")
-                    save([known[case] for case in wanted if case in known], this_machine())
+                    save([known[case] for case in wanted if case in known], machine())
             finally:
                 pool.shutdown(cancel_futures=True)
     say(f"{NAME}: {len(wanted)} cases, {len(wanted) - len(open_)} of them known before")

@@ -14,7 +14,7 @@ from tests.certificates import training_enumeration as oracle
 from tests.certificates.test_training_search import EFFICIENCY, REAL, SYSTEM, _Fastest, check_bounds
 from tests.reference.test_part_costs import CHIP, FIT, check_below, drawn
 
-from halley.errors import BadInput
+from halley.errors import BadInput, Fault, Infeasible
 from halley.io.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.system import System
@@ -25,7 +25,7 @@ from halley.planning.fusion_bounds import with_fusions
 from halley.planning.fusion_shapes import FusionKey, FusionPattern
 from halley.planning.fusion_table import FusionEntry, FusionTable, empty_table
 from halley.planning.part_costs import training_graphs
-from halley.planning.plan import Fixed, Outcome, TrainingProblem
+from halley.planning.plan import Fixed, Outcome, TrainingProblem, TrainingResult
 from halley.planning.product_bounds import ProductBounds
 from halley.planning.sharded_model import ShardedModel
 from halley.planning.training_search import best_training_plan
@@ -173,3 +173,31 @@ def test_the_limit_is_that_of_all_rounds(monkeypatch: pytest.MonkeyPatch) -> Non
     assert searches == [30.0]
     assert len(found.table.entries) == 1
     assert found.result.outcome is Outcome.LIMIT
+
+
+@pytest.mark.parametrize("late", ["last group", "next round"])
+def test_a_plan_is_not_lost_when_time_is_up_between_rounds(late: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit passes while the last group is searched, or before the next round has a first plan."""
+    exact, asked, passed = FusionEntry(1e-9, 1e-9, 0.0, Status.OPTIMAL.value), list[Workload](), list[float]()
+    plans = list[TrainingResult]()
+
+    def search(group: Workload, chip: Chip, limit: float) -> FusionEntry:
+        asked.append(group)
+        if late == "last group" and len(asked) == len(fused_plan.empty_table(chip).missing(fused_plan._used(plans[0]))):
+            passed.append(99.0)
+        return exact
+
+    def plan(problem: TrainingProblem, *given: object, **more: object) -> TrainingResult:
+        pinned = problem.fusions is not None and problem.fusions.settled
+        if plans and not pinned:
+            raise Infeasible(Fault("plan", "one in time", "none yet"))
+        plans.append(best_training_plan(problem, others=0))
+        return plans[-1]
+
+    monkeypatch.setattr(fused_plan, "searched", search)
+    monkeypatch.setattr(fused_plan, "best_training_plan", plan)
+    monkeypatch.setattr(fused_plan, "time", SimpleNamespace(monotonic=lambda: passed[0] if passed else 0.0))
+    found = best_fused_plan(FOUR, limit=60.0, others=0)
+    assert len(plans) == 2, "the first round, and its plan as it is"
+    assert found.result.certificate.bound <= found.result.cost.time
+    assert len(found.table.entries) == len(asked) > 0

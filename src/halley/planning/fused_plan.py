@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from halley.errors import BadInput, Fault
+from halley.errors import BadInput, Fault, Infeasible
 from halley.ir.hardware import Chip
 from halley.ir.workload import Workload
 from halley.planning.fusion import Fusion
@@ -58,18 +58,24 @@ def best_fused_plan(
     found = empty_table(chip) if table is None else table
     _check(problem, found)
     end = math.inf if limit is None else time.monotonic() + limit
-    rounds = 0
+    rounds, before = 0, None
     while True:
         left = None if limit is None else end - time.monotonic()
-        result = best_training_plan(replace(problem, fusions=found), progress, left, others=others)
-        rounds += 1
+        try:
+            result = best_training_plan(replace(problem, fusions=found), progress, left, others=others)
+        except Infeasible:
+            # there was a plan in the round before: no other is known in time
+            if before is None:
+                raise
+            return FusedResult(_settled(before, found), found, rounds)
+        rounds, before = rounds + 1, result
         missing = found.missing(_used(result))
         if not missing:
             return FusedResult(result, found, rounds)
         stopped = result.outcome is Outcome.LIMIT
         for number, (key, fusion) in enumerate(missing.items()):
             if stopped:
-                return FusedResult(_settled(result, found), found, rounds)
+                break
             if progress is not None:
                 progress(f"fused group {fusion.name}, {number + 1} of {len(missing)}", number / len(missing))
             entry, stopped = _searched(fusion_pattern(fusion).workload(key.extents), chip, each, end)
@@ -77,6 +83,8 @@ def best_fused_plan(
                 found = found.with_entries({key: entry})
                 if known is not None:
                     known(found)
+        if stopped:
+            return FusedResult(_settled(result, found), found, rounds)
 
 
 def _searched(group: Workload, chip: Chip, limit: float, end: float) -> tuple[FusionEntry | None, bool]:
