@@ -288,3 +288,10 @@ def test_any_graph_on_a_system(folder: Path) -> None:
 def test_bad_graphs_on_systems(words: list[str], said: str, folder: Path) -> None:
     outcome = halley("shard", *words)
     assert (outcome.code, said in outcome.err, outcome.out) == (1, True, ""), outcome.err
+
+
+def test_a_file_of_fused_groups_that_cannot_be_written_is_told_before_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("halley.cli.plan.best_fused_plan", lambda *given, **more: pytest.fail("it searched"))
+    found = halley(*["plan", "gpt2-xl", "--train", "--system", "dgx-a100-pod", "--batch", "64", "--fused", "no/such/x.json"])
+    assert found.code == 1
+    assert "no/such/x.json: expected a folder that exists; got no folder" in found.err

@@ -22,6 +22,7 @@ from halley.errors import BadInput, Fault, did_you_mean
 from halley.io.fits import load_libraries
 from halley.io.fusions import load_fusions, save_fusions
 from halley.io.plan import plan_document
+from halley.io.save import target_of
 from halley.io.transformers import load_model
 from halley.planning.axes import Role
 from halley.planning.data_parallel import recipe
@@ -92,6 +93,8 @@ def plan(
     shape = load_model(model)
     for target in filter(None, (out, page)):
         refuse_existing(target, force)
+    if fused is not None:
+        target_of(fused)  # it is written while the search goes on: a fault would end that
     fixed = parse_fixed(fix, [axis.name for axis in found.axes])
     sizes = options.whole_number("--batch", batch), options.whole_number("--sequence", sequence, shape.sequence)
     if view == "dfmodel":

@@ -23,23 +23,38 @@ def write_atomic(path: str | Path, text: str | bytes, force: bool = False) -> No
 
     Raises BadInput: the file exists and ``force`` is not set; the folder is missing or not writable; the path is no regular file.
     """
-    where, target = str(path), Path(path)
+    where, target = str(path), target_of(path)
     content = text if isinstance(text, bytes) else _encoded(where, text)
     try:
-        # through a symbolic link the file is replaced, not the link
-        target = target.resolve()
-        if target.exists() and not target.is_file():
-            raise BadInput(Fault(where, "a path to a file", "a folder or a device"))
-        if not target.parent.is_dir():
-            raise BadInput(Fault(where, "a folder that exists", f"no folder {target.parent}", "create it"))
         draft = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.tmp")
         try:
             _write(draft, content)
             _take_name(draft, target, where, force)
         finally:
             draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise _unwritable(where, error) from None
+
+
+def target_of(path: str | Path) -> Path:
+    """The file that is written at a path: through a symbolic link the file is replaced, not the link.
+
+    Raises BadInput: the folder is missing; the path is no regular file.
+    """
+    where = str(path)
+    try:
+        target = Path(path).resolve()
+        if target.exists() and not target.is_file():
+            raise BadInput(Fault(where, "a path to a file", "a folder or a device"))
+        if not target.parent.is_dir():
+            raise BadInput(Fault(where, "a folder that exists", f"no folder {target.parent}", "create it"))
     except (OSError, ValueError) as error:  # ValueError: a path with a null byte
-        raise BadInput(Fault(where, "a file that can be written", getattr(error, "strerror", None) or str(error))) from None
+        raise _unwritable(where, error) from None
+    return target
+
+
+def _unwritable(where: str, error: OSError | ValueError) -> BadInput:
+    return BadInput(Fault(where, "a file that can be written", getattr(error, "strerror", None) or str(error)))
 
 
 def _encoded(where: str, text: str) -> bytes:
