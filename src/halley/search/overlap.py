@@ -25,8 +25,8 @@ from halley.formulas.timing import total, waiting_time
 from halley.ir.hardware import Chip
 from halley.search.around import around
 from halley.search.chains import ChainTree
-from halley.search.frontier import Flags, Values, minimal
-from halley.search.sets import BEAM, CHUNK, DIVES, Tree, opened, put_back, split_in, starts, taken
+from halley.search.frontier import Flags, Values
+from halley.search.sets import BEAM, CHUNK, DIVES, opened, put_back, split_in, starts, taken
 from halley.search.shapes import Compiled, least_of_buffers
 from halley.search.sharpen import least_time
 from halley.search.space import Frame
@@ -245,8 +245,8 @@ class Rounds:
     # --- shared tile sizes fixed --------------------------------------------------------------------------------------
 
     def solve(self, combination: int, quick: bool = False) -> None:
-        """Find what each stage can be, those of fewest mappings first; of the last one only what makes a plan that beats the
-        frontier. ``quick`` follows the most promising choice alone."""
+        """Find what each stage can be, those of fewest mappings first, then the plans that beat the frontier. ``quick`` follows
+        the most promising choice alone."""
         at = np.array([combination])
         if not quick and self._in_many():
             self._sharpen(at)
@@ -255,13 +255,52 @@ class Rounds:
             return
         order = sorted(range(len(self.parts)), key=lambda stage: sum(map(_mappings, self.parts[stage])))
         settled: list[Fronts] = []
-        for place, stage in enumerate(order[:-1]):
+        for place, stage in enumerate(order):
             others = self._together([*(front.states[:, :1] for front in settled), *(least[s] for s in order[place + 1 :])])
-            front = _Step(self, stage, (), others, at, quick).run()
+            front = _Step(self, stage, others, at, quick).run()
             if front is None:
                 return
             settled.append(front)
-        _Step(self, order[-1], settled, np.zeros((self.width, 1)), at, quick, order).run()
+        self._join_up(settled, order, at)
+
+    def _join_up(self, fronts: Sequence[Fronts], order: Sequence[int], at: Indices) -> None:
+        """Add the plans that beat the frontier: a pick of each front, which are those of the stages in this ``order``. Sets of
+        picks are split until what is left are single ones."""
+        rows = np.zeros((1, len(fronts)), dtype=np.int64)
+        stack = [(self._of_picks(fronts, rows, at), rows)]
+        while stack:
+            self.search.tally.tick()
+            bounds, rows = taken(stack, CHUNK)
+            alive = np.flatnonzero(~self.search.found.hopeless(bounds))
+            alive = alive[np.lexsort(bounds[alive].T[::-1])]
+            put_back(stack, bounds[alive[CHUNK:]], rows[alive[CHUNK:]])
+            bounds, rows = bounds[alive[:CHUNK]], rows[alive[:CHUNK]]
+            sizes = np.stack([front.size[rows[:, place]] for place, front in enumerate(fronts)], axis=1)
+            single = sizes.max(axis=1, initial=1) == 1
+            for bound, row in zip(bounds[single], rows[single], strict=True):
+                if not self.search.found.hopeless(bound[None, :])[0]:
+                    self._reach(dict(zip(order, map(Fronts.pick, fronts, row), strict=True)), bound)
+            if single.all():
+                continue
+            rows = split_in(fronts, rows[~single], sizes[~single].argmax(axis=1))
+            stack.append((self._of_picks(fronts, rows, at), rows))
+
+    def _of_picks(self, fronts: Sequence[Fronts], rows: Indices, at: Indices) -> Values:
+        """What plans cost at least, a node of each front per row."""
+        self.search.tally.bounds += len(rows)
+        return self.objectives(self._together([front.states[:, own] for front, own in zip(fronts, rows.T, strict=True)]), at)
+
+    def _reach(self, picks: Mapping[int, Pick], expected: Values) -> None:
+        """Add a plan, by the pick of each stage, with its exact cost to the frontier."""
+        tiles: dict[str, int] = {}
+        for part, nodes in picks.values():
+            for tree, node in zip(part.trees.values(), nodes, strict=True):
+                tiles |= tree.sizes(int(node))
+            tiles |= self.search.settled(part.skeleton.slots)
+        values = self.search.reach(self.frame, tuple(picks[stage][0].skeleton for stage in range(len(picks))), tiles)
+        if not np.allclose(values, expected, rtol=1e-9, atol=0):
+            got = f"{values} for {self.frame.name}"
+            raise InternalError(Fault("search", f"overlapped stages to cost {expected} together", got, "please report"))
 
     def _in_many(self) -> bool:
         """Whether a stage's shapes are in many frames: as many as the others can have members of an axis."""
@@ -328,6 +367,7 @@ class Fronts:
 
     def pick(self, node: int) -> Pick:
         """The only pick of a node of size 1, which may stand some levels above its leaf."""
+        node = int(node)
         while self.children[node]:
             node = int(self.first_child[node])
         return self._picks[node - len(self.size) + len(self._picks)]
@@ -347,16 +387,13 @@ def _alike(states: Values, places: Indices) -> list[int]:
 
 @dataclass(slots=True)
 class _Step:
-    """One more stage, with those of ``settled``. ``rest``: the least that the others take; ``at``: the combination of shared
-    sizes; ``order``: of the stages, if plans are complete with this one."""
+    """What one more stage can be. ``others``: the least that these take; ``at``: the combination of shared sizes."""
 
     rounds: Rounds
     stage: int
-    settled: Sequence[Fronts]
-    rest: Values
+    others: Values
     at: Indices
     quick: bool
-    order: Sequence[int] = ()
     front: Values = field(init=False)
     made: list[Pick] = field(default_factory=list)
 
@@ -364,12 +401,8 @@ class _Step:
         self.front = np.empty((self.rounds.width, 0))
 
     def run(self) -> Fronts | None:
-        """What the stage can be, as far as it can matter. Of complete plans the frontier has the best."""
-        before = self._before(np.zeros((1, len(self.settled)), dtype=np.int64))
-        floors = [
-            self.rounds.objectives(self.rounds.join(before, floor[:, self.at]), self.at)
-            for floor in self.rounds.floors[self.stage]
-        ]
+        """The mappings of the stage that may matter: no other one takes no more in every part."""
+        floors = [self._bounds(floor[:, self.at]) for floor in self.rounds.floors[self.stage]]
         order = sorted(range(len(floors)), key=lambda place: tuple(floors[place][0]))
         for place in order[:DIVES] if self.quick else order:
             if not self._hopeless(floors[place])[0]:
@@ -377,31 +410,26 @@ class _Step:
         if not self.made:
             return None
         if self.quick:  # the one that leaves most room to the others, of those that bound plans alike
-            bounds = self.rounds.objectives(self.rounds.join(self.front, self.rest), self.at)
+            bounds = self._bounds(self.front)
             best = np.lexsort((self.front[self.rounds.adding :].sum(axis=0), *bounds.T[::-1]))[:1]
             return Fronts(self.front[:, best], [self.made[int(best[0])]])
         return Fronts(self.front, self.made)
 
-    def _before(self, rows: Indices) -> Values:
-        """The states of what is settled, with the least of the others."""
-        result: Values = np.repeat(self.rest, len(rows), axis=1)
-        for place, front in enumerate(self.settled):
-            result = self.rounds.join(result, front.states[:, rows[:, place]])
-        return result
+    def _bounds(self, states: Values) -> Values:
+        """What plans cost at least with these states of the stage."""
+        return self.rounds.objectives(self.rounds.join(self.others, states), self.at)
 
     def _hopeless(self, bounds: Values) -> Flags:
         return self.rounds.search.found.hopeless(bounds)
 
     def _refine(self, part: Vector, floor: Values) -> None:
-        """Split sets of tile chains, and of what is settled, until what is left are single mappings."""
-        dims = tuple(part.trees)
-        trees: tuple[Tree, ...] = (*self.settled, *part.trees.values())
+        """Split sets of tile chains until what is left are single mappings."""
+        dims, trees = tuple(part.trees), tuple(part.trees.values())
         start = starts(part.trees, self.rounds.frame.shared, self.rounds.rows)
-        row = [*(0 for _ in self.settled), *(int(start[dim][self.at[0]]) for dim in dims)]
-        rows = np.array([row], dtype=np.int64)
+        rows = np.array([[int(start[dim][self.at[0]]) for dim in dims]], dtype=np.int64)
         if BUFFERS in dims:
-            rows = opened(rows, len(self.settled) + dims.index(BUFFERS), part.trees[BUFFERS].singles)
-            floor = self._joined(self._own(part, rows), rows)
+            rows = opened(rows, dims.index(BUFFERS), part.trees[BUFFERS].singles)
+            floor = self._bounds(self._states(part, rows))
         stack = [(floor, rows)]
         while stack:
             self.rounds.search.tally.tick()
@@ -413,60 +441,34 @@ class _Step:
             room = BEAM if self.quick else CHUNK
             if len(alive) > room and not self.quick:
                 put_back(stack, bounds[alive[room:]], rows[alive[room:]])
-            bounds, rows = bounds[alive[:room]], rows[alive[:room]]
-            sizes = np.stack([tree.size[rows[:, at]] for at, tree in enumerate(trees)], axis=1) if trees else rows
-            single = sizes.max(axis=1, initial=1) == 1
+            rows = rows[alive[:room]]
+            sizes = np.array([tree.size[rows[:, at]] for at, tree in enumerate(trees)]).reshape(len(trees), len(rows))
+            single = sizes.max(axis=0, initial=1) == 1
             if single.any():
-                self._keep(part, bounds[single], rows[single])
-                rows, sizes = rows[~single], sizes[~single]
+                self._keep(part, rows[single])
+                rows, sizes = rows[~single], sizes[:, ~single]
             if not len(rows):
                 continue
-            rows = split_in(trees, rows, sizes.argmax(axis=1))
-            states = self._own(part, rows)
-            values = self._joined(states, rows)
+            rows = split_in(trees, rows, sizes.argmax(axis=0))
+            states = self._states(part, rows)
+            values = self._bounds(states)
             kept = np.flatnonzero(~self._hopeless(values))
             kept = kept[~dominated(states[:, kept], self.front)]
             stack.append((values[kept], rows[kept]))
 
-    def _joined(self, states: Values, rows: Indices) -> Values:
-        """What plans cost at least with these states of the stage."""
-        return self.rounds.objectives(self.rounds.join(self._before(rows), states), self.at)
-
-    def _own(self, part: Vector, rows: Indices) -> Values:
+    def _states(self, part: Vector, rows: Indices) -> Values:
         """States of a shape's sets."""
-        nodes = {dim: np.ascontiguousarray(rows[:, len(self.settled) + place]) for place, dim in enumerate(part.trees)}
+        nodes = {dim: np.ascontiguousarray(rows[:, place]) for place, dim in enumerate(part.trees)}
         self.rounds.search.tally.bounds += len(rows)
         return self.rounds.state(self.stage, part, part.bounds(nodes, len(rows)), self.at)
 
-    def _keep(self, part: Vector, bounds: Values, rows: Indices) -> None:
-        """Single mappings: of complete plans, to the frontier; else what this stage can be."""
+    def _keep(self, part: Vector, rows: Indices) -> None:
+        """Add single mappings to what the stage can be."""
         self.rounds.search.tally.costed += len(rows)
-        if self.order:
-            for place in minimal(bounds):
-                if not self._hopeless(bounds[place][None, :])[0]:
-                    self._reach(part, rows[place], bounds[place])
-            return
-        states = np.hstack([self.front, self._own(part, rows)])
+        states = np.hstack([self.front, self._states(part, rows)])
         made = [*self.made, *((part, tuple(row)) for row in rows)]
         best = undominated(states)
         self.front, self.made = states[:, best], [made[place] for place in best]
-
-    def _reach(self, part: Vector, row: Indices, expected: Values) -> None:
-        """Add a complete plan with its exact cost to the frontier."""
-        count = len(self.settled)
-        picks = [front.pick(int(leaf)) for front, leaf in zip(self.settled, row[:count], strict=True)]
-        picks.append((part, tuple(row[count:])))
-        by_stage = dict(zip(self.order, picks, strict=True))
-        tiles: dict[str, int] = {}
-        for shape, nodes in picks:
-            for tree, node in zip(shape.trees.values(), nodes, strict=True):
-                tiles |= tree.sizes(int(node))
-            tiles |= self.rounds.search.settled(shape.skeleton.slots)
-        skeletons = tuple(by_stage[stage][0].skeleton for stage in range(len(self.order)))
-        values = self.rounds.search.reach(self.rounds.frame, skeletons, tiles)
-        if not np.allclose(values, expected, rtol=1e-9, atol=0):
-            got = f"{values} for {self.rounds.frame.name}"
-            raise InternalError(Fault("search", f"overlapped stages to cost {expected} together", got, "please report"))
 
 
 def dominated(states: Values, front: Values) -> Flags:
