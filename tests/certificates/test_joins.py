@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import product
 
 import pytest
 from tests.certificates.exhaustive import draw_chip, draw_workload
@@ -49,7 +50,7 @@ def checked(seed: int) -> bool:
     assert Checker(workload, chip, seed % 1000)(tree), "a mapping of the declared space breaks a rule"
     op = workload.op(frame.stages[place].ops[0])
     joined = [node for _, node in walk(tree) if isinstance(node, Collective) and node.tensors == op.outputs]
-    return [node.kind for node in joined] == [CollectiveKind.REDUCE_SCATTER]
+    return bool(joined) and {node.kind for node in joined} == {CollectiveKind.REDUCE_SCATTER}
 
 
 def test_groups_with_a_split_sum_run_as_they_are_costed() -> None:
@@ -68,8 +69,8 @@ def test_groups_with_a_split_sum_run_as_they_are_costed_at_length(block: int) ->
 
 @pytest.mark.parametrize("seed", range(20))
 def test_every_way_to_split_one_sum_is_there(seed: int) -> None:
-    """Worked out from the rules: each axis of several members splits a dim of several points, where there is any; one axis a
-    summed one."""
+    """Worked out from the rules: each axis of several members splits a dim of several points, where there is any; one axis or
+    more a summed one."""
     draw = random.Random(seed)
     workload, chip = draw_workload(draw), draw_chip(draw)
     network = chip.levels[2].network
@@ -86,9 +87,11 @@ def test_every_way_to_split_one_sum_is_there(seed: int) -> None:
         role = roles(workload, workload.op(op))
         summed = [dim for dim in role.reduced if workload.dims[dim] > 1]
         kept = (*role.rows, *role.columns)
-        others = [dim for dim in kept if workload.dims[dim] > 1] or kept[:1]
+        others = [dim for dim in kept if workload.dims[dim] > 1]
         several = sum(axis.size > 1 for axis in network.axes)
-        expected = {(dim,) for dim in summed} if several == 1 else {tuple(sorted((a, b))) for a in summed for b in others}
+        every = {tuple(sorted(split)) for split in product([*summed, *others], repeat=several)}
+        shards = len(kept)  # each axis that splits a sum shares the result out over a dim of its own
+        expected = {split for split in every if 0 < sum(dim in summed for dim in split) <= shards}
         assert found == expected
 
 
@@ -101,6 +104,15 @@ def test_few_results_of_long_sums_are_split_over_their_sum() -> None:
     assert "through the shared buffer" in group
     assert "reduce-scatter" in group
     assert result.best.certificate.value < 0.9 * result.baselines[0].certificate.value
+
+
+def test_a_sum_is_split_over_both_axes_where_there_is_little_else() -> None:
+    """The same on sixteen clusters, which a group of both kernels uses as well as each alone does."""
+    lines = ["T[m,n] = A[m,k] * B[k,n]", "Y[m,n] = relu(T[m,n])"]
+    result = optimise(Problem(graph(lines, {"m": 2, "n": 16, "k": 8192}), load_chip("cloud"), baselines=["unfused"]))
+    (group,) = result.best.shape
+    assert "clusters split kxk" in group
+    assert result.best.certificate.value < result.baselines[0].certificate.value
 
 
 @pytest.mark.slow

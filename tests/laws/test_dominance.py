@@ -94,3 +94,18 @@ def test_an_algorithm_is_left_out_only_where_it_is_outdone_on_every_axis() -> No
     for axis in ((Topology.LINE, 4), (Topology.FULL, 4)):
         fitting = set(algorithms(CollectiveKind.ALL_REDUCE, *axis))
         assert set(both) <= fitting
+
+
+@pytest.mark.parametrize("topology", CHIP_TOPOLOGIES)
+@pytest.mark.parametrize("kind", [CollectiveKind.REDUCE, CollectiveKind.ALL_REDUCE])
+def test_a_reduce_scatter_costs_no_more_than_other_reductions(kind: CollectiveKind, topology: Topology) -> None:
+    """So that sums which leave the clusters need no other: shared out, they also leave through all ports at once."""
+    for size in SIZES[1:]:
+        chunks = payloads(size)
+        shared = [
+            [cost(CollectiveKind.REDUCE_SCATTER, name, topology, size, own) for own in chunks]
+            for name in worthwhile(CollectiveKind.REDUCE_SCATTER, ((topology, size),))
+        ]
+        for name in algorithms(kind, topology, size):
+            others = [cost(kind, name, topology, size, own) for own in chunks]
+            assert any(not cheaper(others, own) for own in shared), (name, size)

@@ -22,14 +22,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from halley.formulas.numbers import minimum
-from halley.ir.mapping import Collective, CollectiveKind, Hold, Node, Temporal
+from halley.ir.hardware import Axis
+from halley.ir.mapping import Hold, Node, Temporal
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Op, OpKind, Workload, roles
 from halley.search.compose import Cut, Handover, Shares
-from halley.search.joins import joins
+from halley.search.joins import all_reduces, joins
 from halley.search.rows import RowStage, chunked_skeletons, resident_skeletons
 from halley.search.space import Family, Frame, Space
 from halley.search.stages import (
+    Join,
     Ranges,
     Skeleton,
     Slot,
@@ -38,15 +40,14 @@ from halley.search.stages import (
     Tiles,
     always,
     buffers,
-    collective_names,
     gemm_skeletons,
     in_place,
     loop_orders,
     member_ranges,
     named,
     splits,
-    splits_of_sums,
     spread,
+    told,
 )
 from halley.search.template import Template
 from halley.search.tiles import Sizes, TileSizes, whole
@@ -159,11 +160,12 @@ class _Maker:
         """Tile sizes to try; a dim that an op runs along (a scan, a transform) stays whole."""
         return whole if dim in self.whole else self.tiles
 
-    def _algorithms(self, reduces: bool) -> tuple[str, ...]:
-        return collective_names(self.template, CollectiveKind.ALL_REDUCE) if reduces else ("",)
+    def _axes_of(self, split: Split, dim: str) -> tuple[Axis, ...]:
+        return tuple(axis for axis, name in zip(self.template.axes, split, strict=True) if name == dim)
 
-    def _axes_of(self, split: Split, dim: str) -> tuple[str, ...]:
-        return tuple(axis.name for axis, name in zip(self.template.axes, split, strict=True) if name == dim)
+    def _joins(self, axes: Sequence[Axis], reduces: bool) -> Iterator[Join]:
+        """Every way to make what vector operations reduce whole on all members of the axes that split it."""
+        return all_reduces(self.template, (), axes if reduces else ())
 
     def single(self) -> Iterator[Frame]:
         """One contraction from and to the outer memory."""
@@ -222,8 +224,8 @@ class _Maker:
             reduces = bool(axes) and any(long in self.workload.reduced(op) for op in ops)
             inside = member_ranges(self.template, split, self.ranges)
             skeletons: list[Skeleton] = []
-            for algorithm in self._algorithms(reduces):
-                stage = RowStage(self.workload, self.template, ops, long, frozenset(), algorithm, axes if reduces else ())
+            for join in self._joins(axes, reduces):
+                stage = RowStage(self.workload, self.template, ops, long, frozenset(), join)
                 skeletons += chunked_skeletons(stage, always(inside), self._sizes, "v", self.row, (), None)
             yield self._frame("rows", split, (), (Stage("rows", tuple(op.name for op in ops), tuple(skeletons)),), (), reduces)
 
@@ -261,7 +263,7 @@ class _Maker:
             yield self._frame("resident", split, shared, tuple(stages), self._resident_groups(), reduces)
 
     def _resident_stages(
-        self, inside: Ranges, ranges: Callable[[Tiles], Ranges], split: Split, long: str, axes: tuple[str, ...]
+        self, inside: Ranges, ranges: Callable[[Tiles], Ranges], split: Split, long: str, axes: tuple[Axis, ...]
     ) -> list[Stage]:
         stages: list[Stage] = []
         for index, run in enumerate(self.runs):
@@ -271,8 +273,8 @@ class _Maker:
             else:
                 skeletons = []
                 reduces = bool(axes) and any(long in self.workload.reduced(op) for op in run)
-                for algorithm in self._algorithms(reduces):
-                    stage = RowStage(self.workload, self.template, run, long, frozenset(self.inside), algorithm, axes)
+                for join in self._joins(axes, reduces):
+                    stage = RowStage(self.workload, self.template, run, long, frozenset(self.inside), join)
                     skeletons += resident_skeletons(stage, ranges, self._sizes, prefix, self.row)
             stages.append(Stage(name, tuple(op.name for op in run), tuple(skeletons)))
         return stages
@@ -343,7 +345,7 @@ class _Maker:
         staged = tuple(name for name in op.inputs if name not in handed)
         skeletons: list[Skeleton] = []
         dims, reduced = (self._splittable(dims, (op,)) for dims in ((*role.rows, *role.columns), role.reduced))
-        for split in splits_of_sums(self.template, self.workload, dims, reduced):
+        for split in splits(self.template, self.workload, (*dims, *reduced)):
             skeletons += gemm_skeletons(
                 self.workload, self.template, op, prefix, ranges, self._sizes, (*role.reduced, *role.columns), staged,
                 False, joins(self.template, self.workload, op, split, stays=False), split, op.outputs[0] not in handed,
@@ -356,8 +358,8 @@ class _Maker:
         for split in self._splits((self.row, long), run):
             axes = self._axes_of(split, long)
             reduces = bool(axes) and any(long in self.workload.reduced(op) for op in run)
-            for algorithm in self._algorithms(reduces):
-                stage = RowStage(self.workload, self.template, run, long, frozenset(), algorithm, axes if reduces else ())
+            for join in self._joins(axes, reduces):
+                stage = RowStage(self.workload, self.template, run, long, frozenset(), join)
                 skeletons += chunked_skeletons(stage, ranges, self._sizes, prefix, self.row, (), split)
         return skeletons
 
@@ -385,7 +387,7 @@ class _Maker:
 
     def _streamed_frame(
         self, scores: Op, values: Op, running: list[Op], closing: list[Op], key: str, statistics: tuple[str, ...],
-        state: tuple[tuple[str, ...], ...], split: Split, axes: tuple[str, ...], inside: Ranges,
+        state: tuple[tuple[str, ...], ...], split: Split, axes: tuple[Axis, ...], inside: Ranges,
     ) -> Frame:  # fmt: skip
         template, workload = self.template, self.workload
         key_slot = Slot("keys", key, self._sizes(key), lambda t: inside[key])
@@ -426,17 +428,13 @@ class _Maker:
 
         return Frame(f"streamed, clusters split {named(split)}", shared, stages, wrap, bool(axes), streamed=True)
 
-    def _joined(self, last: Skeleton, states: Sequence[tuple[str, ...]], axes: tuple[str, ...]) -> Iterator[Skeleton]:
-        """The closing stage after the all-reduces that join the members' states, one shape per algorithm."""
-        for algorithm in self._algorithms(bool(axes)):
-            joins = tuple(
-                Collective(CollectiveKind.ALL_REDUCE, tensors, self.template.level, axis, algorithm)
-                for tensors in states
-                for axis in axes
-            )
+    def _joined(self, last: Skeleton, states: Sequence[tuple[str, ...]], axes: tuple[Axis, ...]) -> Iterator[Skeleton]:
+        """The closing stage after the all-reduces that join the members' states, one shape per way to do that."""
+        for join in all_reduces(self.template, (), axes):
+            joins = tuple(replace(part, tensors=tensors) for tensors in states for part in join)
 
             def build(tiles: Tiles, joins: tuple[Node, ...] = joins) -> Node:
                 return Steps((*joins, last.build(tiles))) if joins else last.build(tiles)
 
-            name = last.name + (f", after all-reduce {algorithm}" if joins else "")
+            name = last.name + (f", after{told(join)[1:]}" if join else "")
             yield Skeleton(name, last.slots, build, bool(joins))

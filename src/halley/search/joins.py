@@ -1,30 +1,64 @@
-"""Joins: the collectives that bring the partial sums of a contraction together, where clusters split a dim that it sums over."""
+"""Joins: the collectives that bring partial results together, where clusters split a dim that an op reduces over."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+from halley.ir.hardware import Axis
 from halley.ir.mapping import Collective, CollectiveKind
 from halley.ir.workload import Op, Workload, roles
-from halley.search.stages import Join, Split, collective_names
+from halley.network.dominance import worthwhile
+from halley.search.stages import Join, Split
 from halley.search.template import Template
 
 
 def joins(template: Template, workload: Workload, op: Op, split: Split, stays: bool) -> tuple[Join, ...]:
-    """Every way to join the sums of an op under a split: by algorithm.
+    """Every way to join the sums of an op under a split.
 
     A result that ``stays`` in the clusters is wanted by all of them: an all-reduce. One that leaves does so from where it is made
-    whole: a reduce-scatter, each axis over a dim of its own. No way where the axes are more than the dims.
+    whole: a reduce-scatter, each axis over a dim of its own; no way where the axes are more than the dims. A reduce to one member
+    costs no less (a law in `tests/laws/test_dominance.py`).
     """
     reduced = roles(workload, op).reduced
-    axes = [axis.name for dim in reduced for axis, name in zip(template.axes, split, strict=True) if name == dim]
+    axes = [axis for dim in reduced for axis, name in zip(template.axes, split, strict=True) if name == dim]
     if not axes:
         return ((),)
-    kind = CollectiveKind.ALL_REDUCE if stays else CollectiveKind.REDUCE_SCATTER
-    shards = ("",) * len(axes) if stays else _shards(workload, op)
-    if len(shards) < len(axes):
+    if stays:
+        return tuple(all_reduces(template, op.outputs, axes))
+    dims = _shards(workload, op)[: len(axes)]
+    if len(dims) < len(axes):
         return ()
+    kind = CollectiveKind.REDUCE_SCATTER
+    return tuple(_join(template, kind, op.outputs, axes, names, dims) for names in _algorithms(kind, axes))
+
+
+def all_reduces(template: Template, tensors: tuple[str, ...], axes: Sequence[Axis]) -> Iterator[Join]:
+    """Every way to make tensors whole on all members of some axes. Each axis moves all of them, so that of axes that are alike it
+    does not matter which one has which algorithm; no axis: one way, without a collective."""
+    kind, seen = CollectiveKind.ALL_REDUCE, set()
+    for names in _algorithms(kind, axes):
+        told = tuple(sorted((name, axis.size, axis.topology, str(axis.link)) for name, axis in zip(names, axes, strict=True)))
+        if told not in seen:
+            seen.add(told)
+            yield _join(template, kind, tensors, axes, names, ("",) * len(axes))
+
+
+def _algorithms(kind: CollectiveKind, axes: Sequence[Axis]) -> Iterator[tuple[str, ...]]:
+    """An algorithm for each axis, in every way; those that another one outdoes are not among them."""
+    return product(*(worthwhile(kind, ((axis.topology, axis.size),)) for axis in axes))
+
+
+def _join(
+    template: Template,
+    kind: CollectiveKind,
+    tensors: tuple[str, ...],
+    axes: Sequence[Axis],
+    names: Sequence[str],
+    dims: Sequence[str],
+) -> Join:
     return tuple(
-        tuple(Collective(kind, op.outputs, template.level, axis, name, dim) for axis, dim in zip(axes, shards, strict=False))
-        for name in collective_names(template, kind)
+        Collective(kind, tensors, template.level, axis.name, name, dim) for axis, name, dim in zip(axes, names, dims, strict=True)
     )
 
 

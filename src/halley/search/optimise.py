@@ -59,12 +59,13 @@ SPACE = (
     "variant; intermediates in the clusters, in the shared buffer or in outer memory; stages of a group in turn, or overlapped "
     "on successive rounds in every cut into runs (but with running softmax), on all clusters or, where they hand over through "
     "the shared buffer, each run on its share of them: consecutive members of one axis, in every way to share out all of these "
-    "(of axes that are alike, the first); clusters, or those of a share, split over any dims, of a contraction through "
-    "the shared buffer also over one that it sums over, with a reduce-scatter when its inner loops are done; loop orders that "
-    "differ in reuse, two levels of them; what a contraction reads or writes staged in the shared buffer or past it, each for "
-    "itself; one buffer or two for each Hold of a stage (what a vector stage brings in at once alike); results held for one "
-    "tile or for all inner loops; tile sizes: the range cut into every number of equal parts, rounded up, and from there up to "
-    "a multiple of the array's width; every fitting collective algorithm but those that "
+    "(of axes that are alike, the first); clusters, or those of a share, split over any dims, of a contraction alone or through "
+    "the shared buffer also over those that it sums over, with a reduce-scatter of each inner tile that is complete, or of what "
+    "all inner loops hold; loop orders that differ in reuse, two levels of them (around the stages of a group one: columns "
+    "inside); what a contraction reads or writes staged in the shared buffer or past it, each for itself; one buffer or two for "
+    "each Hold of a stage (what a vector stage brings in at once alike); results held for one tile, or for all inner loops where "
+    "these come back to them; tile sizes: the range cut into every number of equal parts, rounded up, and from there up to a "
+    "multiple of the array's width; every fitting collective algorithm, for each axis its own, but those that "
     "another one outdoes for any payload"
 )
 LEFT_OUT = (
@@ -76,10 +77,10 @@ LEFT_OUT = (
     "numbers of buffers, accumulators with two",
     "operations within a fused group in another order than the workload's",
     "clusters left idle on purpose, or repeating each other's work",
-    "different collective algorithms on the two cluster axes; re-sharding an intermediate between stages of the resident frame",
-    "splitting the contraction dim of a fused GEMM over clusters on both axes, with a join on every inner tile, or where its "
-    "result stays in the clusters and the dim is no other stage's; sums joined by a reduce to one member, or shared out over "
-    "other dims than the longest column dims (then rows)",
+    "re-sharding an intermediate between stages of the resident frame; splitting a dim there that one of its contractions sums "
+    "over and no other stage has",
+    "sums shared out over other dims than the longest column dims (then rows)",
+    "a result that leaves a group of several stages made whole over outer tiles of its sum before the next of its columns",
     "cuts between the ops of a kernel, but where the workload lets them be cut",
     "vector kernels before a GEMM with intermediates in the clusters; running softmax in parts of attention",
 )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from halley.formulas.numbers import Number
-from halley.ir.mapping import Collective, CollectiveKind, Compute, Hold, Node, Temporal
+from halley.ir.mapping import Compute, Hold, Node, Temporal
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Op, Workload
 from halley.search.stages import (
+    Join,
     Ranges,
     Skeleton,
     Slot,
@@ -21,6 +22,7 @@ from halley.search.stages import (
     named,
     passes,
     spread,
+    told,
 )
 from halley.search.template import Template
 from halley.search.tiles import Sizes
@@ -29,15 +31,14 @@ from halley.search.tiles import Sizes
 @dataclass(frozen=True, slots=True)
 class RowStage:
     """What a vector stage works on: its ops, the long dim that may be split or streamed, tensors that already lie in the
-    clusters, and how each axis splits the long dim (``split_axes``) with the all-reduce that then follows."""
+    clusters, and the all-reduces that ``join`` what it reduces over the long dim, one for each axis that splits it."""
 
     workload: Workload
     template: Template
     ops: tuple[Op, ...]
     long: str
     resident: frozenset[str]
-    algorithm: str = ""
-    split_axes: tuple[str, ...] = ()
+    join: Join = ()
 
     @property
     def made(self) -> tuple[str, ...]:
@@ -63,9 +64,7 @@ class RowStage:
         return nodes
 
     def combine(self, tensors: tuple[str, ...]) -> list[Node]:
-        return [
-            Collective(CollectiveKind.ALL_REDUCE, tensors, self.template.level, axis, self.algorithm) for axis in self.split_axes
-        ]
+        return [replace(part, tensors=tensors) for part in self.join]
 
     def statistics(self) -> tuple[str, ...]:
         """Tensors made here that lack the long dim."""
@@ -102,9 +101,7 @@ def resident_skeletons(
     slots: tuple[Slot, ...] = (coming,) if stage.arriving else ()
     if last:
         slots += (Slot(f"{prefix}{rows}2", rows, sizes(rows), lambda t: ranges(t)[rows]), leaving)
-    reduces = bool(stage.split_axes) and any(stage.long in stage.workload.reduced(op) for op in stage.ops)
-    name = "rows in place" + (f", all-reduce {stage.algorithm}" if reduces else "")
-    return [Skeleton(name, slots, build, reduces)]
+    return [Skeleton("rows in place" + told(stage.join), slots, build, bool(stage.join))]
 
 
 def chunked_skeletons(
@@ -122,9 +119,9 @@ def chunked_skeletons(
     chain = in_place(workload, stage.ops, main)
     others = tuple(name for name in stage.arriving if name != main)
     extra = tuple(name for name in stage.made if name not in chain and name not in stage.statistics())
-    reduces = bool(stage.split_axes) and any(stage.long in workload.reduced(op) for op in stage.ops)
+    reduces = bool(stage.join)
     split_name = f", clusters split {named(inner_split)}" if inner_split else ""
-    split_name += f", all-reduce {stage.algorithm}" if reduces else ""
+    split_name += told(stage.join)
 
     chunk, around = buffers(f"{prefix}chunks"), buffers(f"{prefix}rows around passes")
     short = tuple((name,) for name in others if stage.long not in workload.tensors[name].dims)

@@ -13,10 +13,9 @@ from types import MappingProxyType
 
 from halley.formulas.numbers import Number, ceil_div, minimum
 from halley.formulas.terms import Range
-from halley.ir.mapping import Collective, CollectiveKind, Compute, Hold, Node, Spatial, Temporal
+from halley.ir.mapping import Collective, Compute, Hold, Node, Spatial, Temporal
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Op, OpKind, Roles, Workload, roles
-from halley.network.dominance import worthwhile
 from halley.search.template import Template
 from halley.search.tiles import Sizes
 
@@ -177,16 +176,6 @@ def splits(template: Template, workload: Workload, dims: Iterable[str]) -> tuple
     return _distinct(template, found)
 
 
-def splits_of_sums(template: Template, workload: Workload, dims: Iterable[str], reduced: Iterable[str]) -> tuple[Split, ...]:
-    """Every way to give the cluster axes the dims, and every one in which one axis has a summed dim instead: to look at sums that
-    two axes split as well takes several times as long."""
-    plain = splits(template, workload, dims)
-    summed = [dim for dim in reduced if workload.dims[dim] > 1]
-    places = [at for at, axis in enumerate(template.axes) if axis.size > 1]
-    changed = [(*split[:at], dim, *split[at + 1 :]) for split in plain for at in reversed(places) for dim in summed]
-    return _distinct(template, [*plain, *changed])
-
-
 def _distinct(template: Template, found: Iterable[Split]) -> tuple[Split, ...]:
     """Splits without those that only give alike axes the same dims in another order."""
     first = template.axes[0]
@@ -205,13 +194,8 @@ def told(join: Join) -> str:
     """
     if not join:
         return ""
-    to = " ".join(part.dim for part in join)
-    return f", {join[0].kind} {join[0].algorithm}" + (f" to {to}" if to.strip() else "")
-
-
-def collective_names(template: Template, kind: CollectiveKind) -> tuple[str, ...]:
-    """Algorithms that fit every axis of the clusters, but for those that another one outdoes, whatever is moved."""
-    return worthwhile(kind, tuple((axis.topology, axis.size) for axis in template.axes))
+    names, to = dict.fromkeys(part.algorithm for part in join), " ".join(part.dim for part in join)
+    return f", {join[0].kind} {' then '.join(names)}" + (f" to {to}" if to.strip() else "")
 
 
 def loop_orders(role: Roles) -> tuple[tuple[tuple[str, ...], str], ...]:
@@ -267,8 +251,6 @@ def gemm_skeletons(
             slot = buffers(f"{prefix}{tensor} in {memory}", optional=memory == template.shared)
             flags[memory, tensor] = held.setdefault((memory, tensor), slot)
         for after in joined:
-            if after and inner_split is not None and not early:
-                continue  # one collective for each tile of this stage, not one for each inner tile
             if after and not resident and not early and not reduces_last:
                 continue  # a partial result would leave the cluster on every visit
 
