@@ -150,7 +150,7 @@ def renamed_tree(node: Node) -> Node:
             groups = tuple(tuple(f"t_{name}" for name in group) for group in node.tensors)
             return replace(node, tensors=groups, body=renamed_tree(node.body))
         case Compute():
-            return Compute(f"o_{node.op}")
+            return Compute(f"o_{node.op}", tuple(tuple(f"d_{dim}" for dim in side) for side in node.array))
         case Collective():
             tensors = tuple(f"t_{name}" for name in node.tensors)
             return replace(node, tensors=tensors, dim=f"d_{node.dim}" if node.dim else "")

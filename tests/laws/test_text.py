@@ -26,7 +26,7 @@ from halley.ir.mapping import (
 from halley.ir.text import DEPTH_LIMIT, LINE_LIMIT, SIZE_LIMIT, parse, to_text
 from halley.ir.words import NUMBER_LIMIT
 
-KEYWORDS = ("for", "by", "over", "to", "with", "shares", "hold", "x2", "sequence", "all-reduce", "compute", "a.b", "")
+KEYWORDS = ("for", "by", "over", "to", "with", "shares", "hold", "x2", "sequence", "all-reduce", "compute", "array", "x", "-", "a.b", "")
 names = st.one_of(st.sampled_from(["A", "mx", "S2", "layer0.q", "α", "x-y"]), st.sampled_from(KEYWORDS), st.text(max_size=4))
 words = names.filter(bool)
 tiles = st.integers(1, 4096) | st.just(NUMBER_LIMIT)
@@ -37,8 +37,9 @@ def some(strategy: st.SearchStrategy[object]) -> st.SearchStrategy[tuple[object,
     return st.lists(strategy, min_size=1, max_size=3).map(tuple)
 
 
+sides = st.lists(names, max_size=3).map(tuple)
 leaves = st.one_of(
-    st.builds(Compute, names),
+    st.builds(Compute, names, st.just(()) | st.tuples(sides, sides)),
     st.builds(Collective, st.sampled_from(CollectiveKind), some(names), names, names, names, st.just("") | words),
 )
 
@@ -86,7 +87,7 @@ hold dram: A B P
       spread n by 256 over cluster.x
         hold obuf: S|E|P mx z
           sequence
-            compute S
+            compute S array k|h x n
             all-reduce mx z over cluster.x with ring
             reduce-scatter S over cluster.x to m with ring
             overlap
@@ -104,7 +105,7 @@ def test_every_kind_of_line_reads_as_documented() -> None:
     overlap = Overlap((Compute("E"), Parallel("cluster", "y", (1, 3), (Compute("z"), pipeline))))
     all_reduce = Collective(CollectiveKind.ALL_REDUCE, ("mx", "z"), "cluster", "x", "ring")
     scatter = Collective(CollectiveKind.REDUCE_SCATTER, ("S",), "cluster", "x", "ring", "m")
-    series = Sequence((Compute("S"), all_reduce, scatter, overlap))
+    series = Sequence((Compute("S", (("k", "h"), ("n",))), all_reduce, scatter, overlap))
     inner = Spatial("n", 256, "cluster", "x", Hold("obuf", (("S", "E", "P"), ("mx",), ("z",)), series))
     tree = Hold("dram", (("A",), ("B",), ("P",)), Temporal("m", 128, Hold("glb", (("A",), ("B",)), inner, 2)))
     assert parse(EXAMPLE) == tree
@@ -140,7 +141,14 @@ def faults(text: str) -> list[str]:
         ("sequence\n  overlap\n      compute C\n    compute D", "plan.txt:4: expected the indentation of line 3"),
         ("  sequence\n\t\t\tcompute C", "plan.txt:2: expected the indentation of line 1 and more; got another mix"),
         ("compute", "expected the name of an op; got the end of the line"),
-        ("compute C D", "expected the end of the line; got 'D'"),
+        ("compute C D", "expected 'array' or the end of the line; got 'D'; write compute OP array DIM x DIM"),
+        ("compute C aray k x n", "expected 'array' or the end of the line; got 'aray'; did you mean 'array'?"),
+        ("compute C array k", "expected 'x'; got the end of the line"),
+        ("compute C array k n", "expected 'x'; got 'n'; insert 'x' here"),
+        ("compute C array k| x n", "expected 'x'; got 'n'"),
+        ("compute C array k x", "expected the name of a dim on the array's columns; got the end of the line"),
+        ("compute C array x n", "expected 'x'; got 'n'"),
+        ("compute C array k x n m", "expected the end of the line; got 'm'"),
         ("spread m by 4 over cluster\n  compute C", "expected LEVEL.AXIS; got 'cluster'"),
         ("spread m by 4 over a.b.c\n  compute C", "expected LEVEL.AXIS; got 'a.b.c'"),
         ("hold glb A\n  compute C", "expected ':' or xBUFFERS; got 'A'"),
@@ -200,6 +208,7 @@ UNPRINTABLE: dict[str, Callable[[], Node]] = {
     "no children": lambda: Sequence(()),
     "no tensors": lambda: Hold("glb", (), Compute("C")),
     "an empty group": lambda: Hold("glb", ((),), Compute("C")),
+    "one side of an array": lambda: Compute("C", (("k",),)),
     "no payload": lambda: Collective(CollectiveKind.ALL_REDUCE, (), "a", "b", "ring"),
     "no shares": lambda: Parallel("a", "b", (), (Compute("C"),)),
     "too deep": lambda: deep(DEPTH_LIMIT),

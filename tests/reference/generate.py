@@ -17,7 +17,7 @@ from tests.reference.problems import random_chip, random_workload
 from halley.cost.estimate import Estimate
 from halley.errors import BadInput
 from halley.execute.interpreter import random_inputs, run
-from halley.ir.hardware import Axis, Chip
+from halley.ir.hardware import Axis, Chip, Dataflow
 from halley.ir.mapping import (
     Collective,
     CollectiveKind,
@@ -94,6 +94,9 @@ class Editor:
             (self.in_place, 2),
             (self.move, 2),
         )
+        self.engine = chip.matrix if chip.matrix is not None and chip.matrix.dataflow is not Dataflow.NONE else None
+        if self.engine is not None and any(op.kind is OpKind.CONTRACT for op in workload.ops):
+            self.edits = (*self.edits, (self.lay, 3))
 
     def edit(self, tree: Node) -> Node | None:
         functions, weights = zip(*self.edits, strict=True)
@@ -319,6 +322,27 @@ class Editor:
         path, node = found
         assert isinstance(node, Hold)
         return put(tree, path, replace(node, memory=self.random.choice([m.name for m in self.chip.memories])))
+
+
+    def lay(self, tree: Node) -> Node | None:
+        """Dims of a contraction on the array: some on each side, in any order, or the usual ones again."""
+        found = self.place(tree, Compute)
+        if found is None:
+            return None
+        path, node = found
+        assert isinstance(node, Compute)
+        if node.array and self.random.random() < 0.3:
+            return put(tree, path, replace(node, array=()))
+        op = self.workload.op(node.op)
+        if op.kind is not OpKind.CONTRACT or self.engine is None:
+            return None
+        first, second = (set(self.workload.tensors[name].dims) for name in op.inputs)
+        summed = set(self.reduced(op))
+        roles = {"m": first - second - summed, "n": second - first - summed, "k": summed}
+        put_there = {Dataflow.WEIGHT: "kn", Dataflow.INPUT: "km", Dataflow.OUTPUT: "mn"}[self.engine.dataflow]
+        sides = ([dim for dim in op.dims if dim in roles[role]] for role in put_there)
+        array = tuple(tuple(self.random.sample(dims, self.random.randint(min(1, len(dims)), len(dims)))) for dims in sides)
+        return put(tree, path, replace(node, array=array))
 
 
 STEPS: tuple[tuple[str, CollectiveKind, str], ...] = (

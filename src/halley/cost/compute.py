@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 
 from halley.cost.counting import Axes, Counter, Loop, OpenHold, Scope
@@ -10,16 +11,18 @@ from halley.cost.movement import refills
 from halley.formulas.engines import systolic_cycles, vector_cycles
 from halley.formulas.numbers import Number
 from halley.formulas.timing import busy_time
+from halley.ir.array import Array, Side, on_sides, sides
 from halley.ir.hardware import Dataflow, MatrixEngine, VectorEngine
 from halley.ir.workload import Op, OpKind, Roles, roles
 
 Leaf = Mapping[str, Callable[[Axes], Number]]
 
 
-def compute(counter: Counter, scope: Scope, op: Op, common: tuple[Loop, ...]) -> tuple[Event, ...]:
-    """All events of a Compute. ``common`` are the loops that also enclose the running maximum's Compute, if there is one."""
+def compute(counter: Counter, scope: Scope, op: Op, array: Array, common: tuple[Loop, ...]) -> tuple[Event, ...]:
+    """All events of a Compute. ``array``: the dims that it names of the matrix engine's. ``common`` are the loops that also enclose
+    the running maximum's Compute, if there is one."""
     if op.kind is OpKind.CONTRACT and counter.chip.matrix is not None:
-        events = list(_contract(counter, scope, op, counter.chip.matrix))
+        events = list(_contract(counter, scope, op, array, counter.chip.matrix))
     else:
         events = list(_vector(counter, scope, op))
     if op.scaled_by:
@@ -28,40 +31,52 @@ def compute(counter: Counter, scope: Scope, op: Op, common: tuple[Loop, ...]) ->
     return tuple(events)
 
 
-def _contract(counter: Counter, scope: Scope, op: Op, engine: MatrixEngine) -> Iterator[Event]:
+def _contract(counter: Counter, scope: Scope, op: Op, array: Array, engine: MatrixEngine) -> Iterator[Event]:
     role = roles(counter.workload, op)
-    loops = scope.loops
-    every = frozenset(counter.axis_depth)
-
-    def folded(dims: tuple[str, ...], width: int) -> Leaf:
-        """Folds of the dims in one role: the last lies on the array, the others are walked."""
-
-        def along(dim: str) -> Callable[[Axes], Number]:
-            return lambda axes: counter.folds(dim, loops, axes, width if dim == dims[-1] else 1)
-
-        return {dim: along(dim) for dim in dims}
-
+    on_rows, on_columns = on_sides(array, role, engine.dataflow)
     rows, columns = engine.rows, engine.cols
+
+    def folded(dims: tuple[str, ...], side: Side = (), width: int = 1) -> Leaf:
+        return _folds(counter, scope.loops, dims, side, width)
+
     match engine.dataflow:
         case Dataflow.WEIGHT:
-            leaves: tuple[Leaf, Leaf, Leaf] = (folded(role.columns, columns), {}, folded(role.reduced, rows))
+            leaves: tuple[Leaf, Leaf, Leaf] = (
+                folded(role.columns, on_columns, columns), {}, folded(role.reduced, on_rows, rows)
+            )  # fmt: skip
         case Dataflow.INPUT:
-            leaves = ({}, folded(role.rows, columns), folded(role.reduced, rows))
+            leaves = ({}, folded(role.rows, on_columns, columns), folded(role.reduced, on_rows, rows))
         case Dataflow.OUTPUT:
-            leaves = (folded(role.columns, columns), folded(role.rows, rows), {})
+            leaves = (folded(role.columns, on_columns, columns), folded(role.rows, on_rows, rows), {})
         case Dataflow.NONE:
-            leaves = (folded(role.columns, 1), folded(role.rows, 1), folded(role.reduced, 1))
+            leaves = (folded(role.columns), folded(role.rows), folded(role.reduced))
     for name, leaf in zip(op.inputs, leaves[:2], strict=True):
         yield from _operand(counter, scope, name, leaf)
     yield from _result(counter, scope, op, op.outputs[0], leaves[2])
-    macs = counter.boxes(op.dims, scope, loops, every) if counter.totals else 0
+    macs = counter.boxes(op.dims, scope, scope.loops, frozenset(counter.axis_depth)) if counter.totals else 0
     dtype = counter.workload.tensors[op.inputs[0]].dtype
-    cycles = _matrix_cycles(counter, scope, role, engine) if counter.times else 0
+    cycles = _matrix_cycles(counter, scope, role, array, engine) if counter.times else 0
     time = busy_time(cycles, engine.rate.get(dtype, 1.0) * engine.clock)
     yield Work(scope.path, engine.name, "mac", dtype, macs, time)
 
 
-def _matrix_cycles(counter: Counter, scope: Scope, role: Roles, engine: MatrixEngine) -> Number:
+def _folds(counter: Counter, loops: tuple[Loop, ...], dims: tuple[str, ...], side: Side, width: int) -> Leaf:
+    """Folds of the dims in one role: those of the side lie on the array, counted with the first as the others are whole there;
+    the rest are walked."""
+    first, others = side[:1], side[1:]
+    beside = math.prod(counter.workload.dims[dim] for dim in others)
+
+    def along(dim: str) -> Callable[[Axes], Number]:
+        if dim in first:
+            return lambda axes: counter.folds(dim, loops, axes, width, beside)
+        if dim in others:
+            return lambda axes: counter.visits(dim, loops, axes)
+        return lambda axes: counter.covered(dim, loops, axes)
+
+    return {dim: along(dim) for dim in dims}
+
+
+def _matrix_cycles(counter: Counter, scope: Scope, role: Roles, array: Array, engine: MatrixEngine) -> Number:
     """Cycles of member 0 over all its tiles."""
     none: Axes = frozenset()
     loops = scope.loops
@@ -72,21 +87,22 @@ def _matrix_cycles(counter: Counter, scope: Scope, role: Roles, engine: MatrixEn
     def tiles(dims: tuple[str, ...]) -> Number:
         return _product(counter.visits(dim, loops, none) for dim in dims)
 
-    def passes(dims: tuple[str, ...], width: int) -> Number:
-        return _product(counter.folds(dim, loops, none, width if dim == dims[-1] else 1) for dim in dims)
+    def passes(dims: tuple[str, ...], side: Side, width: int) -> Number:
+        return _product(along(none) for along in _folds(counter, loops, dims, side, width).values())
 
-    batch, rows, columns = points(role.batch), engine.rows, engine.cols
-    load = 0 if engine.prefetch else rows
+    batch, load = points(role.batch), 0 if engine.prefetch else engine.rows
     match engine.dataflow:
         case Dataflow.WEIGHT:
-            on_array, stream = passes(role.reduced, rows) * passes(role.columns, columns), role.rows
+            stream = role.rows
         case Dataflow.INPUT:
-            on_array, stream = passes(role.reduced, rows) * passes(role.rows, columns), role.columns
+            stream = role.columns
         case Dataflow.OUTPUT:
-            on_array, stream, load = passes(role.rows, rows) * passes(role.columns, columns), role.reduced, 0
+            stream, load = role.reduced, 0
         case Dataflow.NONE:
             return batch * points(role.rows) * points(role.columns) * points(role.reduced)
-    return systolic_cycles(batch * on_array, points(stream), tiles(stream), rows, columns, load)
+    (rows, columns), (on_rows, on_columns) = sides(role, engine.dataflow), on_sides(array, role, engine.dataflow)
+    folds = batch * (passes(rows, on_rows, engine.rows) * passes(columns, on_columns, engine.cols))
+    return systolic_cycles(folds, points(stream), tiles(stream), engine.rows, engine.cols, load)
 
 
 def _vector(counter: Counter, scope: Scope, op: Op) -> Iterator[Event]:

@@ -138,10 +138,11 @@ class Counter:
     def covered(self, dim: str, loops: tuple[Loop, ...], summed: Axes) -> Number:
         return self._sum(dim, loops, summed, covered, "covered")
 
-    def folds(self, dim: str, loops: tuple[Loop, ...], summed: Axes, width: int) -> Number:
+    def folds(self, dim: str, loops: tuple[Loop, ...], summed: Axes, width: int, beside: int = 1) -> Number:
         if width == 1:
-            return self.covered(dim, loops, summed)
-        return self._sum(dim, loops, summed, lambda extent, splits: folds(extent, splits, width), f"folds {width}")
+            return self.covered(dim, loops, summed) * beside
+        name = f"folds {width} {beside}"
+        return self._sum(dim, loops, summed, lambda extent, splits: folds(extent, splits, width, beside), name)
 
     def first_tile(self, dim: str, loops: tuple[Loop, ...]) -> Number:
         """Largest size of the dim's tile."""

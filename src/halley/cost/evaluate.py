@@ -327,7 +327,7 @@ class _Fold:
             source = self.workload.producer(op.scaled_by)
             other = self.paths.get(source.name, ()) if source else ()
             common = tuple(loop for loop in scope.loops if other[: len(loop.path)] == loop.path)
-        events = compute(self.counter, scope, op, common)
+        events = compute(self.counter, scope, op, node.array, common)
         for name in op.outputs:
             self.stale.discard(name)
             self.joined[name] = frozenset()

@@ -233,25 +233,24 @@ def _scatter(workload: Workload, op: Op, ranges: Ranges, operands: Sequence[Arra
     return result
 
 
-def passes(workload: Workload, op: Op, ranges: Ranges, engine: MatrixEngine | None) -> tuple[tuple[int, ...], int]:
+def passes(
+    workload: Workload, op: Op, ranges: Ranges, engine: MatrixEngine | None, array: tuple[tuple[str, ...], ...] = ()
+) -> tuple[tuple[int, ...], int]:
     """How many elements of each input the engine reads for one tile, and how many of each output it writes, as multiples
-    of the tile's elements: an array that is smaller than the tile takes it in folds."""
+    of the tile's elements: an array that is smaller than the tile takes it in folds. ``array``: dims that lie on its sides."""
     if op.kind is not OpKind.CONTRACT or engine is None:
         return (1,) * len(op.inputs), 1
-    first, second = (workload.tensors[name].dims for name in op.inputs)
-    out = workload.tensors[op.outputs[0]].dims
     extent = {dim: ranges[dim][1] - ranges[dim][0] for dim in op.dims}
+    named = [dim for side in array for dim in side]
 
-    def along(*which: bool) -> list[int]:
-        return [extent[dim] for dim in op.dims if (dim in first, dim in second, dim in out) == which]
+    def cuts(dims: list[str], part: int) -> list[int]:
+        # some dims lie on the array together (the last, if none is named), the others are walked index by index
+        here = [dim for dim in dims if dim in named] or dims[-1:]
+        walked = math.prod(extent[dim] for dim in dims if dim not in here)
+        return _cuts(math.prod(extent[dim] for dim in here), part) * walked
 
-    def cuts(extents: list[int], part: int) -> list[int]:
-        # the last dim lies on the array, the others are walked index by index
-        return _cuts(extents[-1], part) * math.prod(extents[:-1]) if extents else [1]
-
-    all_m, all_n = along(True, False, True), along(False, True, True)
-    all_k = [extent[dim] for dim in op.dims if dim not in out]
-    m, n, k = math.prod(all_m), math.prod(all_n), math.prod(all_k)
+    all_m, all_n, all_k = dims_by_role(workload, op)
+    m, n, k = (math.prod(extent[dim] for dim in dims) for dims in (all_m, all_n, all_k))
     reads = {"input": 0, "weight": 0, "output": 0}
     match engine.dataflow:
         case Dataflow.WEIGHT:  # a fold keeps rows x cols weights and streams all M past them
@@ -267,6 +266,16 @@ def passes(workload: Workload, op: Op, ranges: Ranges, engine: MatrixEngine | No
         reads["weight"] += fk * fn
         reads["output"] += fm * fn
     return (reads["input"] // (m * k), reads["weight"] // (k * n)), reads["output"] // (m * n)
+
+
+def dims_by_role(workload: Workload, op: Op) -> tuple[list[str], list[str], list[str]]:
+    """The dims of a contraction that the first input and the output have, the second input and the output, and no output."""
+    first, second, out = (workload.tensors[name].dims for name in (*op.inputs, op.outputs[0]))
+
+    def along(*which: bool) -> list[str]:
+        return [dim for dim in op.dims if (dim in first, dim in second, dim in out) == which]
+
+    return along(True, False, True), along(False, True, True), [dim for dim in op.dims if dim not in out]
 
 
 def _cuts(extent: int, part: int) -> list[int]:

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from halley.errors import Fault, IllegalMapping
-from halley.execute.arithmetic import Result, align, evaluate, passes
+from halley.execute.arithmetic import Result, align, dims_by_role, evaluate, passes
 from halley.execute.counters import Move
 from halley.execute.functions import Array, exp_difference, merge
 from halley.execute.holds import first_holders
 from halley.execute.members import AxisKey, Box, Instance, Member, Ranges, Scope, box_text, idle, region, size, slices
 from halley.execute.store import Buffer, OpenHold, Placements, Store
-from halley.ir.hardware import MatrixEngine
+from halley.ir.hardware import Dataflow, MatrixEngine
+from halley.ir.mapping import Compute
 from halley.ir.placement import Partial, Replicate, Shard
 from halley.ir.workload import Op, OpKind, work_per_point
 
@@ -36,12 +37,14 @@ class Site:
     holds: Mapping[str, OpenHold]
 
 
-def compute(store: Store, journal: Journal, op: Op, scope: Scope) -> None:
+def compute(store: Store, journal: Journal, node: Compute, scope: Scope) -> None:
     """Run an op over the ranges of every member that is not idle."""
+    op = store.workload.op(node.op)
     touched = (*op.inputs, *op.outputs, *((op.scaled_by,) if op.scaled_by else ()))
     site = Site(op, scope, {name: _innermost(op, name, scope) for name in touched})
     _check_loops(store, site)
     _check_engine(store, site)
+    _check_array(store, site, node.array)
     active = [member for member, ranges in scope.ranges.items() if not idle(ranges)]
     reduced = store.reduced(op)
     results = {}
@@ -54,7 +57,7 @@ def compute(store: Store, journal: Journal, op: Op, scope: Scope) -> None:
         store.tally.do({"mac": 1} if op.kind is OpKind.CONTRACT else work_per_point(op, store.workload.dims), points)
         if not any(member):
             store.tally.steps[op.name] += 1
-    times = {member: passes(store.workload, op, scope.ranges[member], store.chip.matrix) for member in active}
+    times = {member: passes(store.workload, op, scope.ranges[member], store.chip.matrix, node.array) for member in active}
     for index, name in enumerate(op.inputs):
         if name in op.inputs[:index] and op.kind is not OpKind.CONTRACT:
             continue  # lanes read a tensor once, however often the function names it
@@ -155,6 +158,25 @@ def _check_engine(store: Store, site: Site) -> None:
                     f"hold {name} in {admitted[0]} inside it",
                 )
             )
+
+
+def _check_array(store: Store, site: Site, array: tuple[tuple[str, ...], ...]) -> None:
+    """What is named of the array can lie there."""
+    op, engine, where = site.op, store.chip.matrix, f"compute {site.op.name}"
+    if not array:
+        return
+    if op.kind is not OpKind.CONTRACT or engine is None or engine.dataflow is Dataflow.NONE or len(array) != 2:
+        raise IllegalMapping(Fault(where, "two sides of an array for a contraction", "others", "leave 'array' out"))
+    m, n, k = dims_by_role(store.workload, op)
+    able = {Dataflow.WEIGHT: (k, n), Dataflow.INPUT: (k, m), Dataflow.OUTPUT: (m, n)}[engine.dataflow]
+    for named, dims in zip(array, able, strict=True):
+        if not set(named) <= set(dims) or len(set(named)) < len(named) or bool(named) < bool(dims):
+            got = ", ".join(named) or "none"
+            raise IllegalMapping(Fault(where, f"some of {', '.join(dims) or 'no dims'} on one side of the array", got))
+        for dim in named[1:]:
+            sizes = {ranges[dim][1] - ranges[dim][0] for ranges in site.scope.ranges.values() if not idle(ranges)}
+            if sizes - {store.workload.dims[dim]}:
+                raise IllegalMapping(Fault(where, f"{dim} whole, as it lies on the array with {named[0]}", f"tiles of {sizes}"))
 
 
 def _mark(store: Store, journal: Journal, op: Op, member: Member, ranges: Ranges) -> None:

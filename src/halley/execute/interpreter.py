@@ -111,7 +111,7 @@ class _Machine:
             case Collective():
                 collective(self.store, self.journal, node, scope)
             case Compute():
-                compute(self.store, self.journal, self.store.workload.op(node.op), scope)
+                compute(self.store, self.journal, node, scope)
             case Sequence():
                 for child in node.children:
                     self.node(child, scope)

@@ -112,17 +112,20 @@ def windowed(steps: Number, visits: Number, offsets: Number, passes: Number) -> 
     return steps * passes + visits * offsets
 
 
-def folds(extent: Number, splits: Sequence[Split], width: Number) -> Number:
+def folds(extent: Number, splits: Sequence[Split], width: Number, beside: Number = 1) -> Number:
     """Passes that ``width`` rows, columns or lanes need, summed over tiles: each ragged tile rounds up.
 
-    .. math:: F = W(e) \\text{ with leaf } \\lceil e / w \\rceil
+    .. math:: F = W(e) \\text{ with leaf } \\lceil e b / w \\rceil
 
-    Symbols: e [points] the extent, w [points] the width. Source: `over_tiles`.
+    Symbols: e [points] the extent, w [points] the width, b [1] points that lie there beside each of these: of other dims, whole
+    in every tile. Source: `over_tiles`.
 
     >>> folds(13, [Split(5, True)], 4)   # 5 -> 2, 5 -> 2, 3 -> 1
     5
+    >>> folds(13, [Split(5, True)], 4, 3)   # 15 -> 4, 15 -> 4, 9 -> 3
+    11
     """
-    return over_tiles(extent, splits, lambda size: ceil_div(size, width))
+    return over_tiles(extent, splits, lambda size: ceil_div(size * beside, width))
 
 
 def first_tile(extent: Number, splits: Sequence[Split]) -> Number:

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias
 
+from halley.ir.array import Array
+
 
 class CollectiveKind(StrEnum):
     ALL_REDUCE = "all-reduce"
@@ -98,9 +100,15 @@ class Collective:
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """``compute op`` - the op over the member's ranges, on the engine for its kind."""
+    """``compute op [array rows x columns]`` - the op over the member's ranges, on the engine for its kind.
+
+    ``array``: the dims of a contraction that lie on the rows and on the columns of the matrix engine's array (``c|r|s x f``),
+    from the roles that the dataflow puts there; the other dims are walked. Of several on one side, all but the first are whole
+    in the tile. Without it, the last dim of each role lies there.
+    """
 
     op: str
+    array: Array = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@
     parallel over LEVEL.AXIS shares NUMBER ...
     pipeline DIM by TILE over LEVEL.AXIS shares NUMBER ...
     KIND TENSOR ... over LEVEL.AXIS [to DIM] with ALGORITHM     KIND is a collective: all-reduce, broadcast, ...
-    compute OP
+    compute OP [array DIM|DIM x DIM]                            dims on the rows and columns of the array; ``-`` for none
 
 One node per line, its children indented below it (printed with two spaces; read with any consistent indentation). A ``#``
 starts a comment. A name that would read as something else stands in quotes, escaped as in JSON; a level and
@@ -24,6 +24,7 @@ from enum import Enum
 from typing import Any, TypeAlias, assert_never
 
 from halley.errors import BadInput, Fault, did_you_mean
+from halley.ir.array import NO_DIM
 from halley.ir.mapping import (
     Collective,
     CollectiveKind,
@@ -95,7 +96,7 @@ def _header(node: Node) -> str:
             to = f" to {_name(node.dim)}" if node.dim else ""
             return f"{node.kind} {names} over {_place(node.level, node.axis)}{to} with {_name(node.algorithm)}"
         case Compute():
-            return f"compute {_name(node.op)}"
+            return f"compute {_name(node.op)}{_array(node)}"
         case Sequence():
             _some(node.children, "sequence", "a child")
             return "sequence"
@@ -115,6 +116,16 @@ def _header(node: Node) -> str:
 
 def _shares(node: Parallel | Pipeline) -> str:
     return " ".join(_number(share, "share") for share in _some(node.shares, "shares", "a share"))
+
+
+def _array(node: Compute) -> str:
+    if not node.array:
+        return ""
+    if len(node.array) != 2:
+        got = f"{len(node.array)} of them"
+        raise BadInput(Fault(f"compute {node.op}", "two sides of an array, rows and columns", got, "name the dims of both"))
+    rows, columns = ("|".join(json.dumps(dim) if dim == NO_DIM else _name(dim) for dim in side) or NO_DIM for side in node.array)
+    return f" array {rows} x {columns}"
 
 
 def _some(items: tuple[Any, ...], where: str, what: str) -> tuple[Any, ...]:
@@ -186,8 +197,7 @@ def _statement(words: list[Word]) -> tuple[_Arity, Make]:
         case "hold":
             result = _hold(line)
         case "compute":
-            op = line.name("an op")
-            result = _Arity.NONE, lambda _: Compute(op)
+            result = _compute(line)
         case "sequence":
             result = _Arity.MANY, Sequence
         case "overlap":
@@ -203,6 +213,28 @@ def _statement(words: list[Word]) -> tuple[_Arity, Make]:
     if line.next is not None:
         raise SyntaxFault("the end of the line", line.next, "one node per line")
     return result
+
+
+def _compute(line: Line) -> tuple[_Arity, Make]:
+    op = line.name("an op")
+    if line.next is None:
+        return _Arity.NONE, lambda _: Compute(op)
+    if not line.sees("array"):
+        near = did_you_mean(line.next.text, ["array"])
+        remedy = near if near.startswith("did") else "write compute OP array DIM x DIM, or no more than the op"
+        raise SyntaxFault("'array' or the end of the line", line.next, remedy)
+    line.keyword("array")
+    rows = _side(line, "rows")
+    line.keyword("x")
+    columns = _side(line, "columns")
+    return _Arity.NONE, lambda _: Compute(op, (rows, columns))
+
+
+def _side(line: Line, side: str) -> tuple[str, ...]:
+    if line.sees(NO_DIM):
+        line.keyword(NO_DIM)
+        return ()
+    return _group(line, f"a dim on the array's {side}")
 
 
 def _temporal(line: Line) -> tuple[_Arity, Make]:
@@ -231,11 +263,11 @@ def _hold(line: Line) -> tuple[_Arity, Make]:
     return _Arity.ONE, lambda body: Hold(memory, tuple(groups), body[0], buffers)
 
 
-def _group(line: Line) -> tuple[str, ...]:
-    names = [line.name("a tensor")]
+def _group(line: Line, what: str = "a tensor") -> tuple[str, ...]:
+    names = [line.name(what)]
     while line.sees("|"):
         line.keyword("|")
-        names.append(line.name("a tensor"))
+        names.append(line.name(what))
     return tuple(names)
 
 
@@ -283,7 +315,7 @@ def parse(text: str, source: str = "<text>") -> Node:
     ``source:line``; a text over the limits on size, lines or depth is refused unread.
 
     >>> parse("for m by 4   # rows\\n  compute C")
-    Temporal(dim='m', tile=4, body=Compute(op='C'))
+    Temporal(dim='m', tile=4, body=Compute(op='C', array=()))
     """
     lines = text.split("\n")
     _check_limits(text, len(lines), source)

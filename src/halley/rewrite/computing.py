@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from halley.ir.array import Array
 from halley.ir.hardware import MatrixEngine
 from halley.ir.placement import Partial
 from halley.ir.workload import Op, OpKind
@@ -12,7 +13,7 @@ from halley.rewrite.scopes import Path, Scope
 from halley.rewrite.state import State, dot
 
 
-def compute(state: State, op: Op, path: Path) -> None:
+def compute(state: State, op: Op, array: Array, path: Path) -> None:
     where, scope = f"compute {op.name}", state.scopes[path]
     touched = dict.fromkeys((*op.inputs, *op.outputs, *((op.scaled_by,) if op.scaled_by else ())))
     homeless = [name for name in touched if not state.open.get(name)]
@@ -20,6 +21,7 @@ def compute(state: State, op: Op, path: Path) -> None:
         state.fault(where, f"a hold around it with {name}", "none", f"hold {name} in a memory further out")
     _loops(state, where, op, scope)
     _whole_dims(state, where, op, scope)
+    _beside(state, where, array, scope)
     if homeless:
         return
     _engine(state, where, op)
@@ -64,6 +66,16 @@ def _whole_dims(state: State, where: str, op: Op, scope: Scope) -> None:
         if scope.extents[dim] != {state.workload.dims[dim]}:
             got = f"tiles of {max(scope.extents[dim])} of {state.workload.dims[dim]}"
             state.fault(where, f"{dim} whole in the tile", got, f"do not loop over or split {dim}")
+
+
+def _beside(state: State, where: str, array: Array, scope: Scope) -> None:
+    """Of several dims on one side of the array, all but the first are whole: then the points there are as many in every tile."""
+    for first, *others in filter(None, array):
+        for dim in others:
+            if scope.extents[dim] != {state.workload.dims[dim]}:
+                got, others_first = f"tiles of {max(scope.extents[dim])} of {state.workload.dims[dim]}", f"{dim}|{first}"
+                expected = f"{dim} whole in the tile, as it lies on the array together with {first}"
+                state.fault(where, expected, got, f"do not loop over or split {dim}, or name it first ({others_first})")
 
 
 def _engine(state: State, where: str, op: Op) -> None:

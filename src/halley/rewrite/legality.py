@@ -63,7 +63,7 @@ def _node(state: State, node: Node, path: Path) -> None:
         case Collective():
             collective(state, node, path)
         case Compute():
-            compute(state, state.workload.op(node.op), path)
+            compute(state, state.workload.op(node.op), node.array, path)
         case _:
             for index, child in enumerate(children(node)):
                 _node(state, child, (*path, index))

@@ -8,7 +8,8 @@ from itertools import pairwise
 from typing import Any, assert_never
 
 from halley.errors import Fault, did_you_mean
-from halley.ir.hardware import Chip
+from halley.ir.array import NO_DIM, Side, side_text, sides
+from halley.ir.hardware import Chip, Dataflow
 from halley.ir.mapping import (
     Collective,
     Compute,
@@ -22,7 +23,7 @@ from halley.ir.mapping import (
     Temporal,
     walk,
 )
-from halley.ir.workload import OpKind, Workload
+from halley.ir.workload import OpKind, Workload, roles
 
 
 def name_faults(tree: Node, workload: Workload, chip: Chip) -> Iterator[Fault]:
@@ -57,6 +58,7 @@ def _node_faults(node: Node, workload: Workload, chip: Chip) -> Iterator[Fault]:
             yield from _distinct(where, node.tensors)
         case Compute():
             yield from _known(f"compute {node.op}", "op", [node.op], [op.name for op in workload.ops])
+            yield from _array(node, workload, chip)
         case Sequence() | Overlap():
             if not node.children:
                 yield Fault(type(node).__name__.lower(), "at least one child", "none", "remove it")
@@ -69,6 +71,36 @@ def _node_faults(node: Node, workload: Workload, chip: Chip) -> Iterator[Fault]:
             yield from _place(where, node.level, node.axis, chip)
         case _:
             assert_never(node)
+
+
+def _array(node: Compute, workload: Workload, chip: Chip) -> Iterator[Fault]:
+    """What a `Compute` names of the array: dims of a contraction, on each side of the role that the dataflow puts there."""
+    op, where = next((op for op in workload.ops if op.name == node.op), None), f"compute {node.op}"
+    if not node.array or op is None:
+        return
+    remedy = "leave 'array' and what follows it out"
+    if op.kind is not OpKind.CONTRACT:
+        yield Fault(where, "dims on an array for a contraction only", f"a {op.kind}", remedy)
+    elif chip.matrix is None or chip.matrix.dataflow is Dataflow.NONE:
+        got = "no matrix engine" if chip.matrix is None else f"{chip.matrix.name}, whose dataflow is none"
+        yield Fault(where, f"a matrix engine of {chip.name} that is an array", got, remedy)
+    elif len(node.array) != 2:
+        yield Fault(where, "two sides of the array, rows and columns", f"{len(node.array)}", "name the dims of both")
+    else:
+        able = sides(roles(workload, op), chip.matrix.dataflow)
+        for side, named, its in zip(("rows", "columns"), node.array, able, strict=True):
+            yield from _side(f"{where}, array {side}", named, its, chip.matrix.dataflow)
+
+
+def _side(where: str, named: Side, able: Side, dataflow: Dataflow) -> Iterator[Fault]:
+    for dim in (dim for dim in named if dim not in able):
+        remedy = did_you_mean(dim, able) if able else f"write '{NO_DIM}' for this side"
+        yield Fault(where, f"a dim that {dataflow} puts there ({side_text(able)})", repr(dim), remedy)
+    for dim, count in Counter(named).items():
+        if count > 1:
+            yield Fault(where, "each dim once", f"{dim} {count} times", "name it once")
+    if able and not named:
+        yield Fault(where, f"a dim that {dataflow} puts there ({side_text(able)})", "none", f"name one of: {', '.join(able)}")
 
 
 def _known(where: str, what: str, names: Iterable[str], known: Iterable[str]) -> Iterator[Fault]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 
 from halley.formulas.engines import systolic_cycles, vector_cycles
+from halley.ir.array import Array, Side, on_sides, sides
 from halley.ir.hardware import Chip, Dataflow, MatrixEngine
 from halley.ir.workload import Op, OpKind, Roles, Workload, roles
 from halley.simulate.holds import Visit
@@ -22,18 +23,18 @@ class Computing:
         self.clock = 0  # visits of running maxima so far
         self._known: dict[tuple[object, ...], Requests] = {}
 
-    def requests(self, op: Op, scope: Scope) -> Requests:
-        """What one tile asks for; its results are noted in the open Holds."""
+    def requests(self, op: Op, array: Array, scope: Scope) -> Requests:
+        """What one tile asks for; its results are noted in the open Holds. ``array``: dims on the matrix engine's."""
         hold = scope.holds[op.outputs[0]]
         box = scope.box(self.workload.tensors[op.outputs[0]])
         fresh = op.outputs[0] not in hold.refilled and box not in hold.touched.get(op.outputs[0], ())
         key = (scope.path, scope.team.critical, fresh, scope.form)
         if key not in self._known:
-            self._known[key] = together(self._engine(op, scope), *self._accesses(op, scope, fresh))
+            self._known[key] = together(self._engine(op, array, scope), *self._accesses(op, array, scope, fresh))
         self._note(op, scope, fresh)
         return self._known[key]
 
-    def _engine(self, op: Op, scope: Scope) -> Requests:
+    def _engine(self, op: Op, array: Array, scope: Scope) -> Requests:
         """The critical member's engine."""
         chip = self.chip
         if 0 not in scope.active():
@@ -42,7 +43,7 @@ class Computing:
         if op.kind is OpKind.CONTRACT and chip.matrix is not None:
             dtype = self.workload.tensors[op.inputs[0]].dtype
             rate = chip.matrix.rate.get(dtype, 1.0) * chip.matrix.clock
-            cycles = _matrix_cycles(roles(self.workload, op), chip.matrix, scope)
+            cycles = _matrix_cycles(roles(self.workload, op), array, chip.matrix, scope)
             return ((scope.team.axes.server(critical, depth, "engine", chip.matrix.name), cycles / rate),)
         if chip.vector is None:
             return ()
@@ -52,9 +53,9 @@ class Computing:
         cycles = vector_cycles(math.prod(outer) * -(-last // chip.vector.lanes), per_point)
         return ((scope.team.axes.server(critical, depth, "engine", chip.vector.name), cycles / chip.vector.clock),)
 
-    def _accesses(self, op: Op, scope: Scope, fresh: bool) -> Iterable[Requests]:
+    def _accesses(self, op: Op, array: Array, scope: Scope, fresh: bool) -> Iterable[Requests]:
         leaf, active = len(self.chip.levels) - 1, scope.active()
-        passes = {row: self._passes(op, scope, row) for row in active}
+        passes = {row: self._passes(op, array, scope, row) for row in active}
         for index, name in enumerate(op.inputs if op.kind is OpKind.CONTRACT else dict.fromkeys(op.inputs)):
             tensor, hold = self.workload.tensors[name], scope.holds[name]
             boxes = scope.boxes(tensor)
@@ -69,22 +70,23 @@ class Computing:
                 again = _heads(moves, self.chip, scope, hold, fresh)
                 yield self.ports.read(scope.team, hold.node.memory, leaf, again, tensor.word)
 
-    def _passes(self, op: Op, scope: Scope, row: int) -> tuple[int, ...]:
+    def _passes(self, op: Op, array: Array, scope: Scope, row: int) -> tuple[int, ...]:
         """How often a member reads each element of each input, and, last, how often it writes each element of its results."""
         engine = self.chip.matrix
         if op.kind is not OpKind.CONTRACT or engine is None:
             return (1,) * (len(op.inputs) + 1)
         role = roles(self.workload, op)
-        rows, columns, reduced = (scope.extents(dims, row) for dims in (role.rows, role.columns, role.reduced))
+        on_rows, on_columns = _both_folds(role, array, engine, scope, row)
         match engine.dataflow:
             case Dataflow.WEIGHT:
-                return _folds(columns, engine.cols), 1, _folds(reduced, engine.rows)
+                return on_columns, 1, on_rows
             case Dataflow.INPUT:
-                return 1, _folds(rows, engine.cols), _folds(reduced, engine.rows)
+                return 1, on_columns, on_rows
             case Dataflow.OUTPUT:
-                return _folds(columns, engine.cols), _folds(rows, engine.rows), 1
+                return on_columns, on_rows, 1
             case Dataflow.NONE:
-                return math.prod(columns), math.prod(rows), math.prod(reduced)
+                columns, rows, reduced = (math.prod(scope.extents(dims, row)) for dims in (role.columns, role.rows, role.reduced))
+                return columns, rows, reduced
 
     def _note(self, op: Op, scope: Scope, fresh: bool) -> None:
         """The results are there now; a running maximum, and what is relative to one, says of which visit it is."""
@@ -157,27 +159,39 @@ def _heads(moves: list[Move], chip: Chip, scope: Scope, hold: Visit, fresh: bool
     return [Move(who, box, elements - (points(box) if fresh else 0)) for who, box, elements in groups.values()]
 
 
-def _folds(extents: list[int], part: int) -> int:
-    """Passes over an array that takes ``part`` points of the last dim at once; the other dims are walked index by index.
+def _both_folds(role: Roles, array: Array, engine: MatrixEngine, scope: Scope, row: int = 0) -> tuple[int, int]:
+    """Passes over the rows and over the columns of the array for a member's tile; 1 where every MAC reads its operands."""
 
-    >>> _folds([3, 10], 4)
+    def passes(dims: tuple[str, ...], side: Side, width: int) -> int:
+        walked = scope.extents((dim for dim in dims if dim not in side), row)
+        return _folds(walked, scope.extents(side, row), width)
+
+    (rows, columns), (on_rows, on_columns) = sides(role, engine.dataflow), on_sides(array, role, engine.dataflow)
+    return passes(rows, on_rows, engine.rows), passes(columns, on_columns, engine.cols)
+
+
+def _folds(walked: list[int], on_array: list[int], width: int) -> int:
+    """Passes over an array that takes ``width`` points of the dims on it at once; the other dims are walked index by index.
+
+    >>> _folds([3], [5, 2], 4)
     9
     """
-    return math.prod(extents[:-1]) * -(-extents[-1] // part) if extents else 1
+    return math.prod(walked) * -(-math.prod(on_array) // width)
 
 
-def _matrix_cycles(role: Roles, engine: MatrixEngine, scope: Scope) -> float:
+def _matrix_cycles(role: Roles, array: Array, engine: MatrixEngine, scope: Scope) -> float:
     """Cycles of the critical member's tile."""
     rows, columns, reduced, batch = (scope.extents(dims) for dims in (role.rows, role.columns, role.reduced, role.batch))
     load = 0 if engine.prefetch else engine.rows
     match engine.dataflow:
         case Dataflow.WEIGHT:
-            folds, stream = _folds(reduced, engine.rows) * _folds(columns, engine.cols), rows
+            stream = rows
         case Dataflow.INPUT:
-            folds, stream = _folds(reduced, engine.rows) * _folds(rows, engine.cols), columns
+            stream = columns
         case Dataflow.OUTPUT:
-            folds, stream, load = _folds(rows, engine.rows) * _folds(columns, engine.cols), reduced, 0
+            stream, load = reduced, 0
         case Dataflow.NONE:
             return math.prod((*rows, *columns, *reduced, *batch))
-    cycles: float = systolic_cycles(math.prod(batch) * folds, math.prod(stream), 1, engine.rows, engine.cols, load)
+    folds = math.prod(batch) * math.prod(_both_folds(role, array, engine, scope))
+    cycles: float = systolic_cycles(folds, math.prod(stream), 1, engine.rows, engine.cols, load)
     return cycles
