@@ -13,9 +13,11 @@ from types import MappingProxyType
 
 from halley.formulas.numbers import Number, ceil_div, minimum
 from halley.formulas.terms import Range
+from halley.ir.array import Array, side_text
 from halley.ir.mapping import Collective, Compute, Hold, Node, Spatial, Temporal
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Op, OpKind, Roles, Workload, roles
+from halley.search.sides import arrays, uncut
 from halley.search.template import Template
 from halley.search.tiles import Sizes
 
@@ -231,16 +233,24 @@ def gemm_skeletons(
     output = op.outputs[0]
     found: list[Skeleton] = []
 
+    def around(tiles: Tiles) -> Ranges:
+        """What the stage has of each dim, but for its own loops."""
+        return member_ranges(template, inner_split, ranges(tiles), tiles) if inner_split is not None else ranges(tiles)
+
     def within(tiles: Tiles) -> Ranges:
-        here = {d: minimum(r, tiles[f"{prefix}{d}1"]) if d in outer_loops else r for d, r in ranges(tiles).items()}
+        # a dim that lies whole on the array beside another has no loops
+        here = {d: minimum(r, tiles.get(f"{prefix}{d}1", r)) if d in outer_loops else r for d, r in ranges(tiles).items()}
         return member_ranges(template, inner_split, here, tiles) if inner_split is not None else here
 
     # all shapes have their sizes in common: what is found of a slot serves all of them
-    outside = [Slot(f"{prefix}{dim}1", dim, sizes(dim), of_dim(ranges, dim)) for dim in outer_loops]
+    outside = {dim: Slot(f"{prefix}{dim}1", dim, sizes(dim), of_dim(ranges, dim)) for dim in outer_loops}
     inside = {dim: Slot(f"{prefix}{dim}2", dim, sizes(dim), of_dim(within, dim)) for dim in op.dims}
     held: dict[tuple[str, str], Slot] = {}
-    choices = product(loop_orders(role), (False, True), template.weights)
-    for (order, last), early, weight in choices:
+    every_array = arrays(workload, template.engine, op, uncut(workload, around))
+    choices = product(loop_orders(role), (False, True), template.weights, every_array)
+    for (every_loop, last), early, weight, array in choices:
+        beside = {dim for side in array for dim in side[1:]}
+        order, outer_order = (tuple(dim for dim in loops if dim not in beside) for loops in (every_loop, outer_loops))
         reduces_last = order[-1] in role.reduced
         if early and (resident or reduces_last):
             continue  # it stays anyway, or is complete before the next is begun
@@ -257,8 +267,10 @@ def gemm_skeletons(
             def build(
                 tiles: Tiles,
                 order: tuple[str, ...] = order,
+                outer_order: tuple[str, ...] = outer_order,
                 after: Join = after,
                 early: bool = early,
+                array: Array = array,
                 local: Mapping[str, str] = local,
                 shared: tuple[str, ...] = shared,
                 flags: Mapping[tuple[str, str], Slot] = flags,
@@ -269,10 +281,10 @@ def gemm_skeletons(
 
                 inner = [(dim, tiles[f"{prefix}{dim}2"]) for dim in order]
                 holds = [placed(tensor, memory) for tensor, memory in local.items()]
-                node = nest(workload, inner, holds, Compute(op.name))
+                node = nest(workload, inner, holds, Compute(op.name, array))
                 for dim in reversed(role.batch):
                     node = Temporal(dim, 1, node)
-                outer = [(dim, tiles[f"{prefix}{dim}1"]) for dim in outer_loops]
+                outer = [(dim, tiles[f"{prefix}{dim}1"]) for dim in outer_order]
                 if inner_split is not None:
                     here = dict(ranges(tiles))
                     here.update({dim: minimum(here[dim], tile) for dim, tile in outer})
@@ -280,10 +292,10 @@ def gemm_skeletons(
                 node = nest(workload, outer, [placed(tensor, template.shared) for tensor in shared], node)
                 return Steps((node, *after)) if resident and after else node
 
-            slots = (*outside, *(inside[dim] for dim in order), *flags.values())
+            slots = (*(outside[dim] for dim in outer_order), *(inside[dim] for dim in order), *flags.values())
             name = f"{op.name}: {last} innermost" + (f", {output} around" if early else "")
             name += f", {op.inputs[1]} in {weight}" if len(template.weights) > 1 else ""
-            name += told(after)
+            name += told(after) + (f", {' x '.join(map(side_text, array))} on the array" if array else "")
             if inner_split is not None:
                 name += f", clusters split {named(inner_split)}"
             found.append(Skeleton(name, slots, build, bool(after)))

@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from halley.errors import BadInput, Fault
-from halley.ir.hardware import Axis, Chip, Topology
+from halley.ir.hardware import Axis, Chip, MatrixEngine, Topology
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """Names of the parts: memories by role (weights may lie in any of several), the cluster level and its axes; the widths of the
-    matrix engine."""
+    """Names of the parts: memories by role (weights may lie in any of several), the cluster level and its axes; the matrix
+    engine."""
 
     outer: str
     shared: str
@@ -23,7 +23,12 @@ class Template:
     input: str
     weights: tuple[str, ...]
     output: str
-    widths: tuple[int, ...]
+    engine: MatrixEngine
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The widths of the array."""
+        return tuple(sorted({self.engine.rows, self.engine.cols}))
 
     def narrowed(self, name: str, members: int) -> Template:
         """The same with only some consecutive members of an axis; a part of a ring lacks the link that closes it."""
@@ -63,5 +68,5 @@ def template(chip: Chip) -> Template:
         input=choices("input")[0],
         weights=choices("weight"),
         output=choices("output")[0],
-        widths=tuple(sorted({chip.matrix.rows, chip.matrix.cols})),
+        engine=chip.matrix,
     )

@@ -1,0 +1,42 @@
+"""Which dims of a contraction may lie on the array: the choices of its stage (docs/model.md, "Matrix engine")."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from itertools import product
+
+from halley.formulas.numbers import Number
+from halley.ir.array import Array, Side, on_sides, sides
+from halley.ir.hardware import MatrixEngine
+from halley.ir.workload import Op, Workload, roles
+
+
+def arrays(workload: Workload, engine: MatrixEngine, op: Op, whole: Collection[str]) -> tuple[Array, ...]:
+    """Every choice of the dims on the two sides, nothing for the usual ones where there is no choice.
+
+    On each side: every dim of the role by itself, the others walked; and every dim together with all others that may lie whole
+    beside it (``whole``: the dims that nothing cuts around the stage). Dims of one point count for neither.
+    """
+    role = roles(workload, op)
+    usual, able = on_sides((), role, engine.dataflow), sides(role, engine.dataflow)
+    choices = (
+        _side([dim for dim in dims if workload.dims[dim] > 1], its, width, whole)
+        for dims, its, width in zip(able, usual, (engine.rows, engine.cols), strict=True)
+    )
+    return tuple(() if array == usual else array for array in product(*choices))
+
+
+def _side(dims: list[str], usual: Side, width: int, whole: Collection[str]) -> list[Side]:
+    """The choices of one side. A side of one row or column takes as many passes whatever lies there: one for each point of all
+    dims, as ceil(t / 1) = t. So the usual one stands for all."""
+    if width == 1 or not dims:
+        return [usual]
+    together = [(dim, *(other for other in dims if other != dim and other in whole)) for dim in dims]
+    return list(dict.fromkeys([*((dim,) for dim in dims), *together]))
+
+
+def uncut(workload: Workload, ranges: Callable[[Mapping[str, Number]], Mapping[str, Number]]) -> frozenset[str]:
+    """The dims of which a stage has the whole extent, whatever the sizes of the loops around it."""
+    smallest = ranges(defaultdict(lambda: 1))
+    return frozenset(dim for dim, extent in workload.dims.items() if smallest[dim] == extent)
