@@ -19,8 +19,8 @@ Leaf = Mapping[str, Callable[[Axes], Number]]
 
 
 def compute(counter: Counter, scope: Scope, op: Op, array: Array, common: tuple[Loop, ...]) -> tuple[Event, ...]:
-    """All events of a Compute. ``array``: the dims that it names of the matrix engine's. ``common``: the loops that also enclose the
-    running maximum's Compute, if there is one."""
+    """All events of a Compute. ``array``: the dims that it names of the matrix engine's. ``common``: the loops that also enclose
+    the running maximum's Compute, if there is one."""
     if op.kind is OpKind.CONTRACT and counter.chip.matrix is not None:
         events = list(_contract(counter, scope, op, array, counter.chip.matrix))
     else:

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from halley.formulas.energy import action_energy, static_energy
 from halley.formulas.engines import vector_cycles
 from halley.formulas.timing import busy_time
+from halley.ir.array import Array
 from halley.ir.hardware import Chip
+from halley.ir.mapping import Compute
 from halley.ir.workload import Op, OpKind, Workload
 from halley.search.space import Frame
 from halley.search.template import Template
@@ -25,23 +27,27 @@ class Floors:
     machine: Template
     ops: Sequence[Op]
     kept: Sequence[str]
-    _known: dict[str, tuple[float, float]] = field(default_factory=dict)
+    _known: dict[Compute, tuple[float, float]] = field(default_factory=dict)
 
     def group(self) -> dict[str, float]:
         """Least time [s] and energy [J] of ops that may overlap: the work of each engine at the peak of all of its kind."""
-        work = [(op.kind is OpKind.CONTRACT, self._work(op)[0]) for op in self.ops]
+        return self._group(None)
+
+    def _group(self, laid: Compute | None) -> dict[str, float]:
+        work = [(op.kind is OpKind.CONTRACT, self._work(op.name, laid)[0]) for op in self.ops]
         matrix = sum(seconds for contracts, seconds in work if contracts)
         vector = sum(seconds for contracts, seconds in work if not contracts)
         return self._costs(max(matrix, vector))
 
-    def frame(self, frame: Frame) -> dict[str, float]:
-        """The same for one frame: where stages are at work on shares of the clusters, those of one child follow each other."""
+    def frame(self, frame: Frame, laid: Compute | None = None) -> dict[str, float]:
+        """The same for one frame: where stages are at work on shares of the clusters, those of one child follow each other.
+        ``laid``: of the shapes in which these dims of a contraction lie on the array."""
         shares = frame.shares
         if shares is None:
-            return self.group()
+            return self._group(laid)
         (size,) = (axis.size for axis in self.machine.axes if axis.name == shares.axis)
         times = [
-            sum(self._work(self.workload.op(op))[0] for stage in child for op in frame.stages[stage].ops) * size / count
+            sum(self._work(op, laid)[0] for stage in child for op in frame.stages[stage].ops) * size / count
             for child, count in zip(frame.cut, shares.counts, strict=True)
         ]
         return self._costs(max(times))
@@ -55,22 +61,28 @@ class Floors:
         ports = (busy_time(read, outer.read_bandwidth), busy_time(written, outer.write_bandwidth))
         time = max(work, sum(ports) if outer.shared_bus else max(ports))
         moved = action_energy(read, outer.read_energy) + action_energy(written, outer.write_energy)
-        energy = moved + sum(self._work(op)[1] for op in self.ops)
+        energy = moved + sum(self._work(op.name, None)[1] for op in self.ops)
         return {"time": time, "energy": energy + static_energy(self.chip.static_power, time)}
 
-    def _work(self, op: Op) -> tuple[float, float]:
-        if op.name not in self._known:
-            self._known[op.name] = _work(self.workload, self.chip, op)
-        return self._known[op.name]
+    def _work(self, op: str, laid: Compute | None) -> tuple[float, float]:
+        node = laid if laid is not None and laid.op == op else Compute(op)
+        if node not in self._known:
+            self._known[node] = _work(self.workload, self.chip, self.workload.op(op), node.array)
+        return self._known[node]
 
 
-def _work(workload: Workload, chip: Chip, op: Op) -> tuple[float, float]:
-    """Least time [s] and energy [J] of an op at the engines; the member that works longest has at least an equal share."""
+def _work(workload: Workload, chip: Chip, op: Op, array: Array) -> tuple[float, float]:
+    """Least time [s] and energy [J] of an op at the engines; the member that works longest has at least an equal share.
+
+    Where the dims on the array have fewer points than it is wide, as many of its rows or columns are at work at most: of a tile
+    with t of e points there, on a width w, ceil(t / w) passes are no fewer than t / min(w, e).
+    """
     points = math.prod(workload.dims[dim] for dim in op.dims)
     share = points / math.prod(axis.size for _, axis in chip.axes)
     if op.kind is OpKind.CONTRACT and chip.matrix is not None:
         engine, dtype = chip.matrix, workload.tensors[op.inputs[0]].dtype
-        per_cycle = engine.rows * engine.cols * engine.rate.get(dtype, 1.0)
+        rows, columns = (math.prod(workload.dims[dim] for dim in side) for side in array) if array else (math.inf, math.inf)
+        per_cycle = min(engine.rows, rows) * min(engine.cols, columns) * engine.rate.get(dtype, 1.0)
         return busy_time(share / per_cycle, engine.clock), action_energy(points, engine.energy.get(dtype, 0.0))
     vector = chip.vector
     if vector is None:

@@ -181,7 +181,7 @@ class _Maker:
                     self.workload, self.template, op, "", always(inside), self._sizes, outer, op.inputs,
                     False, joined, None, True,
                 )  # fmt: skip
-                skeletons += [Skeleton(f"{last} innermost outside, {s.name}", s.slots, s.build, s.splits_reduction) for s in made]
+                skeletons += [replace(shape, name=f"{last} innermost outside, {shape.name}") for shape in made]
             stage = Stage(op.name, (op.name,), tuple(skeletons))
             yield self._frame("single", split, (), (stage,), (), bool(set(split) & set(role.reduced)))
 

@@ -45,11 +45,12 @@ class Pipelines:
         self.search, self.family = search, family
         self.stages, self.members = len(family.whole.stages), family.members
         self.runs = [(first, end) for first, end in product(range(self.stages), range(self.stages + 1)) if first < end]
-        self.floor = search.least(family.whole)
+        self.floor = search.least(family.whole, None)
         self.work: Array = np.full((self.stages, self.stages + 1, self.members + 1), np.inf)
         for first, end in self.runs:
             run = tuple(range(first, end))
-            self.work[first, end, 1:-1] = [search.least(family.part(run, count))["time"] for count in range(1, self.members)]
+            parts = (family.part(run, count) for count in range(1, self.members))
+            self.work[first, end, 1:-1] = [search.least(part, None)["time"] for part in parts]
         resources = common(search, family.part((0,), 1))
         self.alone: Array = np.zeros((2 + len(resources), *self.work.shape, 1))
         self.rounds: Array = np.full(1, np.inf)

@@ -155,7 +155,7 @@ def _hopeless(search: GroupSearch, frame: Frame, index: int, alone: list[Values]
         found = alone[index] if stage == index else best
         times[child_of[stage]] += found[..., 0]
         energy = energy + found[..., 1]
-    floor = search.least(frame)
+    floor = search.least(frame, None)
     time = np.maximum(times.max(axis=0), floor["time"])
     costs = {"time": time, "energy": np.maximum(energy + search.chip.static_power * time, floor["energy"])}
     bounds = np.stack([costs[name] for name in search.objectives], axis=-1)

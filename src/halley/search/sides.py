@@ -15,24 +15,30 @@ from halley.ir.workload import Op, Workload, roles
 def arrays(workload: Workload, engine: MatrixEngine, op: Op, whole: Collection[str]) -> tuple[Array, ...]:
     """Every choice of the dims on the two sides, nothing for the usual ones where there is no choice.
 
-    On each side: every dim of the role by itself, the others walked; and every dim together with all others that may lie whole
-    beside it (``whole``: the dims that nothing cuts around the stage). Dims of one point count for neither.
+    On each side: every dim of the role by itself, the others walked; and all dims that nothing cuts around the stage (``whole``)
+    together, beside one that something does cut, or with the longest of them first, which the stage's own loops may cut. Dims of
+    one point count for neither.
     """
     role = roles(workload, op)
     usual, able = on_sides((), role, engine.dataflow), sides(role, engine.dataflow)
-    choices = (
-        _side([dim for dim in dims if workload.dims[dim] > 1], its, width, whole)
+    choices = [
+        _side([dim for dim in dims if workload.dims[dim] > 1], workload.dims, its, width, whole)
         for dims, its, width in zip(able, usual, (engine.rows, engine.cols), strict=True)
-    )
-    return tuple(() if array == usual else array for array in product(*choices))
+    ]
+    found: list[Array] = list(product(*choices))
+    return ((),) if found == [usual] else tuple(found)
 
 
-def _side(dims: list[str], usual: Side, width: int, whole: Collection[str]) -> list[Side]:
+def _side(dims: list[str], extents: Mapping[str, int], usual: Side, width: int, whole: Collection[str]) -> list[Side]:
     """The choices of one side. A side of one row or column takes as many passes whatever lies there: one for each point of all
-    dims, as ceil(t / 1) = t. So the usual one stands for all."""
+    dims, as ceil(t / 1) = t. So the usual one stands for all. Of whole dims, fewer together are no choice: ceil(s t / w) is at
+    most s ceil(t / w), so that passes only grow where one of them is walked instead.
+    """
     if width == 1 or not dims:
         return [usual]
-    together = [(dim, *(other for other in dims if other != dim and other in whole)) for dim in dims]
+    beside = [dim for dim in dims if dim in whole]
+    first = [dim for dim in dims if dim not in whole] or [max(reversed(beside), key=extents.__getitem__)]
+    together = [(dim, *(other for other in beside if other != dim)) for dim in first]
     return list(dict.fromkeys([*((dim,) for dim in dims), *together]))
 
 

@@ -55,7 +55,7 @@ class GroupSearch:
     tally: Tally
     gap: float = 0.0
     trees: Trees = field(default_factory=Trees)
-    least: Callable[[Frame], Mapping[str, float]] = lambda frame: {"time": 0.0, "energy": 0.0}
+    least: Callable[[Frame, Compute | None], Mapping[str, float]] = lambda frame, laid: {"time": 0.0, "energy": 0.0}
     frames: list[Frame] = field(init=False)
     found: Frontier = field(init=False)
     open_bounds: list[Values] = field(default_factory=list)
@@ -98,10 +98,20 @@ class GroupSearch:
             self._rounds.pop(number, None)
         del self.frames[first:]
 
-    def least_of(self, frame: Frame) -> Values:
-        """The lower bounds of one frame that need no search, as a row."""
-        costs = self.least(frame)
+    def least_of(self, frame: Frame, laid: Compute | None = None) -> Values:
+        """The lower bounds of one frame that need no search, as a row. ``laid``: of shapes with these dims on the array."""
+        costs = self.least(frame, laid)
         return np.array([[costs[name] for name in self.objectives]])
+
+    def _useful(self, frame: Frame) -> Frame | None:
+        """The frame without shapes that waste the array; none where a stage has no others."""
+        left = [tuple(shape for shape in stage.skeletons if not self._wastes(frame, shape)) for stage in frame.stages]
+        stages = (replace(stage, skeletons=own) for stage, own in zip(frame.stages, left, strict=True))
+        return replace(frame, stages=tuple(stages)) if all(left) else None
+
+    def _wastes(self, frame: Frame, skeleton: Skeleton) -> bool:
+        """Whether a shape is hopeless for how little of the array it can use."""
+        return skeleton.laid is not None and bool(self.found.hopeless(self.least_of(frame, skeleton.laid))[0])
 
     def dive(self) -> None:
         """A first mapping, quickly: the most promising candidate of the first frame that has one, of those on all clusters. Where
@@ -196,8 +206,8 @@ class GroupSearch:
         if frame not in self._rounds:
             own = self.frames[frame]
             made = promising(self, own) if own.shares else None
-            if not own.shares and self._hides():
-                made = own, in_children(self, self._bare(own, self.combinations(own)))
+            if not own.shares and self._hides() and (useful := self._useful(own)):
+                made = useful, in_children(self, self._bare(useful, self.combinations(own)))
             self._rounds[frame] = Rounds(self, *made) if made else None
         return self._rounds[frame]
 
@@ -234,16 +244,21 @@ class GroupSearch:
     def _bare(self, made: Frame, rows: int) -> list[Values]:
         """Per stage, lower bounds like those of `_floor`, whatever room the stages take. Other groups mostly have the same stages
         in the same loops, so that these are known. Where there is nothing that they could be hopeless against: 0."""
-        if len(made.stages) == 1 or not len(self.found.points):
-            return [np.zeros((len(stage.skeletons), rows, len(self.objectives))) for stage in made.stages]
+        shape = rows, len(self.objectives)
+        nothing, never = np.zeros(shape), np.full(shape, np.inf)
+        known = len(made.stages) > 1 and len(self.found.points) > 0
         found: list[Values] = []
         for index, stage in enumerate(made.stages):
             self.tally.tick()
+            bounds: list[Values] = []
             for skeleton in stage.skeletons:  # frames that differ in what overlaps have them in common
-                if id(skeleton) not in self._in_turn:
+                if self._wastes(made, skeleton):
+                    bounds.append(never)
+                    continue
+                if known and id(skeleton) not in self._in_turn:
                     self._in_turn[id(skeleton)] = self._shared_costs(made, index, skeleton).bounds
-            bounds = [self._in_turn[id(skeleton)] for skeleton in stage.skeletons]
-            found.append(np.array(bounds).reshape(-1, rows, len(self.objectives)))
+                bounds.append(self._in_turn[id(skeleton)] if known else nothing)
+            found.append(np.array(bounds).reshape(-1, *shape))
         return found
 
     def _compiled(self, frame: int, index: int, position: int) -> Shape:

@@ -67,12 +67,13 @@ def _one_or_more(most: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Skeleton:
-    """One tree shape of a stage."""
+    """One tree shape of a stage. ``laid``: its contraction, where the shape has a choice of what lies on the array."""
 
     name: str
     slots: tuple[Slot, ...]
     build: Callable[[Tiles], Node]
     splits_reduction: bool
+    laid: Compute | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +299,7 @@ def gemm_skeletons(
             name += told(after) + (f", {' x '.join(map(side_text, array))} on the array" if array else "")
             if inner_split is not None:
                 name += f", clusters split {named(inner_split)}"
-            found.append(Skeleton(name, slots, build, bool(after)))
+            found.append(Skeleton(name, slots, build, bool(after), Compute(op.name, array) if array else None))
     return found
 
 
