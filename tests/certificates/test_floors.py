@@ -24,7 +24,7 @@ from halley.search.partitions import every_partition, group_ops
 from halley.search.space import Frame
 from halley.search.stages import Skeleton
 from halley.search.template import template
-from halley.workloads import attention, build, variants
+from halley.workloads import attention, build, graph, variants
 
 MAPPINGS = 6
 """Of each frame that is drawn."""
@@ -67,6 +67,10 @@ def compared(workload: Workload, chip: Chip, draw: random.Random) -> int:
             estimate = evaluate(workload, chip, tidy(tree, workload.dims))
             assert floor["time"] <= float(estimate.time) * (1 + 1e-12), frame.name
             assert floor["energy"] <= float(estimate.energy) * (1 + 1e-12), frame.name
+            for skeleton in skeletons:  # of what lies on the array
+                closer = floors.frame(frame, skeleton.laid)
+                assert floor["time"] <= closer["time"] <= float(estimate.time) * (1 + 1e-12), (frame.name, skeleton.name)
+                assert floor["energy"] <= closer["energy"] <= float(estimate.energy) * (1 + 1e-12), (frame.name, skeleton.name)
             count += 1
     return count
 
@@ -81,7 +85,13 @@ def drawn(frame: Frame, skeletons: tuple[Skeleton, ...], draw: random.Random) ->
     return tiles
 
 
-@pytest.mark.parametrize("drawn_from", [draw_workload, draw_batched, draw_graph, draw_divisible, sequences, attentions])
+def sums(draw: random.Random) -> Workload:
+    """A contraction with several dims in each role, few points in some of them; alone, or with a function of its results."""
+    lines = ["S[p,q,f,g] = U[p,q,c,r] * W[f,g,c,r]", "Y[p,q,f,g] = relu(S[p,q,f,g])"]
+    return graph(lines[: draw.randint(1, 2)], {dim: draw.choice([1, 2, 3, 7, 40]) for dim in "pqfgcr"})
+
+
+@pytest.mark.parametrize("drawn_from", [draw_workload, draw_batched, draw_graph, draw_divisible, sequences, attentions, sums])
 @pytest.mark.parametrize("seed", range(5))
 def test_no_mapping_costs_less_than_its_floor(drawn_from: Callable[[random.Random], Workload], seed: int) -> None:
     draw = random.Random(seed)

@@ -26,7 +26,9 @@ from halley.ir.mapping import (
 from halley.ir.text import DEPTH_LIMIT, LINE_LIMIT, SIZE_LIMIT, parse, to_text
 from halley.ir.words import NUMBER_LIMIT
 
-KEYWORDS = ("for", "by", "over", "to", "with", "shares", "hold", "x2", "sequence", "all-reduce", "compute", "array", "x", "-", "a.b", "")
+KEYWORDS = (
+    "for", "by", "over", "to", "with", "shares", "hold", "x2", "sequence", "all-reduce", "compute", "array", "x", "-", "a.b", ""
+)  # fmt: skip
 names = st.one_of(st.sampled_from(["A", "mx", "S2", "layer0.q", "α", "x-y"]), st.sampled_from(KEYWORDS), st.text(max_size=4))
 words = names.filter(bool)
 tiles = st.integers(1, 4096) | st.just(NUMBER_LIMIT)

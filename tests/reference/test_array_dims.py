@@ -1,5 +1,5 @@
-"""Dims of a contraction that a mapping lays on the array: counted as executed, timed as tiles one by one, refused where they cannot lie
-there."""
+"""Dims of a contraction that a mapping lays on the array: counted as executed, timed as tiles one by one, refused where they
+cannot lie there."""
 
 from __future__ import annotations
 
@@ -150,13 +150,14 @@ def test_the_usual_dims_may_be_named() -> None:
         assert (one.time, one.energy, Counter(one.reads())) == (other.time, other.energy, Counter(other.reads()))
 
 
+A_DIM = "expected a dim that weight-stationary puts there (c|r|s)"
 MESSAGES = [
-    ("array t x f", "compute S, array rows: expected a dim that weight-stationary puts there (c|r|s); got 't'; use one of: c, r, s"),
-    ("array c|p x f", "array rows: expected a dim that weight-stationary puts there (c|r|s); got 'p'"),
+    ("array t x f", f"compute S, array rows: {A_DIM}; got 't'; use one of: c, r, s"),
+    ("array c|p x f", f"array rows: {A_DIM}; got 'p'"),
     ("array c x c", "array columns: expected a dim that weight-stationary puts there (f|g); got 'c'"),
     ("array c|c x f", "array rows: expected each dim once; got c 2 times"),
-    ("array - x f", "array rows: expected a dim that weight-stationary puts there (c|r|s); got none; name one of: c, r, s"),
-    ("array r|c x f", "expected c whole in the tile, as it lies on the array together with r; got tiles of 2 of 3; do not loop over or"),
+    ("array - x f", f"array rows: {A_DIM}; got none; name one of: c, r, s"),
+    ("array r|c x f", "expected c whole in the tile, as it lies on the array together with r; got tiles of 2 of 3; do not"),
 ]
 
 

@@ -18,8 +18,9 @@ from halley.formulas.energy import action_energy
 from halley.formulas.engines import systolic_cycles, vector_cycles
 from halley.formulas.timing import busy_time, phase_time, pipeline_time, total
 from halley.io.result import resource_name
+from halley.ir.array import side_text
 from halley.ir.hardware import Chip
-from halley.ir.mapping import Hold, Overlap, Parallel, Pipeline, Sequence
+from halley.ir.mapping import Compute, Hold, Overlap, Parallel, Pipeline, Sequence
 from halley.report.hardware import tables_at
 from halley.report.table import Table, percent
 from halley.report.tree import Line, path_name
@@ -70,6 +71,7 @@ def explanation(chip: Chip, estimate: Estimate, line: Line) -> tuple[Table, ...]
         ("node", line.text.strip()),
         ("place", f"line {line.number}, path {path_name(line.path)}"),
         ("entered", f"{float(line.cost.entries):,.0f} times by the first member of each axis"),
+        *_laid(line),
         ("time", f"{format_time(line.time)}, {percent(line.time, whole)} of the whole"),
         ("set by", resource_name(line.bound) if line.bound else "the work inside"),
     )
@@ -85,6 +87,13 @@ def explanation(chip: Chip, estimate: Estimate, line: Line) -> tuple[Table, ...]
     if formulas:
         tables.append(Table("Formulas", ("", ""), tuple(formulas)))
     return (*tables, *tables_at(chip, (path for step in steps for path in step.hardware)))
+
+
+def _laid(line: Line) -> Iterator[tuple[str, str]]:
+    """What a contraction has on the array, where its mapping says so."""
+    if isinstance(line.node, Compute) and line.node.array:
+        rows, columns = map(side_text, line.node.array)
+        yield "on the array", f"{rows} on the rows, {columns} on the columns; other dims of their roles are walked"
 
 
 def _steps(chip: Chip, estimate: Estimate, line: Line) -> Iterator[Step]:
