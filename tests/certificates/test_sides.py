@@ -75,7 +75,9 @@ def expected(workload: Workload, chip: Chip, name: str, cut: set[str]) -> set[tu
         several = [dim for dim in dims if workload.dims[dim] > 1]
         options: set[tuple[str, ...]] = {(dim,) for dim in several}
         whole = [dim for dim in several if dim not in cut]
-        if len(whole) == len(several) > 1:
+        if any(workload.dims[dim] % width == 0 for dim in whole):
+            pass
+        elif len(whole) == len(several) > 1:
             longest = max(workload.dims[dim] for dim in whole)
             first = [dim for dim in whole if workload.dims[dim] == longest][-1]
             options.add((first, *(dim for dim in whole if dim != first)))
@@ -165,6 +167,27 @@ def test_fewer_dims_together_are_no_better(seed: int) -> None:
     fewer = tuple((side[0], *draw.sample(side[1:], draw.randint(0, len(side) - 1))) for side in array)
     assert not faults(with_array(tree, fewer), workload, chip)
     one, other = (evaluate(workload, chip, with_array(tree, own)) for own in (array, fewer))
+    assert one.time <= other.time * (1 + 1e-12)
+    assert one.energy <= other.energy * (1 + 1e-12)
+    for label in ("reads", "writes", "ports"):
+        more = getattr(other, label)()
+        assert all(count <= more.get(key, 0) for key, count in getattr(one, label)().items())
+
+
+@given(SEEDS)
+@many(150)
+def test_a_whole_dim_that_fills_a_side_evenly_needs_no_other(seed: int) -> None:
+    """It takes no more passes alone, all others walked."""
+    workload, chip, tree = draw_tree(seed)
+    (array,) = (node.array for _, node in walk(tree) if isinstance(node, Compute))
+    draw, engine = random.Random(seed), chip.matrix
+    assert engine is not None
+    if faults(tree, workload, chip) or not all(side[1:] for side in array):
+        return
+    full = tuple((draw.choice(side[1:]),) for side in array)
+    rows, columns = (workload.dims[dim] // draw.choice([1, workload.dims[dim]]) for (dim,) in full)
+    chip = replace(chip, matrix=replace(engine, rows=rows, cols=columns))
+    one, other = (evaluate(workload, chip, with_array(tree, own)) for own in (full, array))
     assert one.time <= other.time * (1 + 1e-12)
     assert one.energy <= other.energy * (1 + 1e-12)
     for label in ("reads", "writes", "ports"):

@@ -75,8 +75,8 @@ LEFT_OUT = (
     "to cluster",
     "overlapped stages of attention with running softmax; more buffers for overlapped stages than rounds are under way, or fewer",
     "tile sizes that leave a smaller last tile than they must, but for multiples of the array's width",
-    "another operand in the array than the one that the chip's dataflow keeps there; several dims together on one side of it where "
-    "more than one of them is cut, or the stage's own loops cut another than the longest",
+    "another operand in the array than the one that the chip's dataflow keeps there; several dims together on one side of it "
+    "where more than one of them is cut, or the stage's own loops cut another than the longest, or one that fills it evenly",
     "operands held for several inner tiles; under running softmax: inputs past the shared buffer, keys and values with unlike "
     "numbers of buffers, accumulators with two",
     "operations within a fused group in another order than the workload's",
