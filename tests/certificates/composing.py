@@ -34,9 +34,9 @@ def mappings(workload: Workload, chip: Chip, ops: Sequence[Op]) -> Iterator[tupl
     known: dict[tuple[str, int], Sequence[Stage]] = {}
     for frame in in_turn(workload, chip, ops):
         yield from buffered(frame, frame.stages)
-        if frame.streamed or len(frame.stages) == 1:
+        if len(frame.stages) == 1:
             continue
-        for runs in every_run(len(frame.stages)):
+        for runs in every_run(3 if frame.streamed else len(frame.stages)):  # the closing stage follows when all keys are done
             yield from buffered(frame, frame.stages, _Composer(workload, frame.stages, runs, Overlap))
             if frame.name == "through the shared buffer":  # what passes between clusters of their own
                 for together, stages in _on_shares(workload, chip, ops, runs, known):
@@ -118,12 +118,22 @@ class _Composer:
 
     def __call__(self, tree: Node, nodes: Sequence[Node]) -> Node:
         match tree:
+            case Hold(memory, groups, Steps((loop, last))) if last is nodes[-1] and loop is not nodes[0]:
+                return self.carried(memory, groups, Steps((self(loop, nodes[:-1]), last)))
             case Hold(memory, groups, Steps(children)) if all(a is b for a, b in zip(children, nodes, strict=False)):
                 return self.composed(memory, groups, nodes)
             case Temporal() | Spatial() | Hold():
                 return replace(tree, body=self(tree.body, nodes))
             case _:
                 raise AssertionError("stages that follow each other in a Hold")
+
+    def carried(self, memory: str, groups: tuple[tuple[str, ...], ...], tree: Node) -> Node:
+        """What each round goes on with: where a run further on reads it, too, it finds that of its own round, and made what it
+        has by that of the round before."""
+        for group in groups:
+            users = [place for place, run in enumerate(self.runs) if self.uses(run, group)]
+            tree = Hold(memory, (group,), tree, users[-1] - users[0] + 2 if len(users) > 1 else 1)
+        return tree
 
     def composed(self, memory: str, groups: tuple[tuple[str, ...], ...], nodes: Sequence[Node]) -> Node:
         """Rounds of the runs in Holds of several buffers; what one run alone touches lies inside it, unless it has to leave."""

@@ -24,7 +24,7 @@ from tests.certificates.exhaustive import (
 from halley.errors import BadInput, Infeasible
 from halley.io.load import load_chip
 from halley.ir.hardware import Chip
-from halley.ir.mapping import Collective, CollectiveKind, Hold, Node, Spatial, walk
+from halley.ir.mapping import Collective, CollectiveKind, Hold, Node, Overlap, Spatial, walk
 from halley.ir.workload import Workload
 from halley.rewrite.tidy import tidy
 from halley.search.baselines import BASELINES
@@ -57,6 +57,8 @@ def belongs(baseline: str, workload: Workload, groups: Cut, trees: list[Node]) -
             return len(groups) == 1 and not collectives(trees[0])
         case "flash-attention-2" | "flash-decoding":
             if workload.name != "attention" or workload.variant != "online" or len(groups) > 1:
+                return False
+            if any(isinstance(node, Overlap) for _, node in walk(trees[0])):
                 return False
             return keys_split(trees[0], "n") is (baseline == "flash-decoding")
     raise AssertionError(baseline)

@@ -199,7 +199,7 @@ ILLEGAL: dict[str, tuple[Workload, str, str]] = {
             "hold obuf x3: S E P",
             node("overlap", "compute S", "compute mx", seq(*REST[1:])),
         ),
-        "overlap: expected mx to be made anew in each round of n; got one for all, in hold obuf outside that loop",
+        "overlap: expected 3 buffers of mx in obuf, for the rounds under way at once, as it is carried from round",
     ),
     "inner before outer": (
         GEMM,

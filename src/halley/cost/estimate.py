@@ -16,17 +16,24 @@ Resource = tuple[str, ...]
 @dataclass(frozen=True, slots=True)
 class NodeCost:
     """One node's totals over the whole execution. ``time`` [s] of the node as a phase (ramps in), ``work`` [s] without
-    what its own enclosing phase pays, ``busy`` [s] by resource, ``ramp_up``, ``ramp_down`` [s] of one entry; ``steps``:
+    what its own enclosing phase pays, ``busy`` [s] by resource; of one entry: first fills (``filling`` [s]), what children that
+    hand over wait for their first round or after their last (``waiting`` [s]), last drains (``ramp_down`` [s]); ``steps``:
     barriers in the work where its double buffers swap in lockstep, else None."""
 
     path: Path
     entries: Number
     work: Number
     busy: Mapping[Resource, Number]
-    ramp_up: Number
+    filling: Number
+    waiting: Number
     ramp_down: Number
     time: Number
     steps: Number | None = None
+
+    @property
+    def ramp_up(self) -> Number:
+        """What one entry takes [s] before the steady state."""
+        return self.filling + self.waiting
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,13 +58,24 @@ Shares = Mapping[int, tuple[Mapping[AxisName, int], Mapping[AxisName, int]]]
 @dataclass(frozen=True, slots=True)
 class _Cost:
     """Of a subtree: ``work`` [s], ``busy`` [s] by resource, ramps [s] that the enclosing phase pays on each entry; ``steps``:
-    barriers in the work, None where transfers run ahead."""
+    barriers in the work, None where transfers run ahead. ``handing``: of children in it that hand over, what they take one after
+    the other [s], and in how many rounds."""
 
     work: Number = 0
     busy: Busy = field(default_factory=dict)
     up: Number = 0
     down: Number = 0
     steps: Number | None = None
+    handing: tuple[Number, Number] | None = None
+
+    @property
+    def waiting(self) -> Number:
+        """What the ends of the first and last round add to the ramp [s] of an entry, if this is a phase: as long as that is at
+        work on one round alone, its busiest child or resource is not."""
+        if self.handing is None:
+            return 0
+        in_turn, rounds = self.handing
+        return waiting_time(in_turn, maximum(self.work, longest(self.busy.values())), rounds)
 
 
 def evaluate(
@@ -187,7 +198,8 @@ class _Fold:
             entries=self.counter.entries(scope),
             work=cost.work,
             busy=cost.busy,
-            ramp_up=cost.up,
+            filling=cost.up,
+            waiting=cost.waiting,
             ramp_down=cost.down,
             time=self.phase(cost, scope),
             steps=cost.steps,
@@ -197,11 +209,11 @@ class _Fold:
     def phase(self, cost: _Cost, scope: Scope) -> Number:
         if not self.counter.times:
             return 0
-        entries, busy = self.counter.entries(scope), cost.busy.values()
+        entries, busy, up = self.counter.entries(scope), cost.busy.values(), cost.up + cost.waiting
         if cost.steps is None:
-            return (least_phase_time if self.least else phase_time)(entries, cost.up, cost.down, cost.work, busy)
+            return (least_phase_time if self.least else phase_time)(entries, up, cost.down, cost.work, busy)
         # in lockstep, the work has waited for transfers already, all but those of the ramps
-        return maximum(phase_time(entries, cost.up, cost.down, cost.work, ()), longest(busy))
+        return maximum(phase_time(entries, up, cost.down, cost.work, ()), longest(busy))
 
     def _cost(self, node: Node, scope: Scope) -> _Cost:
         match node:
@@ -222,22 +234,19 @@ class _Fold:
                 return _Cost(total(times), busy)
             case Overlap():
                 times, busy = self._phases(node.children, scope, {})
-                return _Cost(longest(times), busy, self._first_round(node, times, busy, scope))
+                return _Cost(longest(times), busy, handing=self._handing(node, times, scope))
             case Parallel():
                 times, busy = self._phases(node.children, scope, self._shares(node))
-                return _Cost(longest(times), busy, self._first_round(node, times, busy, scope))
+                return _Cost(longest(times), busy, handing=self._handing(node, times, scope))
             case Pipeline():
                 inside = scope.with_loop(Loop(node.dim, node.tile, None, path=scope.path))
                 times, busy = self._phases(node.children, inside, self._shares(node))
                 tiles = self.counter.entries(inside) / self.counter.entries(scope)
                 return _Cost(pipeline_time(times, tiles), busy)
 
-    def _first_round(self, node: Overlap | Parallel, times: list[Number], busy: Busy, scope: Scope) -> Number:
-        """A ramp of the phase around: children that hand over wait for their first round, or have done their last."""
-        if not hands_over(node, self.workload):
-            return 0
-        busiest = maximum(longest(times), longest(busy.values()))
-        return waiting_time(total(times), busiest, self.counter.entries(scope))
+    def _handing(self, node: Overlap | Parallel, times: list[Number], scope: Scope) -> tuple[Number, Number] | None:
+        """Children that hand over wait for their first round, or have done their last, in the phase around."""
+        return (total(times), self.counter.entries(scope)) if hands_over(node, self.workload) else None
 
     def _shares(self, node: Parallel | Pipeline) -> Shares:
         name = (node.level, node.axis)
@@ -285,7 +294,7 @@ class _Fold:
         if self.memories[node.memory].lockstep and node.buffers > 1:
             return self._lockstep(inner, busy, scope, fills, drains)
         if type(node.buffers) is int and node.buffers > 1:
-            return _Cost(inner.work, busy, inner.up + up, inner.down + down, inner.steps)
+            return _Cost(inner.work, busy, inner.up + up, inner.down + down, inner.steps, inner.handing)
         serial = total(self._serial(scope, transfers) for transfers in (fills, drains))
         # numbers or terms: 0 where nothing is held, 1 or 2
         single, double = node.buffers * (2 - node.buffers), node.buffers * (node.buffers - 1) / 2
@@ -293,9 +302,11 @@ class _Fold:
             return _Cost(inner.work + single * serial, busy, inner.up + double * up, inner.down + double * down)
         if inner.steps is not None or self.least:
             return _Cost(self.phase(inner, scope) + serial, busy)
-        ramps = self.counter.entries(scope) * (inner.up + inner.down)
+        ramps = self.counter.entries(scope) * (inner.up + inner.waiting + inner.down)
         work = buffered_time(single, ramps, inner.work, longest(inner.busy.values()), serial)
-        return _Cost(work, busy, (1 - single) * inner.up + double * up, (1 - single) * inner.down + double * down)
+        handing = inner.handing and ((1 - single) * inner.handing[0], inner.handing[1])  # with one buffer, rounds end here
+        up, down = ((1 - single) * ramp + double * own for ramp, own in ((inner.up, up), (inner.down, down)))
+        return _Cost(work, busy, up, down, handing=handing)
 
     def _lockstep(self, inner: _Cost, busy: Busy, scope: Scope, fills: list[Transfer], drains: list[Transfer]) -> _Cost:
         """A double-buffered Hold whose buffers swap at a barrier: each transfer runs beside one step, which it may hold up. The

@@ -51,7 +51,7 @@ class _Round:
             return []
         if isinstance(self.node, Pipeline):  # it has buffers of its own between its children
             return self._order(handed)
-        return [*self._order(handed), *self._carried(handed), *self._buffers()]
+        return [*self._order(handed), *self._buffers(handed), *self._circles()]
 
     def _fault(self, expected: str, got: str) -> Fault:
         place = "" if isinstance(self.node, Overlap) else f" over {self.node.level}.{self.node.axis}"
@@ -66,28 +66,32 @@ class _Round:
             for name in late
         ]
 
-    def _carried(self, handed: list[str]) -> list[Fault]:
-        """What passes from child to child belongs to one round."""
+    def _circles(self) -> list[Fault]:
+        """What goes on from round to round does not come back from a child further on: that one is a round behind."""
         found = []
-        for name in handed:
-            if self.writers.get(name) != min(self.uses[name]):
-                continue
-            loops: list[str] = []
-            for node, _ in self.around:
+        for name, children in self.changes.items():
+            walked: set[str] = set()
+            for node, _ in reversed(self.around):
                 if isinstance(node, Hold) and name in node.names:
-                    loops = []
-                elif isinstance(node, Temporal | Pipeline):
-                    loops.append(node.dim)
-            held = any(isinstance(node, Hold) and name in node.names for node, _ in self.around)
-            if held and set(loops) - set(self.workload.tensors[name].dims):
-                found.append(self._fault(f"{name} made anew in each round", "one buffer for all rounds"))
+                    break
+                if isinstance(node, Temporal | Pipeline):
+                    walked.add(node.dim)
+            else:
+                continue
+            late = self.writers.get(name) != min(self.uses[name])
+            if len(children) > 1 and not late and walked - set(self.workload.tensors[name].dims):
+                found.append(self._fault(f"{name} made anew in each round", "changes by several children"))
         return found
 
-    def _buffers(self) -> list[Fault]:
-        """A buffer for each round between the first and the last child that touches it, and one in transit."""
+    def _buffers(self, handed: list[str]) -> list[Fault]:
+        """A buffer for each round between the first and the last child that touches it, and one in transit; or, of what a round
+        goes on with where the round before left it, one for that."""
         found = []
         inner: set[str] = set()
+        walked: set[str] = set()
         for node, depth in reversed(self.around):
+            if isinstance(node, Temporal | Pipeline):
+                walked.add(node.dim)
             if not isinstance(node, Hold):
                 continue
             for group in node.tensors:
@@ -95,9 +99,11 @@ class _Round:
                 users = set().union(*(self.uses.get(name, set()) for name in names))
                 further = [other for other, above in self.around if above < depth and isinstance(other, Hold)]
                 outer = {name for other in further for name in other.names}
-                transit = 1 if outer.intersection(names) else 0
-                least = max(users) - min(users) + 1 + transit if len(users) > 1 else 1
-                if 1 < node.buffers < least:
-                    found.append(self._fault(f"1 or at least {least} buffers of {' '.join(names)}", str(node.buffers)))
+                carried = any(walked - set(self.workload.tensors[name].dims) for name in names if name in handed)
+                extra = 1 if carried or outer.intersection(names) else 0
+                least = max(users) - min(users) + 1 + extra if len(users) > 1 else 1
+                if node.buffers < least and (carried or node.buffers > 1):
+                    alone = "" if carried else "1 or "
+                    found.append(self._fault(f"{alone}at least {least} buffers of {' '.join(names)}", str(node.buffers)))
             inner.update(node.names)
         return found

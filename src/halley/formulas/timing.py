@@ -108,17 +108,18 @@ def pipeline_time(stages: Sequence[Number], tiles: Number) -> Number:
 
 
 def waiting_time(work: Number, busiest: Number, tiles: Number) -> Number:
-    """Time at both ends of a pipeline in which its busiest stage or engine has no tile: the others' first and last ones.
+    """Time at both ends of a pipeline in which its busiest stage or resource has no tile: the others' first and last ones.
 
-    .. math:: T = \\frac{W - b}{N}
+    .. math:: T = \\frac{\\max(W, b) - b}{N}
 
-    Symbols: W [s] total of all stages over N [1] tiles, b [s] total of the busiest stage, or of an engine that several share.
-    Source: fill + drain around N x busiest, for equal tiles; with one tile, stages take W.
+    Symbols: W [s] total of all stages over N [1] tiles, b [s] total of the busiest stage, or of a resource that they and the
+    transfers around them share. Source: fill + drain around N x busiest, for equal tiles; with one tile, stages take W, or b if
+    that is longer.
 
-    >>> waiting_time(90, 40, 10)
-    5.0
+    >>> waiting_time(90, 40, 10), waiting_time(90, 95, 10)
+    (5.0, 0.0)
     """
-    return (work - busiest) / tiles
+    return (maximum(work, busiest) - busiest) / tiles
 
 
 def longest(times: Iterable[Number]) -> Number:

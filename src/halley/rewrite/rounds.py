@@ -1,12 +1,13 @@
 """Children of `Overlap` and `Parallel` that hand tensors over: each works on another round (docs/model.md, "Rounds").
 
 In loops around such a node, a child is at work on one tile while the child that it reads from is at work on the next. So a tensor
-that passes from child 1 to child 2 needs a buffer for each of the rounds that are under way at once.
+that passes from child 1 to child 2 needs a buffer for each of the rounds that are under way at once. So does what is carried from
+round to round (a running maximum): a later round changes it before a child further on has read what this one left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -51,14 +52,15 @@ def _linked(found: list[Touches]) -> bool:
     return any(one.made & other.all for i, one in enumerate(found) for j, other in enumerate(found) if i != j)
 
 
-def buffers_needed(first: int, last: int, moves: bool) -> int:
+def buffers_needed(first: int, last: int, stays: bool) -> int:
     """Buffers of what children ``first`` to ``last`` touch, so that none waits for another: one for each round under way, and one
-    more where the Hold fills or drains it meanwhile (``moves``).
+    more where the last of these rounds ``stays``: the Hold fills or drains it meanwhile, or it is carried on, and what the last
+    child has made so far is still relative to the round before.
 
     >>> buffers_needed(0, 1, False), buffers_needed(0, 2, True)
     (2, 4)
     """
-    return last - first + 1 + moves
+    return last - first + 1 + stays
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,10 @@ class _Home:
     group: tuple[str, ...]
     moves: bool
     loops: tuple[str, ...] = ()
+
+    def carries(self, dims: tuple[str, ...]) -> str:
+        """The loop since, if there is one, from whose one round to the next a tensor of these dims stays the same."""
+        return next((dim for dim in self.loops if dim not in dims), "")
 
 
 def round_faults(tree: Node, workload: Workload) -> Iterator[Fault]:
@@ -98,18 +104,15 @@ def _inside(node: Node, workload: Workload, homes: Mapping[str, _Home]) -> Itera
 def _faults(node: Overlap | Parallel, workload: Workload, homes: Mapping[str, _Home]) -> Iterator[Fault]:
     where, found = _where(node), [touches_of(child, workload) for child in node.children]
     wrong = dict(_misplaced(node, workload))
-    for name in workload.tensors:
-        if name in wrong:
-            yield wrong[name]
-        elif _handed(name, found):
-            home = homes.get(name)
-            outside = [dim for dim in home.loops if dim not in workload.tensors[name].dims] if home else []
-            if home and outside:
-                expected = f"{name} to be made anew in each round of {outside[0]}"
-                got = f"one for all, in hold {home.node.memory} outside that loop"
-                yield Fault(where, expected, got, "use sequence, or put the ops that touch it into one child")
+    yield from wrong.values()
+    loops = {name: home.carries(workload.tensors[name].dims) for name, home in homes.items() if _handed(name, found)}
+    carried = {name: loop for name, loop in loops.items() if loop and name not in wrong}
+    for name, loop in carried.items():
+        if sum(name in own.made for own in found) > 1:
+            expected, got = f"{name} to be made anew in each round of {loop}", "one for all, which several children change"
+            yield Fault(where, expected, got, "use sequence, or put the ops that change it into one child")
     if _linked(found):
-        yield from _short(where, found, homes)
+        yield from _short(where, found, homes, carried.keys())
 
 
 def _misplaced(node: Together, workload: Workload) -> Iterator[tuple[str, Fault]]:
@@ -145,15 +148,18 @@ def _where(node: Together) -> str:
             assert_never(node)
 
 
-def _short(where: str, found: list[Touches], homes: Mapping[str, _Home]) -> Iterator[Fault]:
-    """Holds of several buffers that are too few for the rounds under way. One buffer makes each round wait for the last."""
+def _short(where: str, found: list[Touches], homes: Mapping[str, _Home], carried: Set[str]) -> Iterator[Fault]:
+    """Holds of several buffers that are too few for the rounds under way. One buffer makes each round wait for the last; but not
+    where what it has is carried on: there the next round would change it."""
     for home in {id(home.node): home for home in homes.values()}.values():
         for group in home.node.tensors:
             mine = [name for name in group if homes[name].node is home.node]
             users = [index for index, own in enumerate(found) if own.all.intersection(mine)]
-            if len(users) < 2 or home.node.buffers == 1:
+            stays = carried & set(mine)
+            if len(users) < 2 or (home.node.buffers == 1 and not stays):
                 continue
-            needed = buffers_needed(users[0], users[-1], any(homes[name].moves for name in mine))
+            needed = buffers_needed(users[0], users[-1], bool(stays) or any(homes[name].moves for name in mine))
             if home.node.buffers < needed:
-                expected = f"{needed} buffers of {'|'.join(mine)} in {home.node.memory}, for the rounds under way at once, or 1"
+                expected = f"{needed} buffers of {'|'.join(mine)} in {home.node.memory}, for the rounds under way at once"
+                expected += ", as it is carried from round to round" if stays else ", or 1"
                 yield Fault(where, expected, str(home.node.buffers), f"write 'hold {home.node.memory} x{needed}'")

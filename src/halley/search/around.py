@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from halley.cost.estimate import Resource
+import numpy as np
+
+from halley.cost.estimate import Estimate, Resource
 from halley.cost.evaluate import evaluate, event_busy, event_energy, ports_of
+from halley.cost.events import Event, Path
+from halley.cost.footprint import footprint
+from halley.cost.movement import Body
 from halley.cost.program import Array
+from halley.cost.window import counter_of
 from halley.formulas.numbers import Number
 from halley.formulas.timing import total
-from halley.ir.mapping import Compute, Node, Overlap, Parallel, walk
+from halley.ir.mapping import Compute, Hold, Node, Overlap, Parallel, walk
 from halley.ir.mapping import Sequence as Steps
 from halley.search.sets import starts
 from halley.search.space import Frame
@@ -22,14 +28,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """For each combination of the shared tile sizes: ``entries``, the rounds; ``ramps`` [s] of the Holds around the stages; their
-    ``energy`` [J] and ``busy`` time [s] of each resource; the ``room`` [B] in each memory with a limit (memories x combinations).
-    ``counted`` [B]: what a stage's own footprint has of it, as that is found with the stages in turn."""
+    """For each combination of the shared tile sizes: ``entries``, the rounds, in so many ``phases``; ``ramps`` [s] of the Holds
+    around the stages, and what those with one buffer take that lie outside the phases (``serial`` [s]); ``energy`` [J]; ``busy``
+    time [s] of each resource for the Holds inside the phases, and for those ``beside`` them; the ``room`` [B] in each memory with
+    a limit (memories x combinations). ``counted`` [B]: what a stage's own footprint has of it, as that is found with the stages
+    in turn."""
 
     entries: Array
+    phases: Array
     ramps: Array
+    serial: Array
     energy: Array
     busy: Mapping[Resource, Array]
+    beside: Mapping[Resource, Array]
     room: Array
     counted: Array
 
@@ -56,29 +67,72 @@ def rounds(search: GroupSearch, frame: Frame) -> Array:
 
 
 def _found(search: GroupSearch, frame: Frame) -> Around:
-    chip, sums, rows = search.chip, search.trees.sums(search.workload), search.combinations(frame)
+    sizes, rows = _shared_sizes(search, frame), search.combinations(frame)
     shapes = [stage.skeletons[0] for stage in frame.stages]  # whichever: what they take themselves is left out
-    symbols = search.trees.symbols(frame.shared)
-    symbols |= {slot.name: 1 for shape in shapes for slot in shape.slots}
+    sizes |= {slot.name: 1 for shape in shapes for slot in shape.slots}
     users: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops)) for stage in frame.stages]
-    tree = search.around(frame.tree(symbols, [shape.build(symbols) for shape in shapes]))
-    estimate = evaluate(search.workload, chip, tree, held=search.around(frame.tree(symbols, users)), sums=sums)
-    path = next(path for path, node in walk(tree) if isinstance(node, Overlap | Parallel))
-    outside = [event for event in estimate.events if len(event.path) < len(path)]
-    memories, ports = {memory.name: memory for memory in chip.memories}, ports_of(chip)
-    busy: dict[Resource, Number] = {}
-    for event in outside:
-        resource, time = event_busy(event, memories, ports)
-        busy[resource] = busy.get(resource, 0) + time
-    top, bottom = estimate.nodes[path[:1]], estimate.nodes[path]
-    bare = search.around(frame.in_turn(symbols, [Steps(()) for _ in users]))
-    turn = evaluate(search.workload, chip, bare, held=search.around(frame.in_turn(symbols, users)), sums=sums)
-    energy = total(event_energy(chip, event)[1] for event in outside)
-    limited = search.limited
-    room = [found.footprint.get(name, 0) for found in (estimate, turn) for name in limited]
-    outputs = [bottom.entries, top.ramp_up - bottom.ramp_up + top.ramp_down, energy, *busy.values(), *room]
-    trees = search.trees.of(frame.shared, ())
-    values = search.trees.program(outputs, trees, frame.name)(starts(trees, frame.shared, rows), rows).T
-    entries, ramps, energies = values[:3]
-    own, counted = values[3 + len(busy) :].reshape(2, len(limited), rows)
-    return Around(entries, ramps, energies, dict(zip(busy, values[3:], strict=False)), own, counted)
+    tree = search.around(frame.tree(sizes, [shape.build(sizes) for shape in shapes]))
+    estimate = evaluate(search.workload, search.chip, tree, held=Steps(()))
+    counter = counter_of(search.workload, search.chip)
+
+    def each(value: Number) -> Array:
+        return np.broadcast_to(np.asarray(value, dtype=np.float64), (rows,))
+
+    def room(whole: Node) -> Array:
+        used = footprint(counter, search.around(whole), Body(counter))
+        return np.array([each(used.get(name, 0)) for name in search.limited]).reshape(-1, rows)
+
+    nodes = dict(walk(tree))
+    path = next(path for path, node in nodes.items() if isinstance(node, Overlap | Parallel))
+    outside = [event for event in estimate.events if len(event.path) < len(path) and path[: len(event.path)] == event.path]
+    first = path[:1]
+    own = next((path[: at + 1] for at in range(len(path) - 1, 0, -1) if isinstance(nodes[path[:at]], Steps)), first)
+    phase, whole = estimate.nodes[own], estimate.nodes[first]
+    ramps, serial = phase.entries * (phase.filling + phase.ramp_down), each(0.0)
+    if own != first:
+        ramps = ramps + whole.filling + whole.ramp_down
+        serial = each(whole.work - estimate.nodes[own[:-1]].work)
+    return Around(
+        entries=each(estimate.nodes[path].entries),
+        phases=each(_phases(nodes, estimate, path)),
+        ramps=each(ramps),
+        serial=serial,
+        energy=each(total(event_energy(search.chip, event)[1] for event in outside)),
+        busy={name: each(time) for name, time in _busy(search, outside, len(own), len(path)).items()},
+        beside={name: each(time) for name, time in _busy(search, outside, 0, len(own)).items()},
+        room=room(frame.tree(sizes, users)),
+        counted=room(frame.in_turn(sizes, users)),
+    )
+
+
+def _shared_sizes(search: GroupSearch, frame: Frame) -> dict[str, Number]:
+    """The shared sizes of each combination, by slot."""
+    shared = search.unsettled(frame.shared)
+    trees = search.trees.of(shared, ())
+    sizes: dict[str, Number] = dict(search.settled(frame.shared))
+    for dim, nodes in starts(trees, shared, search.combinations(frame)).items():
+        sizes |= {name: column[trees[dim].start[nodes]] for name, column in trees[dim].columns.items()}
+    return sizes
+
+
+def _phases(nodes: Mapping[Path, Node], estimate: Estimate, path: Path) -> Number:
+    """How often the phase of the rounds at a path is entered: a Hold with one buffer makes a phase of what is inside."""
+    result: Number = 1
+    for at in range(1, len(path) + 1):
+        outer = nodes[path[: at - 1]]
+        if isinstance(outer, Steps):
+            result = estimate.nodes[path[:at]].entries
+        elif isinstance(outer, Hold):
+            result = np.where(np.asarray(outer.buffers) == 1, estimate.nodes[path[:at]].entries, result)
+    return result
+
+
+def _busy(search: GroupSearch, events: Sequence[Event], first: int, stop: int) -> dict[Resource, Number]:
+    """What the events of nodes at these depths keep each resource busy for."""
+    memories, ports = {memory.name: memory for memory in search.chip.memories}, ports_of(search.chip)
+    result: dict[Resource, Number] = {}
+    for event in events:
+        if first <= len(event.path) < stop:
+            resource, time = event_busy(event, memories, ports)
+            result[resource] = result.get(resource, 0) + time
+    return result

@@ -9,8 +9,8 @@
 | fused, no split reductions | all together | those that split no reduction over clusters |
 
 Sources of the two attention kernels: Dao, arXiv 2307.08691; Dao, Haziza, Massa and Sizov, "Flash-Decoding for long-context
-inference", 2023. What is taken from them is what is split over the clusters and what is combined; loop order and tile sizes are
-searched as everywhere.
+inference", 2023. What is taken from them is what is split over the clusters and what is combined, and that the stages of a tile
+follow each other; loop order and tile sizes are searched as everywhere.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Shapes(Enum):
                 return self._streams(choice.frame)
 
     def _streams(self, frame: Frame) -> bool:
-        return frame.streamed and frame.splits_reduction is (self is Shapes.STREAMED_SPLIT)
+        return frame.streamed and not frame.cut and frame.splits_reduction is (self is Shapes.STREAMED_SPLIT)
 
 
 def _local(space: Space) -> Space:
@@ -139,14 +139,14 @@ BASELINES: dict[str, Restriction] = {
     ),
     "flash-attention-2": Restriction(
         "FlashAttention-2 style",
-        "attention fused by running softmax, clusters split over heads and rows of queries only",
+        "attention fused by running softmax, its stages in turn, clusters split over heads and rows of queries only",
         _alone_or_attention,
         _streamed_whole,
         fused=True,
     ),
     "flash-decoding": Restriction(
         "FlashDecoding style",
-        "attention fused by running softmax, keys split over clusters and their states combined by collectives",
+        "attention fused by running softmax, its stages in turn, keys split over clusters, their states combined by collectives",
         _alone_or_attention,
         _streamed_split,
         fused=True,

@@ -82,7 +82,7 @@ class Handover:
         own: dict[int, list[tuple[str, ...]]] = {}
         passed: dict[int, list[tuple[str, ...]]] = {}
         for group in self.groups:
-            users = [at for at, child in enumerate(cut) if any(self._touches(stage, group) for stage in child)]
+            users = self._users(group, cut)
             leaves = self._leaves(group)
             if len(users) > 1 or leaves:  # what leaves does so behind the rounds
                 passed.setdefault(buffers_needed(users[0], users[-1], leaves), []).append(group)
@@ -96,8 +96,23 @@ class Handover:
             node = self._held(tuple(groups), buffers, node)
         return node
 
+    def carried(self, groups: Sequence[tuple[str, ...]], node: Node, cut: Cut) -> Node:
+        """A node around the stages and their loops, in Holds of what is carried from round to round. Of what several children
+        touch, each finds what its own round left: there are buffers for all that are under way."""
+        held: dict[int, list[tuple[str, ...]]] = {}
+        for group in groups:
+            users = self._users(group, cut)
+            held.setdefault(buffers_needed(users[0], users[-1], True) if len(users) > 1 else 1, []).append(group)
+        for buffers, own in sorted(held.items(), reverse=True):
+            node = self._held(tuple(own), buffers, node)
+        return node
+
     def _held(self, groups: tuple[tuple[str, ...], ...], buffers: int, node: Node) -> Node:
         return Hold(self.memory, groups, node, buffers) if groups else node
+
+    def _users(self, group: tuple[str, ...], cut: Cut) -> list[int]:
+        """The children that touch a group."""
+        return [at for at, child in enumerate(cut) if any(self._touches(stage, group) for stage in child)]
 
     def _touches(self, stage: int, group: tuple[str, ...]) -> bool:
         return any(set(group).intersection((*op.inputs, *op.outputs, op.scaled_by)) for op in self.stages[stage])

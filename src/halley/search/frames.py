@@ -11,8 +11,8 @@ influence each other: they run one after the other and hand over through buffers
 | shared | contractions and vector runs | in the shared buffer; each stage has its own split |
 | streamed | attention with running softmax | tiles of scores in the output buffers, keys walked in an outer loop |
 
-Resident and shared frames come with their stages in turn and overlapped, shared ones also with stages on shares of the clusters
-(`halley.search.compose`).
+All with several stages come with these in turn and overlapped (of streamed ones, those inside the loop over keys), shared ones
+also with stages on shares of the clusters (`halley.search.compose`).
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ def frames(workload: Workload, template: Template, ops: Sequence[Op], laid: Laid
     """Every frame of the declared space for a group of ops that is fused. ``laid``: what other groups have of it."""
     maker = _Maker(workload, template, tuple(ops), laid or Laid())
     if any(op.running or op.scaled_by for op in ops):
-        return Space(tuple(maker.streamed()) if maker.can_stream() else ())
+        streamed = tuple(maker.streamed()) if maker.can_stream() else ()
+        return Space((*streamed, *(made for frame in streamed for made in frame.overlapped())))
     if not maker.walks_rows():
         return Space()
     if len(maker.runs) == 1:
@@ -415,18 +416,18 @@ class _Maker:
             Stage("close", tuple(op.name for op in closing), tuple(self._joined(last, (statistics, values.outputs), axes))),
         )
         chain = in_place(workload, [scores, *running], scores.outputs[0])
+        handover = Handover(workload, template.output, (chain,), tuple(self.runs[:3]))
 
         def wrap(tiles: Tiles, nodes: Sequence[Node], cut: Cut, shares: Shares | None) -> Node:
-            inner: Node = Hold(template.output, (chain,), Steps(tuple(nodes[:3])), 1)
-            inner = Temporal(key, tiles["keys"], Hold(template.shared, tuple((t,) for t in staged), inner, tiles[keys.name]))
-            node: Node = Hold(template.output, state, Steps((inner, nodes[3])), 1)
+            inner = Hold(template.shared, tuple((t,) for t in staged), handover.body(nodes[:3], cut, shares), tiles[keys.name])
+            node = handover.carried(state, Steps((Temporal(key, tiles["keys"], inner), nodes[3])), cut)
             node = Hold(template.shared, ((scores.inputs[0],),), node, tiles[queries.name])
             node = Temporal(self.row, tiles["rows"], node)
             for dim in reversed(self.batch):
                 node = Temporal(dim, 1, node)
             return spread(template, split, self.ranges, node)
 
-        return Frame(f"streamed, clusters split {named(split)}", shared, stages, wrap, bool(axes), streamed=True)
+        return Frame(f"streamed, clusters split {named(split)}", shared, stages, wrap, bool(axes), streamed=True, behind=1)
 
     def _joined(self, last: Skeleton, states: Sequence[tuple[str, ...]], axes: tuple[Axis, ...]) -> Iterator[Skeleton]:
         """The closing stage after the all-reduces that join the members' states, one shape per way to do that."""

@@ -57,23 +57,24 @@ SPACE = (
     "every partition of the kernels (of their ops, where a workload lets its kernels be cut) into fused groups that can run "
     "one after the other: a group is any set of kernels that no path of the graph leaves and enters again; every algorithmic "
     "variant; intermediates in the clusters, in the shared buffer or in outer memory; stages of a group in turn, or overlapped "
-    "on successive rounds in every cut into runs (but with running softmax), on all clusters or, where they hand over through "
-    "the shared buffer, each run on its share of them: consecutive members of one axis, in every way to share out all of these "
-    "(of axes that are alike, the first); clusters, or those of a share, split over any dims, of a contraction alone or through "
-    "the shared buffer also over those that it sums over, with a reduce-scatter of each inner tile that is complete, or of what "
-    "all inner loops hold; loop orders that differ in reuse, two levels of them (around the stages of a group one: columns "
-    "inside); what a contraction reads or writes staged in the shared buffer or past it, each for itself; one buffer or two for "
-    "each Hold of a stage (what a vector stage brings in at once alike); results held for one tile, or for all inner loops where "
-    "these come back to them; tile sizes: the range cut into every number of equal parts, rounded up, and from there up to a "
-    "multiple of the array's width; on each side of the array any one dim of the role that the dataflow puts there, or all of "
-    "these together that lie whole beside one that is cut, or beside the longest (where none of them fills it evenly); every "
-    "fitting collective algorithm, for each axis its own, but those that "
-    "another one outdoes for any payload"
+    "on successive rounds in every cut into runs (with running softmax, those inside the loop over keys), on all clusters or, "
+    "where they hand over through the shared buffer, each run on its share of them: consecutive members of one axis, in every "
+    "way to share out all of these (of axes that are alike, the first); clusters, or those of a share, split over any dims, of "
+    "a contraction alone or through the shared buffer also over those that it sums over, with a reduce-scatter of each inner "
+    "tile that is complete, or of what all inner loops hold; loop orders that differ in reuse, two levels of them (around the "
+    "stages of a group one: columns inside); what a contraction reads or writes staged in the shared buffer or past it, each "
+    "for itself; one buffer or two for each Hold of a stage (what a vector stage brings in at once alike); results held for "
+    "one tile, or for all inner loops where these come back to them; tile sizes: the range cut into every number of equal "
+    "parts, rounded up, and from there up to a multiple of the array's width; on each side of the array any one dim of the role "
+    "that the dataflow puts there, or all of these together that lie whole beside one that is cut, or beside the longest (where "
+    "none of them fills it evenly); every fitting collective algorithm, for each axis its own, but those that another one outdoes "
+    "for any payload"
 )
 LEFT_OUT = (
     "groups side by side on clusters of their own; stages on shares of both cluster axes at once, or that hand over from cluster "
     "to cluster",
-    "overlapped stages of attention with running softmax; more buffers for overlapped stages than rounds are under way, or fewer",
+    "attention with running softmax: stages on shares of the clusters, the closing one beside the next tile of queries",
+    "more buffers for overlapped stages than rounds are under way, or fewer",
     "tile sizes that leave a smaller last tile than they must, but for multiples of the array's width",
     "another operand in the array than the one that the chip's dataflow keeps there; several dims together on one side of it "
     "where more than one of them is cut, or the stage's own loops cut another than the longest, or one that fills it evenly",

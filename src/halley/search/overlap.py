@@ -3,7 +3,8 @@
 Stages that follow each other add up their times, so that each is searched for itself. Stages that overlap do not: the busiest of
 children and shared resources sets the time, and all keep their tiles at once. A *state* holds what that takes of some stages: the
 energy, the time of each child, the work of each shared resource, the room in each memory by child. Children on clusters of their
-own share less: what lies in the clusters is each child's, and its time says how long that works. States of disjoint stages
+own share less: what lies in the clusters is each child's, and its time says how long that works. A stage that follows when all
+rounds are over stands beside the children, with a time and room of its own. States of disjoint stages
 join (sums; of the room in one child the largest), and no part of a state makes a plan better by growing. So a state of lower
 bounds bounds its plans, and a partial plan whose state is no less than another's in every part can go. An array of states has a
 column for each.
@@ -26,6 +27,7 @@ from halley.ir.hardware import Chip
 from halley.search.around import around
 from halley.search.chains import ChainTree
 from halley.search.frontier import Flags, Values
+from halley.search.fronts import Fronts, Pick, dominated, undominated
 from halley.search.sets import BEAM, CHUNK, DIVES, opened, put_back, split_in, starts, taken
 from halley.search.shapes import Compiled, least_of_buffers
 from halley.search.sharpen import least_time
@@ -35,17 +37,8 @@ from halley.search.stages import BUFFERS, Skeleton
 if TYPE_CHECKING:
     from halley.search.solve import GroupSearch
 
-BLOCK = 1 << 8
-"""States compared with each other at once."""
-
-BRANCHES = 8
-"""Children of a set of what a stage can be."""
-
 SHARED = 8
 """Members of an axis, up to which the least times of shapes on shares of it serve too few frames to be worth a search."""
-
-Pick = tuple["Vector", tuple[int, ...]]
-"""A shape of a stage, and a node per dim."""
 
 
 def fits(chip: Chip, estimate: Estimate) -> bool:
@@ -92,10 +85,12 @@ class Rounds:
         self.chip = search.chip
         self.memories = search.limited
         self.capacities = np.array([self.chip.memory(name).capacity for name in self.memories])
-        self.child_of = {stage: at for at, child in enumerate(frame.cut) for stage in child}
+        self.child_of = {stage: at for at, child in enumerate((*frame.cut, frame.last)) for stage in child}
         self.rows = search.combinations(frame)
         self.left = np.empty(0, dtype=np.int64)
         if not self.rows or not all(stage.skeletons for stage in frame.stages):
+            return
+        if self.search.found.hopeless(self._least(alone)).all():
             return
         self.around = around(search, frame)
         self.left = self._worthwhile()
@@ -103,32 +98,51 @@ class Rounds:
             return
         inside = self.chip.levels.index(self.chip.level(frame.shares.level)) if frame.shares else len(self.chip.levels)
         self.apart = [self.chip.depth(name) >= inside for name in self.memories]
-        self._lay_out(())
+        self._lay_out((), ())
         self.parts = self._promising(alone)
         if not len(self.left):
             return
-        used = [{resource for part in parts for resource in part.resources} for parts in self.parts]
+        users: dict[Resource, set[int]] = {}
+        for stage, parts in enumerate(self.parts):
+            for resource in (resource for part in parts for resource in part.resources):
+                users.setdefault(resource, set()).add(self.child_of[stage])
+        shared = self.around.busy.keys() | self.around.beside.keys()
         self._lay_out(
-            resource
-            for resource in dict.fromkeys(r for parts in self.parts for part in parts for r in part.resources)
-            if depth_of(self.chip, resource) < inside
-            and (resource in self.around.busy or len({self.child_of[at] for at, own in enumerate(used) if resource in own}) > 1)
+            (r for r, own in users.items() if depth_of(self.chip, r) < inside and (r in shared or len(own - {self.after}) > 1)),
+            (resource for resource in self.around.beside if self.after in users.get(resource, ())),
         )
         every = np.arange(self.rows)
         self.floors = [[self.state(at, part, part.least, every) for part in parts] for at, parts in enumerate(self.parts)]
 
+    def _least(self, alone: Sequence[Values]) -> Values:
+        """Lower bounds of the objectives for each combination of shared sizes, before anything else is known of the frame: the
+        longest child, and what follows."""
+        least = [own.min(axis=0) for own in alone]
+        times = np.zeros((self.after + 1, self.rows))
+        for stage, own in enumerate(least):
+            times[self.child_of[stage]] += own[:, 0]
+        time = times[:-1].max(axis=0) + times[-1]
+        costs = {"time": time, "energy": total(own[:, 1] for own in least) + self.chip.static_power * time}
+        return np.stack([costs[name] for name in self.search.objectives], axis=1)
+
     def _worthwhile(self) -> Indices:
         """The combinations of shared sizes that can be better than anything elsewhere. On all clusters these have several
-        rounds: in a single one no stage hides another, so that stages in turn, of the same shapes, take no longer and hold no
-        more. On shares they may be shapes that stages in turn do not have."""
-        return np.flatnonzero(self.around.entries > (0 if self.frame.shares else 1))
+        rounds to a phase: in a single one no stage hides another, so that stages in turn, of the same shapes, take no longer and
+        hold no more. On shares they may be shapes that stages in turn do not have."""
+        return np.flatnonzero(self.around.entries > (0 if self.frame.shares else self.around.phases))
 
-    def _lay_out(self, resources: Iterable[Resource]) -> None:
-        """The parts of a state."""
-        self.resources = tuple(resources)
-        children, memories = len(self.frame.cut), len(self.memories)
-        self.adding = 1 + children + len(self.resources)  # what of a state adds up
-        self.width = self.adding + children * memories
+    @property
+    def after(self) -> int:
+        """The number of what follows the rounds, among the children."""
+        return len(self.frame.cut)
+
+    def _lay_out(self, resources: Iterable[Resource], later: Iterable[Resource]) -> None:
+        """The parts of a state: energy; times; work of ``resources`` in the rounds, then of those ``later``; room."""
+        self.resources, self.later = tuple(resources), tuple(later)
+        children = self.after + bool(self.frame.last)
+        self.busy = slice(1 + children, 1 + children + len(self.resources))
+        self.adding = self.busy.stop + len(self.later)  # what of a state adds up
+        self.width = self.adding + children * len(self.memories)
 
     def _promising(self, alone: Sequence[Values]) -> list[list[Vector]]:
         """Of each stage the shapes that may matter, and in ``left`` the combinations of shared sizes: by what each shape takes
@@ -137,7 +151,7 @@ class Rounds:
         states = [self._from_costs(stage, costs) for stage, costs in enumerate(alone)]
         parts: list[list[Vector]] = [[] for _ in shapes]
         self._narrow(states, shapes)
-        for stage in sorted(range(len(shapes)), key=lambda stage: self._unknown(shapes[stage])):
+        for stage in sorted(range(len(shapes)), key=lambda stage: self._unknown(stage, shapes[stage])):
             if not len(self.left):
                 break
             parts[stage] = [self._vector(stage, skeleton) for skeleton in shapes[stage]]
@@ -170,16 +184,16 @@ class Rounds:
 
     # --- what is compiled ---------------------------------------------------------------------------------------------
 
-    def _unknown(self, skeletons: Sequence[Skeleton]) -> int:
-        """How many of some shapes are not compiled yet."""
-        return sum(id(skeleton) not in self.search.vectors for skeleton in skeletons)
+    def _unknown(self, stage: int, skeletons: Sequence[Skeleton]) -> int:
+        """How many of some shapes of a stage are not compiled yet."""
+        return sum(self.frame.known_by(stage, skeleton) not in self.search.vectors for skeleton in skeletons)
 
     def _vector(self, index: int, skeleton: Skeleton) -> Vector:
         """A shape of a stage, compiled. Frames that differ in what overlaps have it in common."""
-        known = self.search.vectors
-        if id(skeleton) not in known:
-            known[id(skeleton)] = self._compile(index, skeleton)
-        return known[id(skeleton)]
+        known, key = self.search.vectors, self.frame.known_by(index, skeleton)
+        if key not in known:
+            known[key] = self._compile(index, skeleton)
+        return known[key]
 
     def _compile(self, index: int, skeleton: Skeleton) -> Vector:
         self.search.tally.tick()
@@ -198,14 +212,15 @@ class Rounds:
     def state(self, stage: int, part: Vector, values: Array, at: Indices) -> Values:
         """States of a stage's shape from its bounds; ``at``: the combination of shared sizes of each."""
         states: Values = np.zeros((self.width, values.shape[1]))
-        child, resources = self.child_of[stage], len(part.resources)
+        child, known = self.child_of[stage], dict(zip(part.resources, values[2:], strict=False))
         states[0] = values[1]
         states[1 + child] = values[0]
-        for place, resource in enumerate(self.resources):
-            if resource in part.resources:
-                states[1 + len(self.frame.cut) + place] = values[2 + part.resources.index(resource)]
-        own = self.adding + child * len(self.memories)
-        states[own : own + len(self.memories)] = np.maximum(values[2 + resources :] - self.around.counted[:, at], 0.0)
+        follows = child == self.after
+        resources, start = (self.later, self.busy.stop) if follows else (self.resources, self.busy.start)
+        for place, resource in enumerate(resources, start):
+            states[place] = known.get(resource, 0.0)
+        own, counted = self.adding + child * len(self.memories), self.around.room if follows else self.around.counted
+        states[own : own + len(self.memories)] = np.maximum(values[2 + len(part.resources) :] - counted[:, at], 0.0)
         return states
 
     def join(self, first: Values, second: Values) -> Values:
@@ -217,22 +232,33 @@ class Rounds:
 
     def objectives(self, states: Values, at: Indices) -> Values:
         """What plans of these states cost, a row each; infinite where they do not fit. ``at``: as for `state`."""
-        children, room = len(self.frame.cut), self.adding
-        phases = states[1 : 1 + children]
-        busy = states[1 + children : self.adding]
-        inside = np.maximum(phases.max(axis=0), busy.max(axis=0, initial=0.0))
-        busiest = inside
-        for place, resource in enumerate(self.resources):
-            if resource in self.around.busy:
-                busiest = np.maximum(busiest, busy[place] + self.around.busy[resource][at])
-        time = waiting_time(phases.sum(axis=0), inside, self.around.entries[at]) + self.around.ramps[at] + busiest
+        time = self._time(states, at)
         costs = {"time": time, "energy": states[0] + self.around.energy[at] + self.chip.static_power * time}
         result: Values = np.stack([costs[name] for name in self.search.objectives], axis=1)
         for place, capacity in enumerate(self.capacities):
-            own = states[room + place :: len(self.memories)]
-            used = (own.max(axis=0) if self.apart[place] else own.sum(axis=0)) + self.around.room[place, at]
-            result[used > capacity] = np.inf
+            room = states[self.adding + place :: len(self.memories)]
+            own, after = room[: self.after], room[self.after :].max(axis=0, initial=0.0)
+            used = np.maximum(own.max(axis=0) if self.apart[place] else own.sum(axis=0), after)
+            result[used + self.around.room[place, at] > capacity] = np.inf
         return result
+
+    def _time(self, states: Values, at: Indices) -> Values:
+        """What plans of these states take: the busiest child or resource, what the others wait at the ends of the rounds, and
+        what follows. It rises with every part, also where that makes the busiest one wait less: no more than by what that rises,
+        as no phase has more than one entry to a round."""
+        around = self.around
+        children, after, busy = states[1 : 1 + self.after], states[1 + self.after : self.busy.start], states[self.busy]
+        work = dict(zip(self.resources, busy, strict=True))
+        busiest = np.maximum(children.max(axis=0), busy.max(axis=0, initial=0.0))
+        for resource, time in around.busy.items():
+            busiest = np.maximum(busiest, time[at] + work.get(resource, 0.0))
+        waiting = around.phases[at] * waiting_time(children.sum(axis=0), busiest, around.entries[at])
+        result = busiest + waiting + after.sum(axis=0) + around.serial[at]
+        later = dict(zip(self.later, states[self.busy.stop : self.adding], strict=True))
+        for resource, time in around.beside.items():
+            inside = around.busy[resource][at] if resource in around.busy else 0.0
+            result = np.maximum(result, time[at] + inside + work.get(resource, 0.0) + later.get(resource, 0.0))
+        return np.asarray(result + around.ramps[at])
 
     def total(self) -> Values:
         """Lower bounds of the objectives for each combination of shared tile sizes."""
@@ -346,45 +372,6 @@ def _mappings(part: Vector) -> float:
     return float(np.prod([float(tree.count) for tree in part.trees.values()]))
 
 
-class Fronts:
-    """What a stage can be, as a tree of sets that are bounded together: ``states`` of least parts by node, the root first, and
-    the ``picks`` of the leaves, which are the last nodes."""
-
-    def __init__(self, states: Values, picks: Sequence[Pick]) -> None:
-        order = _alike(states, np.arange(len(picks)))
-        levels, sizes = [states[:, order]], [np.ones(len(picks), dtype=np.int64)]
-        children = [np.zeros(len(picks), dtype=np.int64)]
-        while len(sizes[0]) > 1:
-            start = np.arange(0, len(sizes[0]), BRANCHES)
-            children.insert(0, np.diff(np.append(start, len(sizes[0]))))
-            levels.insert(0, np.minimum.reduceat(levels[0], start, axis=1))
-            sizes.insert(0, np.add.reduceat(sizes[0], start))
-        self.states: Values = np.hstack(levels)
-        self.size: Indices = np.concatenate(sizes)
-        self.children: Indices = np.concatenate(children)
-        self.first_child: Indices = 1 + np.cumsum(self.children) - self.children  # level by level
-        self._picks = [picks[place] for place in order]
-
-    def pick(self, node: int) -> Pick:
-        """The only pick of a node of size 1, which may stand some levels above its leaf."""
-        node = int(node)
-        while self.children[node]:
-            node = int(self.first_child[node])
-        return self._picks[node - len(self.size) + len(self._picks)]
-
-
-def _alike(states: Values, places: Indices) -> list[int]:
-    """An order in which states that are alike stand together: cut in two by the part that differs most."""
-    if len(places) <= BRANCHES:
-        return [int(place) for place in places]
-    own = states[:, places]
-    least, most = own.min(axis=1), own.max(axis=1)
-    part = int(np.argmax((most - least) / np.where(most > 0, most, 1.0)))
-    order = places[np.argsort(own[part], kind="stable")]
-    half = -(-len(order) // (2 * BRANCHES)) * BRANCHES
-    return [*_alike(states, order[:half]), *_alike(states, order[half:])]
-
-
 @dataclass(slots=True)
 class _Step:
     """What one more stage can be. ``others``: the least that these take; ``at``: the combination of shared sizes."""
@@ -469,32 +456,3 @@ class _Step:
         made = [*self.made, *((part, tuple(row)) for row in rows)]
         best = undominated(states)
         self.front, self.made = states[:, best], [made[place] for place in best]
-
-
-def dominated(states: Values, front: Values) -> Flags:
-    """Which states are no less than some state of the front in every part."""
-    result = np.zeros(states.shape[1], dtype=bool)
-    for start in range(0, front.shape[1], BLOCK):
-        block, left = front[:, start : start + BLOCK], np.flatnonzero(~result)
-        if not len(left):
-            break
-        less = np.ones((len(left), block.shape[1]), dtype=bool)
-        for part in np.flatnonzero(block.max(axis=1) > states[:, left].min(axis=1)):
-            less &= block[part] <= states[part, left][:, None]
-        result[left] = less.any(axis=1)
-    return result
-
-
-def undominated(states: Values) -> Indices:
-    """Of states those that no other is as good as in every part; of equals the first."""
-    order = np.lexsort((*states[::-1], states.sum(axis=0)))  # whoever dominates comes before
-    kept: Indices = np.empty(0, dtype=np.int64)
-    for start in range(0, len(order), BLOCK):
-        block = order[start : start + BLOCK]
-        block = block[~dominated(states[:, block], states[:, kept])]
-        own = states[:, block]
-        less = np.ones((len(block), len(block)), dtype=bool)
-        for row in own:
-            less &= row <= row[:, None]
-        kept = np.concatenate([kept, block[~np.tril(less, -1).any(axis=1)]])
-    return np.sort(kept)

@@ -7,7 +7,7 @@ better than a value already reached.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
@@ -59,24 +59,25 @@ class GroupSearch:
     frames: list[Frame] = field(init=False)
     found: Frontier = field(init=False)
     open_bounds: list[Values] = field(default_factory=list)
-    _maxima: set[str] = field(init=False)
+    _anchors: set[str] = field(init=False)
     _shapes: dict[int, Shape] = field(default_factory=dict)
     _floors: dict[int, list[Values]] = field(default_factory=dict)
     _rounds: dict[int, Rounds | None] = field(default_factory=dict)
-    _drafts: dict[int, Estimate] = field(default_factory=dict)
+    _drafts: dict[Hashable, Estimate] = field(default_factory=dict)
     _in_turn: dict[int, Values] = field(default_factory=dict)
     _leaner: dict[tuple[int, ...], tuple[Sequence[Slot], tuple[Slot, ...]]] = field(default_factory=dict)
     _lean_slots: dict[int, tuple[Slot, Slot | None]] = field(default_factory=dict)
     _limited: tuple[str, ...] | None = None
-    vectors: dict[int, Vector] = field(default_factory=dict)
+    vectors: dict[Hashable, Vector] = field(default_factory=dict)
     lone: dict[int, Lone] = field(default_factory=dict)
     arounds: dict[tuple[Cut, str], Around] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.frames, self.found = list(self.space.plain), Frontier(len(self.objectives), self.gap)
         scaled = {op.scaled_by for op in self.workload.ops if op.scaled_by}
-        # a rescaled accumulator must see where its running maximum is computed; other stages may be left empty around one
-        self._maxima = {op.name for op in self.workload.ops if scaled & set(op.outputs)}
+        # a rescaled accumulator must see where its running maximum is computed, and a collective that joins its parts that it was
+        # computed; other stages may be left empty around one
+        self._anchors = {op.name for op in self.workload.ops if op.scaled_by or scaled & set(op.outputs)}
 
     def run(self, rivals: Values) -> Frontier:
         """The proven frontier, together with ``rivals``: values reached by other means, which mappings here must beat to
@@ -330,15 +331,16 @@ class GroupSearch:
 
     def draft(self, frame: Frame, index: int, skeleton: Skeleton) -> Estimate:
         """A stage's cost on open tile sizes, stages in turn; on a share of the clusters, with the room that matters to others."""
-        if id(skeleton) not in self._drafts:
+        key = frame.known_by(index, skeleton)
+        if key not in self._drafts:
             known = self.lone[id(skeleton)].costs if id(skeleton) in self.lone else None
             if known is not None:
                 found = replace(known, footprint=self._footprint(frame, index, skeleton))
             else:
                 found = self._estimate(frame, index, skeleton, self.symbols(frame, skeleton))
             used = on_a_share(self.chip, frame.shares.level, found.footprint) if frame.shares else found.footprint
-            self._drafts[id(skeleton)] = replace(found, footprint=used, events=(), nodes={})
-        return self._drafts[id(skeleton)]
+            self._drafts[key] = replace(found, footprint=used, events=(), nodes={})
+        return self._drafts[key]
 
     def _footprint(self, frame: Frame, index: int, skeleton: Skeleton) -> Mapping[str, Number]:
         """What a group with a stage needs of each memory, on open tile sizes."""
@@ -365,7 +367,7 @@ class GroupSearch:
 
     def alone_on(self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number]) -> tuple[Node, Node]:
         """The same on tile sizes that are given."""
-        stubs: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops if op in self._maxima)) for stage in frame.stages]
+        stubs: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops if op in self._anchors)) for stage in frame.stages]
         node = skeleton.build(tiles)
         stubs[index] = frame.alone(index, node)
         return self.around(frame.in_turn(tiles, stubs)), node
@@ -375,7 +377,7 @@ class GroupSearch:
         their ops use these whatever shape they take."""
         users: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops)) for stage in frame.stages]
         users[index] = frame.alone(index, skeleton.build(tiles))
-        return self.around(frame.in_turn(tiles, users))
+        return self.around((frame.tree if index in frame.last else frame.in_turn)(tiles, users))
 
     # --- shared tile sizes fixed --------------------------------------------------------------------------------------
 

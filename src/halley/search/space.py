@@ -7,19 +7,20 @@ who has how many. A family makes those that are asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from halley.ir.mapping import Node
 from halley.search.compose import Cut, Shares, compositions, cuts
-from halley.search.stages import Slot, Stage, Tiles
+from halley.search.stages import Skeleton, Slot, Stage, Tiles
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
     """``wrap(tiles, nodes, cut, shares)`` puts one node per stage into the group's tree, with the stages one after the other or,
-    by the ``cut``, overlapped; ``shared`` slots concern several stages; ``streamed``: attention with running softmax; ``shares``:
-    clusters of each child of the cut, if these have clusters of their own."""
+    by the ``cut``, overlapped; ``shared`` slots concern several stages; ``streamed``: attention with running softmax; ``behind``:
+    how many stages follow when all rounds of the others are over; ``shares``: clusters of each child of the cut, if these have
+    clusters of their own."""
 
     name: str
     shared: tuple[Slot, ...]
@@ -27,6 +28,7 @@ class Frame:
     wrap: Callable[[Tiles, Sequence[Node], Cut, Shares | None], Node]
     splits_reduction: bool
     streamed: bool = False
+    behind: int = 0
     cut: Cut = ()
     shares: Shares | None = None
 
@@ -45,9 +47,19 @@ class Frame:
         child = next(at for at, stages in enumerate(self.cut) if stage in stages)
         return self.shares.of(child).place([node])
 
+    @property
+    def last(self) -> tuple[int, ...]:
+        """The stages that follow when all rounds are over."""
+        stages = len(self.stages)
+        return tuple(range(stages - self.behind, stages)) if self.cut else ()
+
+    def known_by(self, stage: int, skeleton: Skeleton) -> Hashable:
+        """What a shape's cost and room are known by, with ``cut`` or without: these depend on it for what follows the rounds."""
+        return id(skeleton), self.cut if stage in self.last else ()
+
     def overlapped(self) -> Iterator[Frame]:
         """The same with stages at work on successive rounds, in every way."""
-        for cut in cuts(len(self.stages)):
+        for cut in cuts(len(self.stages) - self.behind):
             yield replace(self, name=f"{self.name}, stages {_text(cut)} overlapped", cut=cut)
 
 

@@ -53,12 +53,13 @@ class Visit:
     member's boxes that ops have written since the entry. ``stamps``: by tensor and such a box, the visit of the running
     maximum that it is, or is relative to. ``refilled``: tensors whose earlier partial sums came back on entry.
     ``filled``, ``drains``, ``returned``: the tasks that brought a tensor in; that brought parts of it back from Holds further
-    in; the same by box.
+    in; the same by box. ``loops``: how many lie around it.
     """
 
     node: Hold
     depth: int
     parents: dict[str, Visit | None]
+    loops: int = 0
     held: dict[str, dict[Member, dict[Box, None]]] = field(default_factory=dict)
     touched: dict[str, set[Box]] = field(default_factory=dict)
     stamps: dict[str, dict[Box, int]] = field(default_factory=dict)
@@ -195,7 +196,7 @@ class Holds:
 
     def open(self, node: Hold, scope: Scope) -> Visit:
         """A new visit, before anything is filled."""
-        return Visit(node, self.chip.depth(node.memory), {name: scope.holds.get(name) for name in node.names})
+        return Visit(node, self.chip.depth(node.memory), {name: scope.holds.get(name) for name in node.names}, len(scope.loops))
 
     def comes_in(self, visit: Visit, name: str, scope: Scope) -> Requests | None:
         """The fill of a tensor on entry, None where there is none."""

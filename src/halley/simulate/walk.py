@@ -7,7 +7,9 @@ its `Hold`s with several buffers run ahead of it, the drains behind it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import assert_never
 
 import numpy as np
@@ -24,18 +26,19 @@ from halley.simulate.tasks import Path, Tasks
 
 @dataclass(slots=True)
 class Phase:
-    """``start``: the task after which it may begin. ``last``: its last block. ``pending``: what the next block waits for besides.
-    ``releases``: by Hold, the tasks after which the buffers of its visits are free again. ``filled``: by Hold, the last fill of
-    its last visit. ``ends``: drains behind the blocks. ``rounds``: the last round of each
-    child, where children hand over."""
+    """``start``: the task after which it may begin. ``last``: its last block. ``pending``: what the next block waits for besides,
+    by tensor. ``releases``: by Hold and group, the tasks after which buffers of its visits are free again. ``filled``: by Hold,
+    the last fill of its last visit. ``ends``: drains behind the blocks. ``rounds``: where children hand over, when each child was
+    done with each round; ``done``: by tensor, when those that touch it were done with the last one."""
 
     start: int
     last: int
-    pending: list[int] = field(default_factory=list)
-    releases: dict[Path, list[int]] = field(default_factory=dict)
+    pending: dict[str, int] = field(default_factory=dict)
+    releases: dict[tuple[Path, tuple[str, ...]], list[int]] = field(default_factory=dict)
     filled: dict[Path, int] = field(default_factory=dict)
     ends: list[int] = field(default_factory=list)
-    rounds: list[int] = field(default_factory=list)
+    rounds: list[list[int]] = field(default_factory=list)
+    done: dict[str, int] = field(default_factory=dict)
 
 
 class Walk:
@@ -54,11 +57,11 @@ class Walk:
         """Run a node as a phase of its own; the task that ends it."""
         phase = Phase(start, start)
         self.node(node, scope, phase)
-        return self.tasks.join((phase.last, *phase.pending, *phase.ends), scope.path)
+        return self.tasks.join((phase.last, *phase.pending.values(), *phase.ends), scope.path)
 
     def begin(self, phase: Phase, scope: Scope) -> int:
         """The task after which the next block may begin."""
-        start = self.tasks.join((phase.last, *phase.pending), scope.path)
+        start = self.tasks.join((phase.last, *phase.pending.values()), scope.path)
         phase.pending.clear()
         return start
 
@@ -106,23 +109,46 @@ class Walk:
         return found
 
     def together(self, node: Overlap | Parallel, scopes: list[Scope], scope: Scope, phase: Phase) -> None:
-        """Children at once. Those that hand over begin a round when they have done the last one and the children before them
-        this one; the phase goes on to the next round meanwhile, as its only block is this node."""
+        """Children at once. Those that hand over work on successive rounds."""
         makers = [{name for op in self.ops(child) for name in op.outputs} for child in node.children]
         touched = [{name for op in self.ops(child) for name in (*op.inputs, op.scaled_by)} for child in node.children]
-        before = [[i for i in range(index) if makers[i] & touched[index]] for index in range(len(node.children))]
-        if not any(before):
-            start = self.begin(phase, scope)
-        else:
-            start = self.tasks.join((phase.start, *phase.pending), scope.path)
-            phase.pending.clear()
-        last = phase.rounds if any(before) else []
-        ends: list[int] = []
-        for index, child in enumerate(node.children):
-            waits = (start, *(ends[i] for i in before[index]), *last[index : index + 1])
-            ends.append(self.phase(child, scopes[index], self.tasks.join(waits, scope.path)))
-        phase.rounds = ends
+        if any(makers[i] & touched[j] for j in range(len(touched)) for i in range(j)):
+            self.round(node.children, scopes, scope, phase, makers, touched)
+            return
+        start = self.begin(phase, scope)
+        ends = [self.phase(child, scopes[index], start) for index, child in enumerate(node.children)]
         phase.last = self.tasks.join(ends, scope.path)
+
+    def round(
+        self, children: tuple[Node, ...], scopes: list[Scope], scope: Scope, phase: Phase,
+        makers: list[set[str]], touched: list[set[str]],
+    ) -> None:  # fmt: skip
+        """One more round of children that hand over: each begins it when it has done the last one, the children before it this
+        one, and what comes in for it is there. The phase goes on to the next round meanwhile, as its only block is this node."""
+        ends: list[int] = []
+        for index, child in enumerate(children):
+            own = makers[index] | touched[index]
+            waits = [phase.start, *(task for name, task in phase.pending.items() if name in own)]
+            waits += [ends[i] for i in range(index) if makers[i] & touched[index]]
+            waits += [done[index] for done in phase.rounds[-1:]]
+            waits += self.copies(scope, phase, makers[index], touched[index + 1 :])
+            ends.append(self.phase(child, scopes[index], self.tasks.join(waits, scope.path)))
+        for name in set().union(*makers, *touched):
+            users = [end for end, made, used in zip(ends, makers, touched, strict=True) if name in made | used]
+            phase.done[name] = self.tasks.join(users, scope.path)
+        phase.pending.clear()
+        phase.rounds.append(ends)
+        phase.last = self.tasks.join(ends, scope.path)
+
+    def copies(self, scope: Scope, phase: Phase, makes: set[str], behind: list[set[str]]) -> Iterator[int]:
+        """When there is a free copy of what a child carries on from round to round: the last child to read it has done the round
+        of the oldest copy and the next one, in which that is what its results are relative to."""
+        for name in makes & set().union(*behind):
+            last = max(at for at, used in enumerate(behind) if name in used) - len(behind)
+            walked = {dim for dim, _ in scope.loops[scope.holds[name].loops :]}
+            back = scope.holds[name].node.buffers - 1
+            if walked - set(self.workload.tensors[name].dims) and 0 < back <= len(phase.rounds):
+                yield phase.rounds[-back][last]
 
     def ops(self, tree: Node) -> list[Op]:
         """The ops that are computed in a tree."""
@@ -153,25 +179,34 @@ class Walk:
     def prefetched(self, node: Hold, visit: Visit, scope: Scope, phase_scope: Scope, phase: Phase) -> None:
         """Several buffers: a visit's fills wait for a free one, its drains run behind it. In lockstep the buffers swap at a
         barrier: fills also wait for those of the visit before."""
-        releases = phase.releases.setdefault(scope.path, [])
-        free = releases[-node.buffers] if len(releases) >= node.buffers else phase.start
+        barrier = phase.start
         if self.chip.memory(node.memory).lockstep and scope.path in phase.filled:
-            free = self.tasks.join((free, phase.filled[scope.path]), scope.path)
-        phase.filled[scope.path] = self.fills(node, visit, scope, free)
-        phase.pending.append(phase.filled[scope.path])
+            barrier = phase.filled[scope.path]
+        free: dict[str, int] = {}
+        for group in node.tensors:
+            releases = phase.releases.setdefault((scope.path, group), [])
+            free |= dict.fromkeys(group, releases[-node.buffers] if len(releases) >= node.buffers else phase.start)
+        phase.filled[scope.path] = self.fills(node, visit, scope, barrier, free)
+        for name in node.names:
+            ready = visit.filled.get(name, free[name])
+            phase.pending[name] = self.tasks.join((ready, phase.pending.get(name, ready)), scope.path)
+        phase.done.clear()
         self.node(node.body, phase_scope, phase)
         end = self.drains(node, visit, scope, phase.last)
-        releases.append(end)
+        for group in node.tensors:
+            leaves = any(self.holds.writer(node, name) for name in group)
+            done = [end if leaves else phase.done.get(name, phase.last) for name in group]
+            phase.releases[scope.path, group].append(self.tasks.join(done, scope.path))
         phase.ends.append(end)
 
-    def fills(self, node: Hold, visit: Visit, scope: Scope, after: int) -> int:
-        """The fills of a visit, one after the other; the last of them."""
+    def fills(self, node: Hold, visit: Visit, scope: Scope, after: int, free: Mapping[str, int] = MappingProxyType({})) -> int:
+        """The fills of a visit, one after the other, each once there is a ``free`` buffer for it; the last of them."""
         for name in node.names:
             requests = self.holds.comes_in(visit, name, scope)
             parent = visit.parents[name]
             if requests is None or parent is None:
                 continue
-            waits = [after, *([parent.filled[name]] if name in parent.filled else [])]
+            waits = [after, *(where[name] for where in (parent.filled, free) if name in where)]
             if name in visit.refilled and name in parent.returned:
                 box = scope.box(self.workload.tensors[name])
                 exact = parent.returned[name].get(box)
@@ -197,7 +232,7 @@ class Walk:
 
     def compute(self, node: Compute, scope: Scope, phase: Phase) -> None:
         op = self.workload.op(node.op)
-        after = [phase.last, *phase.pending]
+        after = [phase.last, *phase.pending.values()]
         phase.pending.clear()
         if scaling := self.computing.rescale(op, scope):
             after = [self.tasks.add(f"rescale {op.outputs[0]}", scope.path, after, scaling)]
