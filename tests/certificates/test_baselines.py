@@ -173,7 +173,7 @@ def one_point(draw: random.Random) -> Workload:
     ("seed", "limit", "drawn", "expected"),
     [
         (0, 3000, draw_workload, {"flash-attention-2", "flash-decoding", "fused-local"}),
-        (24, 3000, draw_workload, {"flash-attention-2", "flash-decoding", "fused-local"}),
+        pytest.param(24, 3000, draw_workload, {"flash-attention-2", "flash-decoding", "fused-local"}, marks=pytest.mark.slow),
         (12, 1500, draw_graph, {"unfused", "partially-fused", "fused-local"}),
         pytest.param(2, 30_000, one_point, {"unfused", "partially-fused", "fused-local"}, marks=pytest.mark.slow),
         (7, 4000, draw_workload, {"unfused", "fused-local"}),
@@ -186,7 +186,7 @@ def test_each_baseline_equals_the_walk_of_its_space(
 
 
 @pytest.mark.parametrize("drawn", [draw_workload, draw_graph, draw_divisible])
-@pytest.mark.parametrize("block", range(2))
+@pytest.mark.parametrize("block", [0, *(pytest.param(block, marks=pytest.mark.slow) for block in range(1, 6))])
 def test_baselines_equal_the_walk_of_their_spaces(block: int, drawn: Callable[[random.Random], Workload]) -> None:
     """Each block draws problems until two were compared."""
     count, seed = 0, 1000 * (block + 1)
