@@ -78,10 +78,10 @@ def measurements() -> Iterator[Measurement]:
         for chip in case.chips:
             found = in_new_process("-m", "benchmarks.proofs", word, chip)
             yield Measurement(f"proof: {case.name}, {chip}", found["seconds"], "s", case.target)
-            asked = case.target is not None
-            yield Measurement(f"proof: gap of {case.name}, {chip}", found["gap"], "", 0.0 if asked else None)
+            gap, memory = (None, None) if case.target is None else (0.0, 1024.0)
+            yield Measurement(f"proof: gap of {case.name}, {chip}", found["gap"], "", gap)
             yield Measurement(f"proof: mappings of {case.name}, {chip}", found["size"], "")
-            yield Measurement(f"proof: peak memory of {case.name}, {chip}", found["peak"] / 2**20, "MiB", 1024.0 if asked else None)
+            yield Measurement(f"proof: peak memory of {case.name}, {chip}", found["peak"] / 2**20, "MiB", memory)
 
 
 def prove(word: str, chip: str) -> dict[str, float]:

@@ -74,8 +74,14 @@ def compare(seed: int, limit: int, drawn: Callable[[random.Random], Workload] = 
 DRAWS = (draw_workload, draw_batched, draw_graph, draw_divisible)
 
 
-@pytest.mark.parametrize("block", [0, 1, *(pytest.param(block, marks=pytest.mark.slow) for block in range(2, 8))])
-@pytest.mark.parametrize("drawn", DRAWS)
+@pytest.mark.parametrize(
+    ("drawn", "block"),
+    [
+        pytest.param(drawn, block, marks=[pytest.mark.slow] if block > (drawn is not draw_divisible) else [])
+        for drawn in DRAWS
+        for block in range(8)
+    ],
+)
 def test_search_equals_exhaustive_walk(drawn: Callable[[random.Random], Workload], block: int) -> None:
     """Each block draws problems until two small ones were compared; limits are numbers of walks, each over all combinations of
     one buffer or two."""
@@ -215,7 +221,7 @@ def replace_overlaps(node: Node) -> Node:
 
 
 @pytest.mark.parametrize("chip", ["edge", "cloud"])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 12))])
 def test_stage_costs_add_up_to_the_groups(seed: int, chip: str) -> None:
     """The search ranks mappings by sums of stage costs: in every frame, the sum is what the whole group's tree costs."""
     draw = random.Random(seed)

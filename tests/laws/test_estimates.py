@@ -167,7 +167,7 @@ def check_laws(seed: int) -> None:
 
 
 @given(SEEDS)
-@settings(max_examples=80, deadline=None, database=None)
+@settings(max_examples=60, deadline=None, database=None)
 def test_laws(seed: int) -> None:
     check_laws(seed)
 
