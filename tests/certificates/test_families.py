@@ -35,6 +35,8 @@ from halley.search.template import template
 from halley.workloads import attention, gated_mlp
 
 OBJECTIVES = [("time",), ("energy",), ("time", "energy")]
+COUNTS = [2, pytest.param(12, marks=pytest.mark.slow)]
+"""Problems that are drawn."""
 
 
 def drawn(seed: int) -> tuple[Workload, Chip]:
@@ -83,11 +85,12 @@ def optima(search: GroupSearch) -> Iterator[tuple[object, np.ndarray]]:
             yield (frame.cut, frame.shares), alone.run(np.empty((0, len(search.objectives)))).points
 
 
+@pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("objectives", OBJECTIVES)
-def test_the_walk_makes_every_frame_that_beats_what_is_found(objectives: tuple[str, ...]) -> None:
+def test_the_walk_makes_every_frame_that_beats_what_is_found(objectives: tuple[str, ...], count: int) -> None:
     """Against values around those of all frames, each searched by itself; and the bounds of a family hold for all of it."""
     made_any = left_out = 0
-    for workload, chip, _ in shared_out(4):
+    for workload, chip, _ in shared_out(count):
         search = whole_group(workload, chip, objectives)
         fronts = [(key, points) for key, points in optima(search) if len(points)]
         if not fronts:
@@ -111,9 +114,12 @@ def test_the_walk_makes_every_frame_that_beats_what_is_found(objectives: tuple[s
     assert left_out
 
 
+@pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("objectives", OBJECTIVES)
-def test_waves_of_few_frames_find_the_same_and_keep_none(objectives: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    for workload, chip, _ in shared_out(4):
+def test_waves_of_few_frames_find_the_same_and_keep_none(
+    objectives: tuple[str, ...], count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for workload, chip, _ in shared_out(count):
         rivals = np.empty((0, len(objectives)))
         expected = whole_group(workload, chip, objectives).run(rivals).points
         monkeypatch.setattr(waves, "WAVE", 2)

@@ -71,11 +71,23 @@ def test_bounds_of_layers_are_below_their_costs(table: FusionTable) -> None:
     check_bounds(Recompute.NONE, True, {(2,), (4,), (2, 2)}, table)
 
 
+@pytest.fixture(scope="module")
+def apart() -> TrainingResult:
+    """The best plan without fused groups."""
+    return best_training_plan(FOUR, others=0)
+
+
+@pytest.fixture(scope="module")
+def hoped() -> TrainingResult:
+    """The best plan where every group is as fast as its bound."""
+    return best_training_plan(replace(FOUR, fusions=UNKNOWN), others=0)
+
+
 @pytest.mark.parametrize("table", [UNKNOWN, DRAWN], ids=["unknown", "drawn"])
-def test_the_best_of_all_plans(table: FusionTable) -> None:
+def test_the_best_of_all_plans(table: FusionTable, apart: TrainingResult) -> None:
     problem = replace(FOUR, fusions=table)
     best, count = oracle.least(oracle.enumerate_plans(problem, _Fastest(ShardedModel(problem))), problem.capacity)
-    found, apart = best_training_plan(problem, others=0), best_training_plan(FOUR, others=0)
+    found = best_training_plan(problem, others=0)
     assert best is not None
     assert found.certificate.size == count
     assert found.cost.time == pytest.approx(best.time, rel=1e-12)
@@ -101,9 +113,9 @@ def test_shapes_are_searched_until_plans_use_none_that_is_unknown(monkeypatch: p
     assert (again.rounds, again.result.cost.time) == (1, found.result.cost.time)
 
 
-def test_where_no_group_has_a_mapping_plans_are_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_group_has_a_mapping_plans_are_as_they_were(apart: TrainingResult, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fused_plan, "searched", lambda group, chip, limit: NONE)
-    found, apart = best_fused_plan(FOUR, others=0), best_training_plan(FOUR, others=0)
+    found = best_fused_plan(FOUR, others=0)
     assert found.result.cost.time == apart.cost.time
     assert not list(joined_groups(found.result.cost))
     assert all(entry is NONE for entry in found.table.entries.values())
@@ -125,13 +137,10 @@ def test_tables_of_other_chips_and_chips_that_stream_are_refused() -> None:
         best_fused_plan(replace(FOUR, system=replace(SMALL, chip=load_chip("sn40l"))))
 
 
-def test_what_is_moved_is_counted_as_one() -> None:
+def test_what_is_moved_is_counted_as_one(apart: TrainingResult, hoped: TrainingResult) -> None:
     """Traffic of a chip is less by what stays between the kernels."""
-    one = ShardedModel(replace(FOUR, fusions=UNKNOWN))
-    found = best_training_plan(one.problem, others=0)
-    again = best_training_plan(FOUR, others=0)
-    assert found.plan == again.plan
-    less = [a.traffic - b.traffic for a, b in zip(again.cost.parts.parts, found.cost.parts.parts, strict=True)]
+    assert hoped.plan == apart.plan
+    less = [a.traffic - b.traffic for a, b in zip(apart.cost.parts.parts, hoped.cost.parts.parts, strict=True)]
     assert less[1] > 0
     assert np.allclose([less[0], less[2]], 0.0)
 
@@ -146,17 +155,19 @@ def _cut_short(group: Workload, chip: Chip, limit: float) -> FusionEntry:
 
 
 @pytest.mark.parametrize("search", [_interrupted, _cut_short])
-def test_when_interrupted_groups_that_are_not_known_run_apart(search: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_interrupted_groups_that_are_not_known_run_apart(
+    search: Callable, apart: TrainingResult, hoped: TrainingResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing is known yet: the plan is one of those without groups, and the bound that of plans with them."""
     monkeypatch.setattr(fused_plan, "searched", search)
-    found, apart = best_fused_plan(FOUR, others=2), best_training_plan(FOUR, others=0)
+    found = best_fused_plan(FOUR, others=2)
     cost, proof = found.result.cost, found.result.certificate
     assert found.result.outcome is Outcome.LIMIT
     assert not list(joined_groups(cost))
     assert not found.table.entries
     assert apart.certificate.bound <= cost.time < 1.2 * apart.cost.time
     assert proof.value == cost.time
-    assert proof.bound <= best_training_plan(replace(FOUR, fusions=UNKNOWN), others=0).cost.time < cost.time
+    assert proof.bound <= hoped.cost.time < cost.time
 
 
 def test_the_limit_is_that_of_all_rounds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import math
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from halley.planning.op_costs import OpCosts
 from halley.planning.part_costs import ModelCosts, model_costs, training_graphs
 from halley.planning.part_solvers import Terms
 from halley.planning.partitioning import best_plan
-from halley.planning.plan import Fixed, TrainingProblem
+from halley.planning.plan import Fixed, TrainingProblem, TrainingResult
 from halley.planning.sharded import Sharding, decoded
 from halley.planning.sharded_model import ShardedModel
 from halley.planning.sharding import sharding_graph
@@ -189,8 +190,7 @@ def test_bound_of_all_shardings(case: int) -> None:
 def test_of_equals_those_that_hold_least_are_taken() -> None:
     """Weights are summed and copied beyond what a microbatch takes: of shardings that look the same and take the same, in any
     order, the one that holds least."""
-    problem = problem_on("sn10", recompute=Recompute.NONE, stages=1, microbatch=2)
-    for part in best_training_plan(problem, others=0).cost.parts.parts:
+    for part in planned(2).cost.parts.parts:
         # the same sum in another order
         assert _rank(part.time * (1 + 1e-13), 2e8) < _rank(part.time, 3e8)
         assert _rank(part.time * (1 + 1e-6), 2e8) > _rank(part.time, 3e8)
@@ -216,13 +216,21 @@ def choices(tables: object, sizes: dict[str, int]) -> Iterator[dict[str, int]]:
     return extended({}, names)
 
 
-def problem_on(chip: str, **fixed: object) -> TrainingProblem:
-    return TrainingProblem(LLAMA, system(4, chip), 8, 128, EFFICIENCY, fixed=Fixed(**fixed))  # type: ignore[arg-type]
+def problem_on(chip: str, chips: int, **fixed: object) -> TrainingProblem:
+    return TrainingProblem(LLAMA, system(chips, chip), 8, 128, EFFICIENCY, fixed=Fixed(**fixed))  # type: ignore[arg-type]
 
 
-def test_plans_on_spatial_chips_are_no_slower() -> None:
-    problem = problem_on("sn10", recompute=Recompute.NONE, data=2, stages=1, microbatch=2)
-    plain, fused = best_training_plan(problem, model=ShardedModel(problem), others=0), best_training_plan(problem, others=0)
+@cache
+def planned(chips: int) -> TrainingResult:
+    """Two of the chips share the work of a microbatch, or none."""
+    fixed = {"data": chips // 2} if chips > 2 else {}
+    return best_training_plan(problem_on("sn10", chips, recompute=Recompute.NONE, stages=1, microbatch=2, **fixed), others=0)
+
+
+@pytest.mark.parametrize("chips", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_plans_on_spatial_chips_are_no_slower(chips: int) -> None:
+    fused = planned(chips)
+    plain = best_training_plan(fused.problem, model=ShardedModel(fused.problem), others=0)
     assert fused.cost.time < plain.cost.time
     assert fused.certificate.bound <= fused.cost.time
     for part in fused.cost.parts.parts:
@@ -234,8 +242,8 @@ def test_plans_on_spatial_chips_are_no_slower() -> None:
 
 
 def test_other_chips_run_kernel_by_kernel() -> None:
-    assert isinstance(cost_model(problem_on("a100")), ShardedModel)
-    assert isinstance(cost_model(problem_on("sn40l")), SpatialModel)
+    assert isinstance(cost_model(problem_on("a100", 4)), ShardedModel)
+    assert isinstance(cost_model(problem_on("sn40l", 4)), SpatialModel)
 
 
 def test_streams_are_what_the_chip_says() -> None:

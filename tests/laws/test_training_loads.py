@@ -25,7 +25,11 @@ FITTED = Efficiency(0.9, 0.8, 0.85, 0.9, 1.0, 2e-7, 1e-6)
 GPT = Transformer("gpt", 2, 256, 4, 4, 64, 1024, 512, 128, gated=False, rms=False, positions=True, tied=True, dropout=0.1)
 LLAMA = Transformer("llama", 2, 256, 4, 2, 64, 512, 512, 128)
 SHAPES = (GPT, LLAMA, replace(LLAMA, name="mixture", experts=Experts(4, 2, 256, shared=128)))
-SPATIAL = [(seed, chip) for chip in ("sn10", "sn40l", "wse-2") for seed in range(3)]
+SPATIAL = [
+    pytest.param(seed, chip, marks=[pytest.mark.slow] if seed % 2 else [])
+    for chip in ("sn10", "sn40l", "wse-2")
+    for seed in range(4)
+]
 TEMPORAL = [(seed, chip) for chip in ("a100", "h100") for seed in range(3)]
 
 

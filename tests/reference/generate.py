@@ -374,6 +374,12 @@ def random_trees(
 
 def grown(seed: int, edits: int, kinds: tuple[str, ...] = ()) -> tuple[Random, Workload, Chip, Node]:
     """A random problem and one of its legal trees."""
+    random, workload, chip, trees = all_grown(seed, edits, kinds)
+    return random, workload, chip, trees[-1]
+
+
+def all_grown(seed: int, edits: int, kinds: tuple[str, ...] = ()) -> tuple[Random, Workload, Chip, list[Node]]:
+    """A random problem and legal trees of it, each an edit of the one before."""
     random = Random(seed)
     workload, chip = random_workload(random, kinds), random_chip(random)
     arrays = random_inputs(workload, 0)
@@ -385,8 +391,7 @@ def grown(seed: int, edits: int, kinds: tuple[str, ...] = ()) -> tuple[Random, W
             return False
         return True
 
-    *_, tree = random_trees(random, workload, chip, legal, edits)
-    return random, workload, chip, tree
+    return random, workload, chip, list(random_trees(random, workload, chip, legal, edits))
 
 
 def numbers(estimate: Estimate) -> dict[Any, Any]:

@@ -104,7 +104,7 @@ def grow(seed: int, edits: int) -> tuple[Random, Workload, Chip, Node, int]:
 
 
 @given(SEEDS)
-@many(220)
+@many(90)
 def test_grown_trees(seed: int) -> None:
     grow(seed, 16)
 
@@ -219,7 +219,7 @@ def check_searched(seed: int) -> bool:
 
 
 @given(SEEDS)
-@many(500)
+@many(200)
 def test_mappings_of_the_search_space(seed: int) -> None:
     check_searched(seed)
 
@@ -313,7 +313,7 @@ def varied_together(tree: Node) -> list[list[tuple[int, ...]]]:
 
 
 @given(SEEDS)
-@many(120)
+@many(60)
 def test_batches_and_bounds_of_grown_trees(seed: int) -> None:
     check_varied(seed)
 
@@ -350,7 +350,7 @@ def check_skeleton(seed: int) -> None:
 
 
 @given(SEEDS)
-@many(120)
+@many(50)
 def test_batches_and_bounds_of_the_search_space(seed: int) -> None:
     check_skeleton(seed)
 

@@ -29,7 +29,7 @@ from halley.simulate.schedule import Direction, Order, Pass, Table, gpipe, inter
 ALTERNATE = Schedule.ONE_FORWARD_ONE_BACKWARD
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", [*range(10), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(10, 60))])
 def test_recurrence_equals_simulation(seed: int) -> None:
     """Any stages, chunks, microbatches, uneven passes, transfers beside work or holding it: time and last gradients."""
     draw = random.Random(seed)
@@ -44,7 +44,7 @@ def test_recurrence_equals_simulation(seed: int) -> None:
         assert times.last_backward[:, 0] == pytest.approx(np.array(clock.last_backward), rel=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 36))])
 def test_bounds_and_closed_form_of_uneven_stages(seed: int) -> None:
     draw = random.Random(f"bounds {seed}")
     for _ in range(6):

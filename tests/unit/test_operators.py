@@ -16,6 +16,7 @@ from halley.library import CHIP_FITS
 from halley.planning.calibrate import (
     BOUNDS,
     TYPICAL,
+    Judgement,
     Measurement,
     chip_fit,
     cross_validated,
@@ -58,8 +59,12 @@ def synthetic(noise: float = 0.0) -> list[Measurement]:
 # --- fit ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_fit_finds_what_the_rows_were_made_of() -> None:
-    judged = judge(synthetic(), CHIP)
+@pytest.fixture(scope="module")
+def judged() -> Judgement:
+    return judge(synthetic(), CHIP)
+
+
+def test_a_fit_finds_what_the_rows_were_made_of(judged: Judgement) -> None:
     found = judged.efficiency
     assert (found.matrix, found.vector, found.memory) == pytest.approx((TRUE.matrix, TRUE.vector, TRUE.memory), rel=0.03)
     assert found.hosts["gelu"].call + found.hosts["gelu"].hidden == pytest.approx(2.2e-5, rel=0.05)
@@ -94,8 +99,7 @@ def test_the_order_of_the_rows_does_not_matter() -> None:
     assert fit(rows, CHIP).matrix == pytest.approx(fit(shuffled, CHIP).matrix, rel=1e-3)
 
 
-def test_simpler_models_are_judged_on_the_same_rows() -> None:
-    judged = judge(synthetic(), CHIP)
+def test_simpler_models_are_judged_on_the_same_rows(judged: Judgement) -> None:
     own = errors(judged.held)
     for name, found in judged.baselines.items():
         assert [item.row for item in found] == [item.row for item in judged.held], name
@@ -146,8 +150,8 @@ def test_a_shipped_fit_is_plausible(name: str) -> None:
     assert chip_fit_document(shipped) == CHIP_FITS.text(name)
 
 
-def test_a_fit_is_saved_and_read() -> None:
-    kept = chip_fit(judge(synthetic()[::2], CHIP), CHIP, 'a "quoted": source', "2026-01-02")
+def test_a_fit_is_saved_and_read(judged: Judgement) -> None:
+    kept = chip_fit(judged, CHIP, 'a "quoted": source', "2026-01-02")
     back = parse_chip_fit(chip_fit_document(kept))
     assert (back.chip, back.source, back.dated, back.assumed) == (kept.chip, kept.source, kept.dated, kept.assumed)
     assert back.efficiency.matrix == pytest.approx(kept.efficiency.matrix, rel=1e-5)

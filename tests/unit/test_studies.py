@@ -22,6 +22,7 @@ from studies.study import Study
 
 from halley import Problem, build, evaluate, load_chip, optimise, variants
 from halley.ir.mapping import Collective, Temporal, walk
+from halley.search.result import Result
 
 QUICK = [case for study in STUDIES.values() for case in study.cases() if study.quick(case)]
 ROUNDING = 1 + 1e-9
@@ -147,18 +148,23 @@ def test_a_fingerprint_follows_workload_and_chip() -> None:
 
 def test_op_by_op_of_kernels_of_one_op_is_unfused() -> None:
     """Two ways to the same number: a sum over workloads of one op, and the search's baseline."""
-    work, chip = build("gated-mlp", {"tokens": 64, "model": 64, "hidden": 96}), load_chip("edge")
+    work, chip = build("gated-mlp", {"tokens": 8, "model": 8, "hidden": 8}), load_chip("edge")
     baseline = optimise(Problem(work, chip, baselines=("unfused",))).baselines[0]
     alone = [optimise(Problem(single(work, op), chip, baselines=False, fixed_variant=True)).best for op in work.ops]
     total = math.fsum(float(solution.estimate.time) for solution in alone)
     assert total == pytest.approx(float(baseline.estimate.time), rel=1e-9)
 
 
-def test_only_collectives_use_links() -> None:
-    """A plan without a collective costs the same on the chip whose links are useless; one with does not."""
-    chip = load_chip("edge")
+@pytest.fixture(scope="module")
+def result() -> Result:
+    """A plan with collectives, and the best one without."""
     work = build("gemm-softmax", {"m": 16, "n": 2048, "k": 64})
-    result = optimise(Problem(work, chip, baselines=("fused-local",)))
+    return optimise(Problem(work, load_chip("edge"), baselines=("fused-local",)))
+
+
+def test_only_collectives_use_links(result: Result) -> None:
+    """A plan without a collective costs the same on the chip whose links are useless; one with does not."""
+    work, chip = result.problem.workload, result.problem.chip
     for solution in (result.best, *result.baselines):
         mapped = next(variant for variant in variants(work) if variant.variant == solution.variant)
         again = evaluate(mapped, without_links(chip), solution.plan)
@@ -169,10 +175,9 @@ def test_only_collectives_use_links() -> None:
     assert [bool(exchanges(solution)) for solution in (result.best, *result.baselines)] == [True, False]
 
 
-def test_exchanges_are_counted() -> None:
+def test_exchanges_are_counted(result: Result) -> None:
     """Collectives over both axes are one exchange; loops are those in time around it."""
-    chip, work = load_chip("edge"), build("gemm-softmax", {"m": 16, "n": 2048, "k": 64})
-    best = optimise(Problem(work, chip, baselines=False)).best
+    best = result.best
     nodes = [node for _, node in walk(best.plan) if isinstance(node, Collective)]
     found = exchanges(best)
     assert sum(len(exchange.axes) for exchange in found) == len(nodes)
