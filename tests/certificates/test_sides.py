@@ -76,7 +76,7 @@ def expected(workload: Workload, chip: Chip, name: str, cut: set[str]) -> set[tu
         options: set[tuple[str, ...]] = {(dim,) for dim in several}
         whole = [dim for dim in several if dim not in cut]
         if any(workload.dims[dim] % width == 0 for dim in whole):
-            pass
+            options = {(dim,) for dim in several if workload.dims[dim] >= width}
         elif len(whole) == len(several) > 1:
             longest = max(workload.dims[dim] for dim in whole)
             first = [dim for dim in whole if workload.dims[dim] == longest][-1]
