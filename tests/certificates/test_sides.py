@@ -73,10 +73,12 @@ def expected(workload: Workload, chip: Chip, name: str, cut: set[str]) -> set[tu
     found = []
     for dims, width in zip(both, (engine.rows, engine.cols), strict=True):
         several = [dim for dim in dims if workload.dims[dim] > 1]
-        options: set[tuple[str, ...]] = {(dim,) for dim in several}
+        most = max((workload.dims[dim] for dim in several), default=0)
+        options: set[tuple[str, ...]] = {(dim,) for dim in several if workload.dims[dim] >= width}
+        options |= {([dim for dim in several if workload.dims[dim] == most][-1],)} if several else set()
         whole = [dim for dim in several if dim not in cut]
         if any(workload.dims[dim] % width == 0 for dim in whole):
-            options = {(dim,) for dim in several if workload.dims[dim] >= width}
+            pass
         elif len(whole) == len(several) > 1:
             longest = max(workload.dims[dim] for dim in whole)
             first = [dim for dim in whole if workload.dims[dim] == longest][-1]

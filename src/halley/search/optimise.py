@@ -66,8 +66,9 @@ SPACE = (
     "for itself; one buffer or two for each Hold of a stage (what a vector stage brings in at once alike); results held for "
     "one tile, or for all inner loops where these come back to them; tile sizes: the range cut into every number of equal "
     "parts, rounded up, and from there up to a multiple of the array's width; on each side of the array any one dim of the role "
-    "that the dataflow puts there, or all of these together that lie whole beside one that is cut, or beside the longest; every "
-    "fitting collective algorithm, for each axis its own, but those that another one outdoes for any payload"
+    "that the dataflow puts there, if it is as long as the side or the longest, or all of these together that lie whole beside "
+    "one that is cut, or beside the longest; every fitting collective algorithm, for each axis its own, but those that another "
+    "one outdoes for any payload"
 )
 LEFT_OUT = (
     "groups side by side on clusters of their own; stages on shares of both cluster axes at once, or that hand over from cluster "
@@ -76,8 +77,7 @@ LEFT_OUT = (
     "more buffers for overlapped stages than rounds are under way, or fewer",
     "tile sizes that leave a smaller last tile than they must, but for multiples of the array's width",
     "another operand in the array than the one that the chip's dataflow keeps there; several dims together on one side of it "
-    "where more than one of them is cut, or the stage's own loops cut another than the longest, or one that fills it evenly; "
-    "dims shorter than a side beside one that fills it evenly",
+    "where more than one of them is cut, or the stage's own loops cut another than the longest, or one that fills it evenly",
     "operands held for several inner tiles; under running softmax: inputs past the shared buffer, keys and values with unlike "
     "numbers of buffers, accumulators with two",
     "operations within a fused group in another order than the workload's",

@@ -15,10 +15,10 @@ from halley.ir.workload import Op, Workload, roles
 def arrays(workload: Workload, engine: MatrixEngine, op: Op, whole: Collection[str]) -> tuple[Array, ...]:
     """Every choice of the dims on the two sides, nothing for the usual ones where there is no choice.
 
-    On each side: every dim of the role by itself, the others walked; and all dims that nothing cuts around the stage (``whole``)
-    together, beside one that something does cut, or with the longest of them first, which the stage's own loops may cut. Where
-    one of them fills the side evenly by itself: just the dims that are no shorter than the side. Dims of one point count for
-    neither.
+    On each side: every dim of the role by itself that is no shorter than the side, the others walked, or the longest where all
+    are; and all dims that nothing cuts around the stage (``whole``) together, beside one that something does cut, or with the
+    longest of them first, which the stage's own loops may cut; this unless one of them fills the side evenly by itself. Dims of
+    one point count for neither.
     """
     role = roles(workload, op)
     usual, able = on_sides((), role, engine.dataflow), sides(role, engine.dataflow)
@@ -35,16 +35,19 @@ def _side(dims: list[str], extents: Mapping[str, int], usual: Side, width: int, 
     dims, as ceil(t / 1) = t. So the usual one stands for all. Of whole dims, fewer together are no choice: ceil(s t / w) is at
     most s ceil(t / w), so that passes only grow where one of them is walked instead. Nor are all together beside one that is
     cut, where one of the whole ones, of e points, fills the side evenly: ceil(s e / w) is s e / w then, as with that one alone.
-    Shorter dims beside that one could save passes only in tiles that cut it shorter still; they are left out.
+    A shorter dim by itself could save passes only in tiles that cut a longer one shorter still, and dims that lie together here:
+    it is left out.
     """
     if width == 1 or not dims:
         return [usual]
     beside = [dim for dim in dims if dim in whole]
-    if any(extents[dim] % width == 0 for dim in beside):
-        return [(dim,) for dim in dims if extents[dim] >= width]
-    first = [dim for dim in dims if dim not in whole] or [max(reversed(beside), key=extents.__getitem__)]
+    longest = max(reversed(dims), key=extents.__getitem__)
+    alone: list[Side] = [(dim,) for dim in dims if extents[dim] >= width or dim == longest]
+    if not beside or any(extents[dim] % width == 0 for dim in beside):
+        return alone
+    first = [dim for dim in dims if dim not in whole] or [longest]
     together = [(dim, *(other for other in beside if other != dim)) for dim in first]
-    return list(dict.fromkeys([*((dim,) for dim in dims), *together]))
+    return list(dict.fromkeys([*alone, *together]))
 
 
 def uncut(workload: Workload, ranges: Callable[[Mapping[str, Number]], Mapping[str, Number]]) -> frozenset[str]:
