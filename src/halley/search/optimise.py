@@ -85,6 +85,7 @@ LEFT_OUT = (
     "re-sharding an intermediate between stages of the resident frame; splitting a dim there that one of its contractions sums "
     "over and no other stage has",
     "sums shared out over other dims than the longest column dims (then rows)",
+    "groups that walk another dim beside their rows and batch, as the hidden one of an MLP: sums that grow from tile to tile",
     "a result that leaves a group of several stages made whole over outer tiles of its sum before the next of its columns",
     "cuts between the ops of a kernel, but where the workload lets them be cut",
     "vector kernels before a GEMM with intermediates in the clusters; running softmax in parts of attention",

@@ -192,6 +192,7 @@ def _distinct(template: Template, found: Iterable[Split]) -> tuple[Split, ...]:
 def told(join: Join) -> str:
     """A join in words, to tell shapes apart by.
 
+    >>> from halley.ir.mapping import CollectiveKind
     >>> told((Collective(CollectiveKind.REDUCE_SCATTER, ("C",), "core", "x", "ring", "n"),))
     ', reduce-scatter ring to n'
     """
