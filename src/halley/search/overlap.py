@@ -232,7 +232,7 @@ class Rounds:
 
     def objectives(self, states: Values, at: Indices) -> Values:
         """What plans of these states cost, a row each; infinite where they do not fit. ``at``: as for `state`."""
-        time = self._time(states, at)
+        time = self._time(states, at) if self.search.timed else 0.0
         costs = {"time": time, "energy": states[0] + self.around.energy[at] + self.chip.static_power * time}
         result: Values = np.stack([costs[name] for name in self.search.objectives], axis=1)
         for place, capacity in enumerate(self.capacities):

@@ -145,10 +145,14 @@ class GroupSearch:
         return self._limited
 
     @property
+    def timed(self) -> bool:
+        """Whether times matter: as an objective, or for what leaks meanwhile."""
+        return "time" in self.objectives or self.chip.static_power > 0
+
+    @property
     def lean(self) -> bool:
-        """Whether one buffer is as good as two: where only energy counts and nothing leaks, energy is that of the bytes that
-        move, which are the same, and the footprint is smaller."""
-        return "time" not in self.objectives and self.chip.static_power == 0
+        """Whether one buffer is as good as two: without time, energy is that of the bytes that move, which are the same."""
+        return not self.timed
 
     def settled(self, slots: Sequence[Slot]) -> dict[str, int]:
         """Sizes that need no search."""
@@ -198,16 +202,13 @@ class GroupSearch:
             return np.empty((0, len(self.objectives)))
         return np.asarray(np.sum([floor.min(axis=0) for floor in floors], axis=0))
 
-    def _hides(self) -> bool:
-        """Whether work that is hidden can pay: overlapped stages move and compute the same, and keep no less."""
-        return "time" in self.objectives or self.chip.static_power > 0
-
     def _overlapped(self, frame: int) -> Rounds | None:
         """The search of a frame whose stages overlap; none where that is hopeless."""
         if frame not in self._rounds:
             own = self.frames[frame]
             made = promising(self, own) if own.shares else None
-            if not own.shares and self._hides() and (useful := self._useful(own)):
+            # if times do not matter hidden work does not pay: overlapped stages move and compute the same, and keep no less
+            if not own.shares and self.timed and (useful := self._useful(own)):
                 made = useful, in_children(self, self._bare(useful, self.combinations(own)))
             self._rounds[frame] = Rounds(self, *made) if made else None
         return self._rounds[frame]
@@ -357,9 +358,8 @@ class GroupSearch:
     def share(self, tree: Node, node: Node, held: Node, least: bool = False) -> Estimate:
         """Cost of a node of a tree, in the objectives that are asked for, with the footprint of another."""
         path = next(path for path, found in walk(tree) if found is node)
-        totals, times = "energy" in self.objectives, "time" in self.objectives or self.chip.static_power > 0
-        sums = self.trees.sums(self.workload)
-        return evaluate(self.workload, self.chip, tree, only=path, totals=totals, times=times, held=held, sums=sums, least=least)
+        wanted, sums = ("energy" in self.objectives, self.timed), self.trees.sums(self.workload)
+        return evaluate(self.workload, self.chip, tree, path, *wanted, held=held, sums=sums, least=least)
 
     def alone(self, frame: Frame, index: int, skeleton: Skeleton) -> tuple[Node, Node]:
         """The group's tree with one stage alone, and that stage, on open tile sizes."""
