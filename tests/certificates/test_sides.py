@@ -14,6 +14,7 @@ from tests.reference.test_array_dims import draw as draw_tree
 from tests.reference.test_counts import SEEDS, many
 
 from halley import load_chip
+from halley.cost.estimate import Estimate
 from halley.cost.evaluate import evaluate
 from halley.ir.hardware import Chip, Dataflow
 from halley.ir.mapping import Compute, Node, Spatial, Temporal, children, walk
@@ -157,6 +158,15 @@ def with_array(tree: Node, array: tuple[tuple[str, ...], ...]) -> Node:
     return parse("\n".join([*text[:-1], f"{text[-1].split(' array ')[0]} array {sides}"]))
 
 
+def check_no_worse(one: Estimate, other: Estimate) -> None:
+    """In time, energy, and every count."""
+    assert one.time <= other.time * (1 + 1e-12)
+    assert one.energy <= other.energy * (1 + 1e-12)
+    for label in ("reads", "writes", "ports"):
+        more = getattr(other, label)()
+        assert all(count <= more.get(key, 0) for key, count in getattr(one, label)().items())
+
+
 @given(SEEDS)
 @many(150)
 def test_fewer_dims_together_are_no_better(seed: int) -> None:
@@ -169,11 +179,7 @@ def test_fewer_dims_together_are_no_better(seed: int) -> None:
     fewer = tuple((side[0], *draw.sample(side[1:], draw.randint(0, len(side) - 1))) for side in array)
     assert not faults(with_array(tree, fewer), workload, chip)
     one, other = (evaluate(workload, chip, with_array(tree, own)) for own in (array, fewer))
-    assert one.time <= other.time * (1 + 1e-12)
-    assert one.energy <= other.energy * (1 + 1e-12)
-    for label in ("reads", "writes", "ports"):
-        more = getattr(other, label)()
-        assert all(count <= more.get(key, 0) for key, count in getattr(one, label)().items())
+    check_no_worse(one, other)
 
 
 @given(SEEDS)
@@ -190,11 +196,7 @@ def test_a_whole_dim_that_fills_a_side_evenly_needs_no_other(seed: int) -> None:
     rows, columns = (workload.dims[dim] // draw.choice([1, workload.dims[dim]]) for (dim,) in full)
     chip = replace(chip, matrix=replace(engine, rows=rows, cols=columns))
     one, other = (evaluate(workload, chip, with_array(tree, own)) for own in (full, array))
-    assert one.time <= other.time * (1 + 1e-12)
-    assert one.energy <= other.energy * (1 + 1e-12)
-    for label in ("reads", "writes", "ports"):
-        more = getattr(other, label)()
-        assert all(count <= more.get(key, 0) for key, count in getattr(one, label)().items())
+    check_no_worse(one, other)
 
 
 @given(SEEDS)

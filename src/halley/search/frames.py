@@ -164,9 +164,10 @@ class _Maker:
     def _axes_of(self, split: Split, dim: str) -> tuple[Axis, ...]:
         return tuple(axis for axis, name in zip(self.template.axes, split, strict=True) if name == dim)
 
-    def _joins(self, axes: Sequence[Axis], reduces: bool) -> Iterator[Join]:
-        """Every way to make what vector operations reduce whole on all members of the axes that split it."""
-        return all_reduces(self.template, (), axes if reduces else ())
+    def _joins(self, split: Split, long: str, run: Iterable[Op]) -> tuple[Join, ...]:
+        """Every way to make what vector operations reduce over a dim whole on all members that a split of it gives parts to."""
+        reduces = any(long in self.workload.reduced(op) for op in run)
+        return tuple(all_reduces(self.template, (), self._axes_of(split, long) if reduces else ()))
 
     def single(self) -> Iterator[Frame]:
         """One contraction from and to the outer memory."""
@@ -221,14 +222,14 @@ class _Maker:
         long = self._long(ops)
         free = dict.fromkeys(dim for dim in (*self.batch, self.row, long) if dim not in self.whole)
         for split in self._splits(free):
-            axes = self._axes_of(split, long)
-            reduces = bool(axes) and any(long in self.workload.reduced(op) for op in ops)
+            joined = self._joins(split, long, ops)
             inside = member_ranges(self.template, split, self.ranges)
             skeletons: list[Skeleton] = []
-            for join in self._joins(axes, reduces):
+            for join in joined:
                 stage = RowStage(self.workload, self.template, ops, long, frozenset(), join)
                 skeletons += chunked_skeletons(stage, always(inside), self._sizes, "v", self.row, (), None)
-            yield self._frame("rows", split, (), (Stage("rows", tuple(op.name for op in ops), tuple(skeletons)),), (), reduces)
+            stages = (Stage("rows", tuple(op.name for op in ops), tuple(skeletons)),)
+            yield self._frame("rows", split, (), stages, (), any(joined))
 
     def _row_slot(self, ranges: Ranges) -> Slot:
         return Slot("rows", self.row, self._sizes(self.row), lambda t: ranges[self.row])
@@ -253,19 +254,16 @@ class _Maker:
         dims = tuple(dict.fromkeys(dim for dim in (*self.batch, self.row, *columns) if dim not in summed))
         for split in self._splits(dims):
             inside = member_ranges(self.template, split, self.ranges)
-            axes = self._axes_of(split, long)
-            reduces = bool(axes) and any(long in self.workload.reduced(op) for op in self.ops)
+            reduces = long in split and any(long in self.workload.reduced(op) for op in self.ops)
             shared = (self._row_slot(inside),)
 
             def ranges(tiles: Tiles, inside: Ranges = inside) -> Ranges:
                 return {**inside, self.row: minimum(inside[self.row], tiles["rows"]), **dict.fromkeys(self.batch, 1)}
 
-            stages = self._resident_stages(inside, ranges, split, long, axes if reduces else ())
+            stages = self._resident_stages(inside, ranges, split, long)
             yield self._frame("resident", split, shared, tuple(stages), self._resident_groups(), reduces)
 
-    def _resident_stages(
-        self, inside: Ranges, ranges: Callable[[Tiles], Ranges], split: Split, long: str, axes: tuple[Axis, ...]
-    ) -> list[Stage]:
+    def _resident_stages(self, inside: Ranges, ranges: Callable[[Tiles], Ranges], split: Split, long: str) -> list[Stage]:
         stages: list[Stage] = []
         for index, run in enumerate(self.runs):
             name, prefix = run[0].name if run[0].kind is OpKind.CONTRACT else f"rows {index}", _prefix(run)
@@ -273,8 +271,7 @@ class _Maker:
                 skeletons = self._resident_gemm(run[0], prefix, inside, ranges, split)
             else:
                 skeletons = []
-                reduces = bool(axes) and any(long in self.workload.reduced(op) for op in run)
-                for join in self._joins(axes, reduces):
+                for join in self._joins(split, long, run):
                     stage = RowStage(self.workload, self.template, run, long, frozenset(self.inside), join)
                     skeletons += resident_skeletons(stage, ranges, self._sizes, prefix, self.row)
             stages.append(Stage(name, tuple(op.name for op in run), tuple(skeletons)))
@@ -357,9 +354,7 @@ class _Maker:
         long = self._long(run)
         skeletons: list[Skeleton] = []
         for split in self._splits((self.row, long), run):
-            axes = self._axes_of(split, long)
-            reduces = bool(axes) and any(long in self.workload.reduced(op) for op in run)
-            for join in self._joins(axes, reduces):
+            for join in self._joins(split, long, run):
                 stage = RowStage(self.workload, self.template, run, long, frozenset(), join)
                 skeletons += chunked_skeletons(stage, ranges, self._sizes, prefix, self.row, (), split)
         return skeletons

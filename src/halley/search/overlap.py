@@ -28,7 +28,7 @@ from halley.search.around import around
 from halley.search.chains import ChainTree
 from halley.search.frontier import Flags, Values
 from halley.search.fronts import Fronts, Pick, dominated, undominated
-from halley.search.sets import BEAM, CHUNK, DIVES, opened, put_back, split_in, starts, taken
+from halley.search.sets import BEAM, DIVES, foremost, opened, split_in, starts
 from halley.search.shapes import Compiled, least_of_buffers
 from halley.search.sharpen import least_time
 from halley.search.space import Frame
@@ -296,11 +296,7 @@ class Rounds:
         stack = [(self._of_picks(fronts, rows, at), rows)]
         while stack:
             self.search.tally.tick()
-            bounds, rows = taken(stack, CHUNK)
-            alive = np.flatnonzero(~self.search.found.hopeless(bounds))
-            alive = alive[np.lexsort(bounds[alive].T[::-1])]
-            put_back(stack, bounds[alive[CHUNK:]], rows[alive[CHUNK:]])
-            bounds, rows = bounds[alive[:CHUNK]], rows[alive[:CHUNK]]
+            bounds, rows = foremost(stack, self.search.found.hopeless)
             sizes = np.stack([front.size[rows[:, place]] for place, front in enumerate(fronts)], axis=1)
             single = sizes.max(axis=1, initial=1) == 1
             for bound, row in zip(bounds[single], rows[single], strict=True):
@@ -420,15 +416,7 @@ class _Step:
         stack = [(floor, rows)]
         while stack:
             self.rounds.search.tally.tick()
-            bounds, rows = taken(stack, CHUNK)
-            alive = np.flatnonzero(~self._hopeless(bounds))
-            if not len(alive):
-                continue
-            alive = alive[np.lexsort(bounds[alive].T[::-1])]
-            room = BEAM if self.quick else CHUNK
-            if len(alive) > room and not self.quick:
-                put_back(stack, bounds[alive[room:]], rows[alive[room:]])
-            rows = rows[alive[:room]]
+            _, rows = foremost(stack, self._hopeless, BEAM if self.quick else 0)
             sizes = np.array([tree.size[rows[:, at]] for at, tree in enumerate(trees)]).reshape(len(trees), len(rows))
             single = sizes.max(axis=0, initial=1) == 1
             if single.any():

@@ -142,7 +142,7 @@ def chunked_skeletons(
         return wrap(tiles, Hold(template.output, held, node, tiles[chunk.name]))
 
     def here(tiles: Tiles) -> Ranges:
-        return member_ranges(template, inner_split, ranges(tiles), tiles) if inner_split is not None else ranges(tiles)
+        return member_ranges(template, inner_split, ranges(tiles), tiles)
 
     row_slot = Slot(f"{prefix}{rows}2", rows, sizes(rows), lambda t: here(t)[rows])
     found = [Skeleton(f"whole rows{split_name}", (row_slot, chunk), whole, reduces)]

@@ -9,7 +9,7 @@ import numpy as np
 
 from halley.cost.program import Indices
 from halley.search.chains import ChainTree
-from halley.search.frontier import Values
+from halley.search.frontier import Flags, Values
 from halley.search.stages import Slot
 
 CHUNK = 1 << 10
@@ -26,7 +26,21 @@ DIVES = 4
 """Shapes of a stage that are tried for a first mapping: the most promising ones."""
 
 
-def taken(stack: list[tuple[Values, Indices]], enough: int) -> tuple[Values, Indices]:
+def foremost(
+    stack: list[tuple[Values, Indices]], hopeless: Callable[[Values], Flags], beam: int = 0
+) -> tuple[Values, Indices]:
+    """Bounds and nodes of the most promising sets of those on top of a stack. What is ``hopeless`` is gone, the others go back;
+    in a dive just a ``beam`` of sets is followed, and the others are gone, too."""
+    bounds, nodes = _taken(stack, CHUNK)
+    alive = np.flatnonzero(~hopeless(bounds))
+    alive = alive[np.lexsort(bounds[alive].T[::-1])]
+    if not beam:
+        _put_back(stack, bounds[alive[CHUNK:]], nodes[alive[CHUNK:]])
+    alive = alive[: beam or CHUNK]
+    return bounds[alive], nodes[alive]
+
+
+def _taken(stack: list[tuple[Values, Indices]], enough: int) -> tuple[Values, Indices]:
     """Take from the end of the stack until that is enough."""
     taken = [stack.pop()]
     count = len(taken[0][0])
@@ -36,7 +50,7 @@ def taken(stack: list[tuple[Values, Indices]], enough: int) -> tuple[Values, Ind
     return np.vstack([bounds for bounds, _ in taken]), np.vstack([nodes for _, nodes in taken])
 
 
-def put_back(stack: list[tuple[Values, Indices]], bounds: Values, nodes: Indices) -> None:
+def _put_back(stack: list[tuple[Values, Indices]], bounds: Values, nodes: Indices) -> None:
     """Put sets back that are in order, in parts that are enough each, the first on top: none is sorted again with the rest."""
     for start in reversed(range(0, len(bounds), CHUNK)):
         stack.append((bounds[start : start + CHUNK], nodes[start : start + CHUNK]))

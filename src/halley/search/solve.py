@@ -32,7 +32,7 @@ from halley.search.compose import Cut
 from halley.search.frontier import Flags, Frontier, Values, minimal
 from halley.search.overlap import Rounds, Vector, fits, in_children
 from halley.search.rooms import may_be_full, on_a_share
-from halley.search.sets import BEAM, CHUNK, DIVES, UNSETTLED, opened, put_back, split_in, starts, taken
+from halley.search.sets import BEAM, DIVES, UNSETTLED, foremost, opened, split_in, starts
 from halley.search.shapes import Compiled, Shape, StageCosts, Trees
 from halley.search.shares import Lone, promising
 from halley.search.space import Frame, Space
@@ -448,15 +448,7 @@ class GroupSearch:
         stack = [(bound, nodes)]
         while stack:
             self.tally.tick()
-            bounds, nodes = taken(stack, CHUNK)
-            alive = np.flatnonzero(~hopeless(bounds))
-            if not len(alive):
-                continue
-            alive = alive[np.lexsort(bounds[alive].T[::-1])]
-            room = BEAM if quick else CHUNK
-            if len(alive) > room and not quick:
-                put_back(stack, bounds[alive[room:]], nodes[alive[room:]])
-            bounds, nodes = bounds[alive[:room]], nodes[alive[:room]]
+            bounds, nodes = foremost(stack, hopeless, BEAM if quick else 0)
             sizes = np.array([tree.size[nodes[:, at]] for at, tree in enumerate(trees)]).reshape(len(trees), len(nodes))
             single = sizes.max(axis=0, initial=1) == 1
             if single.any():  # bounds of single mappings are their costs

@@ -163,8 +163,10 @@ def named(split: Split) -> str:
     return "x".join(dim or "-" for dim in split)
 
 
-def member_ranges(template: Template, split: Split, ranges: Ranges, tiles: Tiles = NOTHING) -> dict[str, Number]:
-    """Ranges of one member after the split. ``tiles`` may say how many members an axis has."""
+def member_ranges(template: Template, split: Split | None, ranges: Ranges, tiles: Tiles = NOTHING) -> dict[str, Number]:
+    """Ranges of one member after the split, if there is one. ``tiles`` may say how many members an axis has."""
+    if split is None:
+        return dict(ranges)
     return {**ranges, **{dim: left for dim, left, _ in _parts(template, split, ranges, tiles)}}
 
 
@@ -237,12 +239,12 @@ def gemm_skeletons(
 
     def around(tiles: Tiles) -> Ranges:
         """What the stage has of each dim, but for its own loops."""
-        return member_ranges(template, inner_split, ranges(tiles), tiles) if inner_split is not None else ranges(tiles)
+        return member_ranges(template, inner_split, ranges(tiles), tiles)
 
     def within(tiles: Tiles) -> Ranges:
         # a dim that lies whole on the array beside another has no loops
         here = {d: minimum(r, tiles.get(f"{prefix}{d}1", r)) if d in outer_loops else r for d, r in ranges(tiles).items()}
-        return member_ranges(template, inner_split, here, tiles) if inner_split is not None else here
+        return member_ranges(template, inner_split, here, tiles)
 
     # all shapes have their sizes in common: what is found of a slot serves all of them
     outside = {dim: Slot(f"{prefix}{dim}1", dim, sizes(dim), of_dim(ranges, dim)) for dim in outer_loops}
