@@ -120,9 +120,9 @@ def test_real_programs(seed: int, mode: str, monkeypatch: pytest.MonkeyPatch) ->
         frame = draw.choice(search.frames)
         index = draw.randrange(len(frame.stages))
         skeleton = draw.choice(frame.stages[index].skeletons)
-        shape = search._compile(frame, index, skeleton)
-        costs = search._estimate(frame, index, skeleton, search.symbols(frame, skeleton))
-        limited = [used for name, used in costs.footprint.items() if name in search.limited]
+        shape = search.costs.shape(frame, index, skeleton)
+        costs = search.costs.estimate(frame, index, skeleton, search.costs.symbols(frame, skeleton))
+        limited = [used for name, used in costs.footprint.items() if name in search.costs.limited]
         objectives = [getattr(costs, name) for name in search.objectives]
         made = search.trees.program([*objectives, *limited], shape.trees, skeleton.name)
         program, tables = made.program, made.tables
@@ -194,7 +194,7 @@ def test_the_order_of_least_work() -> None:
 
 def test_a_grid_needs_choices_for_every_dim() -> None:
     search = group(gemm(30, 20, 10), "edge", random.Random(0))
-    shape = search._compile(search.frames[0], 0, search.frames[0].stages[0].skeletons[0])
+    shape = search.costs.shape(search.frames[0], 0, search.frames[0].stages[0].skeletons[0])
     nodes = {dim: np.zeros(2, dtype=np.int64) for dim in shape.trees}
     for wrong in (dict(list(nodes.items())[1:]), {**nodes, "m": np.empty(0, dtype=np.int64)}):
         with pytest.raises(ValueError, match="expected choices for every dim"):
@@ -243,7 +243,7 @@ def test_programs_tell_how_long_they_worked(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(OWN, "mode", "auto")
     monkeypatch.setattr(OWN, "spent", 0.0)
     search = group(gemm(30, 20, 10), "edge", random.Random(0))
-    shape = search._compile(search.frames[0], 0, search.frames[0].stages[0].skeletons[0])
+    shape = search.costs.shape(search.frames[0], 0, search.frames[0].stages[0].skeletons[0])
     nodes = {dim: np.zeros(20_000, dtype=np.int64) for dim in shape.trees}
     shape.bounds(nodes, 20_000)
     once = OWN.spent

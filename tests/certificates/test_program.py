@@ -67,7 +67,7 @@ def test_bounds_hold_and_single_mappings_cost_what_they_cost(seed: int) -> None:
         frame = search.frames[at]
         index = draw.randrange(len(frame.stages))
         skeleton = draw.choice(frame.stages[index].skeletons)
-        shape = search._compile(frame, index, skeleton)
+        shape = search.costs.shape(frame, index, skeleton)
         # from all chains down to single ones, a random child each time
         nodes = {dim: np.zeros(1, dtype=np.int64) for dim in shape.trees}
         path = [dict(nodes)]
@@ -77,9 +77,9 @@ def test_bounds_hold_and_single_mappings_cost_what_they_cost(seed: int) -> None:
             nodes = {**nodes, dim: np.array([tree.first_child[node] + draw.randrange(int(tree.children[node]))])}
             path.append(nodes)
         sizes = {name: size for dim, tree in shape.trees.items() for name, size in tree.sizes(int(nodes[dim][0])).items()}
-        sizes |= search.settled((*frame.shared, *skeleton.slots))
+        sizes |= search.costs.settled((*frame.shared, *skeleton.slots))
         everything = replace(search, objectives=("time", "energy"), trees=Trees())
-        estimate = everything._estimate(frame, index, skeleton, sizes)
+        estimate = everything.costs.estimate(frame, index, skeleton, sizes)
         fits = all(used <= search.chip.memory(name).capacity for name, used in estimate.footprint.items())
         costs = np.array([getattr(estimate, name) for name in search.objectives])
         exact = costs if fits else np.full_like(costs, np.inf)
@@ -167,6 +167,6 @@ def test_costs_of_terms_are_those_of_numbers() -> None:
             columns = {name: np.array([float(size)]) for name, size in tiles.items()}
             given = {slot.name: tiles[slot.name] for slot in skeleton.slots if slot.dim == BUFFERS}
             for traced, tolerance in ((symbols | given, 0.0), (symbols, 1e-12)):
-                costs = search._estimate(frame, 0, skeleton, traced)
+                costs = search.costs.estimate(frame, 0, skeleton, traced)
                 for term, value in ((getattr(costs, name), getattr(plain, name)) for name in search.objectives):
                     assert tabulate([term], columns)[0][0] == pytest.approx(value, rel=tolerance, abs=0)

@@ -43,7 +43,7 @@ def test_the_stages_of_a_share_fit_in_the_clusters_if_each_does() -> None:
         for frame in (frame for family in search.space.families for frame in family):
             choice = drawn_mapping(frame, draw)
             whole = used(search, search.around(choice.tree()))
-            held = (search._held(frame, at, shape, choice.tiles) for at, shape in enumerate(choice.skeletons))
+            held = (search.costs.held(frame, at, shape, choice.tiles) for at, shape in enumerate(choice.skeletons))
             stages = [used(search, tree) for tree in held]
             for memory in chip.levels[-1].memories:
                 needs = [stage.get(memory.name, 0.0) for stage in stages]

@@ -252,7 +252,7 @@ def test_stage_costs_add_up_to_the_groups(seed: int, chip: str) -> None:
             tiles: dict[str, int] = {}
             for slot in slots:
                 tiles[slot.name] = draw.choice(slot.sizes(int(slot.limit(tiles))))
-            stages = [search._estimate(frame, at, skeleton, tiles) for at, skeleton in enumerate(skeletons)]
+            stages = [search.costs.estimate(frame, at, skeleton, tiles) for at, skeleton in enumerate(skeletons)]
             parts = np.array([(stage.time, stage.energy) for stage in stages])
             compared += 1
             estimate = evaluate(work, search.chip, search.around(Choice(frame, skeletons, tiles).tree()))

@@ -62,12 +62,12 @@ def rounds(search: GroupSearch, frame: Frame) -> Array:
     tree = search.around(frame.in_turn(symbols, stages))
     path = next(path for path, node in walk(tree) if node is stages[0])
     entries = evaluate(search.workload, search.chip, tree, sums=search.trees.sums(search.workload)).nodes[path].entries
-    trees, rows = search.trees.of(frame.shared, ()), search.combinations(frame)
+    trees, rows = search.trees.of(frame.shared, ()), search.costs.combinations(frame)
     return search.trees.program([entries], trees, frame.name)(starts(trees, frame.shared, rows), rows)[:, 0]
 
 
 def _found(search: GroupSearch, frame: Frame) -> Around:
-    sizes, rows = _shared_sizes(search, frame), search.combinations(frame)
+    sizes, rows = _shared_sizes(search, frame), search.costs.combinations(frame)
     shapes = [stage.skeletons[0] for stage in frame.stages]  # whichever: what they take themselves is left out
     sizes |= {slot.name: 1 for shape in shapes for slot in shape.slots}
     users: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops)) for stage in frame.stages]
@@ -80,7 +80,7 @@ def _found(search: GroupSearch, frame: Frame) -> Around:
 
     def room(whole: Node) -> Array:
         used = footprint(counter, search.around(whole), Body(counter))
-        return np.array([each(used.get(name, 0)) for name in search.limited]).reshape(-1, rows)
+        return np.array([each(used.get(name, 0)) for name in search.costs.limited]).reshape(-1, rows)
 
     nodes = dict(walk(tree))
     path = next(path for path, node in nodes.items() if isinstance(node, Overlap | Parallel))
@@ -107,10 +107,10 @@ def _found(search: GroupSearch, frame: Frame) -> Around:
 
 def _shared_sizes(search: GroupSearch, frame: Frame) -> dict[str, Number]:
     """The shared sizes of each combination, by slot."""
-    shared = search.unsettled(frame.shared)
+    shared = search.costs.unsettled(frame.shared)
     trees = search.trees.of(shared, ())
-    sizes: dict[str, Number] = dict(search.settled(frame.shared))
-    for dim, nodes in starts(trees, shared, search.combinations(frame)).items():
+    sizes: dict[str, Number] = dict(search.costs.settled(frame.shared))
+    for dim, nodes in starts(trees, shared, search.costs.combinations(frame)).items():
         sizes |= {name: column[trees[dim].start[nodes]] for name, column in trees[dim].columns.items()}
     return sizes
 

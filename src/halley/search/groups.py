@@ -138,7 +138,7 @@ class Groups:
         """What was found for these kernels, or for others like them, with the names of these."""
         group = self.of(workload, kernels)
         own = self._frames(workload, group_ops(workload, kernels))
-        return renamed(hasten(group.search, found) if group.search.lean else found, group.search.space, own)
+        return renamed(hasten(group.search, found) if group.search.costs.lean else found, group.search.space, own)
 
 
 def _kept(workload: Workload, kernels: Kernels) -> tuple[str, ...]:

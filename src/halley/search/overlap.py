@@ -83,10 +83,10 @@ class Rounds:
         """``alone``: of each stage, least time and energy but for what leaks (shapes x combinations x both)."""
         self.search, self.frame = search, frame
         self.chip = search.chip
-        self.memories = search.limited
+        self.memories = search.costs.limited
         self.capacities = np.array([self.chip.memory(name).capacity for name in self.memories])
         self.child_of = {stage: at for at, child in enumerate((*frame.cut, frame.last)) for stage in child}
-        self.rows = search.combinations(frame)
+        self.rows = search.costs.combinations(frame)
         self.left = np.empty(0, dtype=np.int64)
         if not self.rows or not all(stage.skeletons for stage in frame.stages):
             return
@@ -197,8 +197,8 @@ class Rounds:
 
     def _compile(self, index: int, skeleton: Skeleton) -> Vector:
         self.search.tally.tick()
-        estimate = self.search.draft(self.frame, index, skeleton)
-        trees = self.search.trees.of(self.frame.shared, self.search.unsettled(skeleton.slots))
+        estimate = self.search.costs.draft(self.frame, index, skeleton)
+        trees = self.search.trees.of(self.frame.shared, self.search.costs.unsettled(skeleton.slots))
         energy = total(part for name, part in estimate.energy_by.items() if name != "static")
         room = [estimate.footprint.get(name, 0) for name in self.memories]
         outputs = [estimate.time, energy, *estimate.busy.values(), *room]
@@ -232,7 +232,7 @@ class Rounds:
 
     def objectives(self, states: Values, at: Indices) -> Values:
         """What plans of these states cost, a row each; infinite where they do not fit. ``at``: as for `state`."""
-        time = self._time(states, at) if self.search.timed else 0.0
+        time = self._time(states, at) if self.search.costs.timed else 0.0
         costs = {"time": time, "energy": states[0] + self.around.energy[at] + self.chip.static_power * time}
         result: Values = np.stack([costs[name] for name in self.search.objectives], axis=1)
         for place, capacity in enumerate(self.capacities):
@@ -318,7 +318,7 @@ class Rounds:
         for part, nodes in picks.values():
             for tree, node in zip(part.trees.values(), nodes, strict=True):
                 tiles |= tree.sizes(int(node))
-            tiles |= self.search.settled(part.skeleton.slots)
+            tiles |= self.search.costs.settled(part.skeleton.slots)
         values = self.search.reach(self.frame, tuple(picks[stage][0].skeleton for stage in range(len(picks))), tiles)
         if not np.allclose(values, expected, rtol=1e-9, atol=0):
             got = f"{values} for {self.frame.name}"

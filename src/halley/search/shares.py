@@ -33,9 +33,10 @@ def promising(search: GroupSearch, frame: Frame) -> tuple[Frame, list[Values]] |
     the shared sizes x time and energy but for what leaks); none where a stage has no such shape."""
     if search.found.hopeless(search.least_of(frame)).all():
         return None
-    rows, stages = search.combinations(frame), range(len(frame.stages))
+    rows, stages = search.costs.combinations(frame), range(len(frame.stages))
     alone: list[Values] = [np.zeros((1, rows, 2)) for _ in stages]
-    for index in sorted(stages, key=lambda index: sum(id(shape) not in search.lone for shape in frame.stages[index].skeletons)):
+    known = search.costs.lone
+    for index in sorted(stages, key=lambda index: sum(id(shape) not in known for shape in frame.stages[index].skeletons)):
         found = [_alone(search, frame, index, shape)[:, :2] for shape in frame.stages[index].skeletons]
         alone[index] = np.array(found).reshape(-1, rows, 2)
         if _hopeless(search, frame, index, alone).all():
@@ -52,7 +53,7 @@ def promising(search: GroupSearch, frame: Frame) -> tuple[Frame, list[Values]] |
 
 def least_alone(search: GroupSearch, frame: Frame, index: int) -> Values:
     """The parts of `Lone` of a stage at least, whatever its shape; infinite where it has none."""
-    least: Values = np.full((search.combinations(frame), 2 + len(common(search, frame))), np.inf)
+    least: Values = np.full((search.costs.combinations(frame), 2 + len(common(search, frame))), np.inf)
     for shape in frame.stages[index].skeletons:
         least = np.minimum(least, _alone(search, frame, index, shape))
     return least
@@ -83,7 +84,7 @@ def common(search: GroupSearch, frame: Frame) -> list[Resource]:
 def _alone(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton) -> Values:
     """What a shape of a stage takes alone at least (`Lone`). Frames that differ in their cut, or in the shares of other stages,
     have it in common."""
-    known = search.lone
+    known = search.costs.lone
     if id(skeleton) not in known:
         known[id(skeleton)] = _found_alone(search, frame, index, skeleton)
     return known[id(skeleton)].least
@@ -99,7 +100,7 @@ def _found_alone(search: GroupSearch, frame: Frame, index: int, skeleton: Skelet
     every = replace(frame, shares=replace(shares, counts=(most,) * len(frame.cut)))
     found = _compiled(search, every, index, skeleton, (number,)).least
     child = next(at for at, stages in enumerate(frame.cut) if index in stages)
-    by_number = found.reshape(search.combinations(frame), -1, found.shape[1])  # shared sizes, numbers of members, parts
+    by_number = found.reshape(search.costs.combinations(frame), -1, found.shape[1])  # shared sizes, numbers of members, parts
     return Lone(by_number[:, number.sizes(1).index(shares.counts[child])], None)
 
 
@@ -111,7 +112,7 @@ def _open_members(search: GroupSearch, frame: Frame, skeleton: Skeleton) -> Slot
     most = search.chip.axis(shares.level, shares.axis).size - 1
     if most - 1 < MANY or skeleton.splits_reduction:
         return None
-    node = skeleton.build(search.symbols(frame, skeleton))
+    node = skeleton.build(search.costs.symbols(frame, skeleton))
     split = [inner.dim for _, inner in walk(node) if isinstance(inner, Spatial) and inner.axis == shares.axis]
     return _members(shares.axis, split[0], most) if split else None
 
@@ -124,14 +125,14 @@ def _members(axis: str, dim: str, most: int) -> Slot:
 
 def _compiled(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton, further: tuple[Slot, ...]) -> Lone:
     """The same with further open numbers beside the shared sizes: combinations of them all."""
-    symbols = search.symbols(frame, skeleton) | search.trees.symbols(further)
-    tree, node = search.alone_on(frame, index, skeleton, symbols)
-    shared = (*search.unsettled(frame.shared), *further)
-    grid, chains = search.trees.of(shared, ()), search.trees.of(shared, search.unsettled(skeleton.slots))
+    symbols = search.costs.symbols(frame, skeleton) | search.trees.symbols(further)
+    tree, node = search.costs.alone_on(frame, index, skeleton, symbols)
+    shared = (*search.costs.unsettled(frame.shared), *further)
+    grid, chains = search.trees.of(shared, ()), search.trees.of(shared, search.costs.unsettled(skeleton.slots))
     key = (search.objectives, essence(tree, search.workload), *grid.values(), *chains.values())
     if key not in search.trees.alone:
-        chooses = search.chooses(skeleton)
-        found = search.share(tree, node, Steps(()), chooses)
+        chooses = search.costs.chooses(skeleton)
+        found = search.costs.share(tree, node, Steps(()), chooses)
         energy = total(part for name, part in found.energy_by.items() if name != "static")
         busy = (found.busy.get(resource, 0) for resource in common(search, frame))
         made = search.trees.compiled([found.time, energy, *busy], chains, f"{skeleton.name}, {frame.name}")

@@ -134,6 +134,12 @@ class Space:
     def __bool__(self) -> bool:
         return any(True for _ in self)
 
+    @property
+    def ops(self) -> tuple[str, ...]:
+        """The ops of the group: every frame has them all."""
+        some = (*self.plain, *(family.whole for family in self.families))[:1]
+        return tuple(op for frame in some for stage in frame.stages for op in stage.ops)
+
     def counterpart(self, frame: Frame, other: Space) -> Frame:
         """The frame that stands here where another one, or some of its shapes, stands in a space that is alike."""
         if frame.shares is not None:
