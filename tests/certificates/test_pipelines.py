@@ -19,9 +19,9 @@ from halley.ir.workload import Workload
 from halley.search import shares
 from halley.search.compose import compositions
 from halley.search.frames import frames
+from halley.search.frontier import Values
 from halley.search.optimise import optimise
 from halley.search.problem import Objective, Problem
-from halley.search.shares import Lone
 from halley.search.solve import GroupSearch
 from halley.search.space import Frame
 from halley.search.stages import Skeleton
@@ -103,19 +103,22 @@ def test_clusters_of_their_own_share_only_what_lies_further_out() -> None:
 
 
 @pytest.mark.parametrize("objective", [Objective.TIME, Objective.ENERGY])
-def test_bounds_of_all_numbers_of_members_are_those_of_each(objective: Objective, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On 12 x 9 clusters, where a stage is looked at on all of its shares at once: no less is known of any than by itself."""
+def test_bounds_of_all_numbers_of_members_hold_for_each(objective: Objective, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On 12 x 9 clusters, where a stage is looked at on all of its shares at once: of none more than by itself, and of energies
+    no less. Of times it can be less, as these are bounded for open numbers of buffers."""
     seen, found_alone = 0, shares._found_alone
 
     class Enough(Exception):
         """No need to search on."""
 
-    def checked(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton) -> Lone:
+    def checked(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton) -> Values:
         nonlocal seen
         found = found_alone(search, frame, index, skeleton)
         if shares._open_members(search, frame, skeleton) is not None:
-            expected = shares._compiled(search, frame, index, skeleton, ()).least
-            np.testing.assert_allclose(found.least, expected, rtol=1e-12)
+            expected = shares._compiled(search, frame, index, skeleton, ())
+            assert (found <= expected * (1 + 1e-12)).all()
+            if objective is Objective.ENERGY:
+                np.testing.assert_allclose(found, expected, rtol=1e-12)
             seen += 1
             if seen == 100:
                 raise Enough

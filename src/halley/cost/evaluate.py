@@ -88,6 +88,7 @@ def evaluate(
     held: Node | None = None,
     sums: Sums | None = None,
     least: bool = False,
+    ramps: bool = True,
 ) -> Estimate:
     """Cost of a mapping, which must be legal (`halley.rewrite.legality.check`); capacity is not checked here.
 
@@ -100,12 +101,13 @@ def evaluate(
     minimises energy and nothing leaks (only energy and footprint are meaningful then).
     ``held``: a tree to take the footprint of instead, where the costed one leaves out some that use its Holds. ``sums``: what
     earlier trees of the same workload found, for terms. ``least``: lower bounds of the times, which hold whatever number of
-    buffers, but 0, stands for an open one (not with rounds).
+    buffers, but 0, stands for an open one (not with rounds). Without ``ramps``, first fills and last drains take only their
+    latency, as if of tiles without size.
     """
     paths = {node.op: path for path, node in walk(tree) if isinstance(node, Compute)}
     _check_engines(workload, chip, paths)
     _check_lockstep(chip, tree)
-    fold = _Fold(counter_of(workload, chip, totals, times, sums), paths, only, least)
+    fold = _Fold(counter_of(workload, chip, totals, times, sums), paths, only, least, ramps)
     root = fold.visit(tree, Scope())
     asked = fold.nodes[only or ()]
     events = [event for event in fold.events if event.path[: len(asked.path)] == asked.path] if only else fold.events
@@ -175,8 +177,8 @@ def depth_of(chip: Chip, resource: Resource) -> int:
 
 
 class _Fold:
-    def __init__(self, counter: Counter, paths: Mapping[str, Path], only: Path | None, least: bool) -> None:
-        self.workload, self.chip, self.only, self.least = counter.workload, counter.chip, only, least
+    def __init__(self, counter: Counter, paths: Mapping[str, Path], only: Path | None, least: bool, ramps: bool) -> None:
+        self.workload, self.chip, self.only, self.least, self.ramps = counter.workload, counter.chip, only, least, ramps
         chip = self.chip
         self.memories = {memory.name: memory for memory in chip.memories}
         self.ports = ports_of(chip)
@@ -290,7 +292,7 @@ class _Fold:
         if not self.counter.times:
             return inner
         busy = _added(inner.busy, moved)
-        up, down = (total(t.one_tile for t in transfers) for transfers in (fills, drains))
+        up, down = (total(t.one_tile if self.ramps else t.latency for t in transfers) for transfers in (fills, drains))
         if self.memories[node.memory].lockstep and node.buffers > 1:
             return self._lockstep(inner, busy, scope, fills, drains)
         if type(node.buffers) is int and node.buffers > 1:

@@ -19,6 +19,7 @@ from halley.formulas.numbers import Number
 from halley.formulas.timing import total
 from halley.ir.mapping import Compute, Hold, Node, Overlap, Parallel, walk
 from halley.ir.mapping import Sequence as Steps
+from halley.search.frontier import Flags
 from halley.search.sets import starts
 from halley.search.space import Frame
 
@@ -66,21 +67,36 @@ def rounds(search: GroupSearch, frame: Frame) -> Array:
     return search.trees.program([entries], trees, frame.name)(starts(trees, frame.shared, rows), rows)[:, 0]
 
 
+def has_room(search: GroupSearch, frame: Frame) -> Flags:
+    """For which combinations of the shared tile sizes a frame's own Holds fit. Those of a finer cut take no less: what passes
+    between children has as many buffers as children are on its way."""
+    room = _room(search, frame, frame.tree(_shared_sizes(search, frame), _users(frame)))
+    capacities = [search.chip.memory(name).capacity for name in search.costs.limited]
+    return np.asarray((room <= np.reshape(capacities, (-1, 1))).all(axis=0))
+
+
+def _users(frame: Frame) -> list[Node]:
+    """The ops of each stage, as what uses the frame's Holds."""
+    return [Steps(tuple(Compute(op) for op in stage.ops)) for stage in frame.stages]
+
+
+def _room(search: GroupSearch, frame: Frame, tree: Node) -> Array:
+    """The footprint [B] of a group's tree on its shared sizes (memories with a limit x combinations)."""
+    counter, rows = counter_of(search.workload, search.chip), search.costs.combinations(frame)
+    used = footprint(counter, search.around(tree), Body(counter))
+    every = [np.broadcast_to(np.asarray(used.get(name, 0), dtype=np.float64), (rows,)) for name in search.costs.limited]
+    return np.reshape(every, (-1, rows))
+
+
 def _found(search: GroupSearch, frame: Frame) -> Around:
     sizes, rows = _shared_sizes(search, frame), search.costs.combinations(frame)
     shapes = [stage.skeletons[0] for stage in frame.stages]  # whichever: what they take themselves is left out
     sizes |= {slot.name: 1 for shape in shapes for slot in shape.slots}
-    users: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops)) for stage in frame.stages]
     tree = search.around(frame.tree(sizes, [shape.build(sizes) for shape in shapes]))
     estimate = evaluate(search.workload, search.chip, tree, held=Steps(()))
-    counter = counter_of(search.workload, search.chip)
 
     def each(value: Number) -> Array:
         return np.broadcast_to(np.asarray(value, dtype=np.float64), (rows,))
-
-    def room(whole: Node) -> Array:
-        used = footprint(counter, search.around(whole), Body(counter))
-        return np.array([each(used.get(name, 0)) for name in search.costs.limited]).reshape(-1, rows)
 
     nodes = dict(walk(tree))
     path = next(path for path, node in nodes.items() if isinstance(node, Overlap | Parallel))
@@ -100,8 +116,8 @@ def _found(search: GroupSearch, frame: Frame) -> Around:
         energy=each(total(event_energy(search.chip, event)[1] for event in outside)),
         busy={name: each(time) for name, time in _busy(search, outside, len(own), len(path)).items()},
         beside={name: each(time) for name, time in _busy(search, outside, 0, len(own)).items()},
-        room=room(frame.tree(sizes, users)),
-        counted=room(frame.in_turn(sizes, users)),
+        room=_room(search, frame, frame.tree(sizes, _users(frame))),
+        counted=_room(search, frame, frame.in_turn(sizes, _users(frame))),
     )
 
 

@@ -23,14 +23,15 @@ from halley.ir.mapping import Compute, Node, walk
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Workload
 from halley.search.chains import ChainTree
+from halley.search.frontier import Values
 from halley.search.rooms import may_be_full, on_a_share
 from halley.search.sets import starts
-from halley.search.shapes import Compiled, Shape, StageCosts, Trees
-from halley.search.shares import Lone
+from halley.search.shapes import Compiled, Shape, StageCosts, Trees, least_of_buffers
 from halley.search.space import Frame
 from halley.search.stages import BUFFERS, Skeleton, Slot, one
 from halley.search.tally import Tally
 from halley.search.trim import essence
+from halley.search.whole import whole_sizes, without_loops
 
 
 @dataclass(slots=True)
@@ -45,7 +46,7 @@ class Costing:
     objectives: tuple[str, ...]
     trees: Trees
     tally: Tally
-    lone: dict[int, Lone] = field(default_factory=dict)
+    lone: dict[int, Values] = field(default_factory=dict)
     _anchors: set[str] = field(init=False)
     _shapes: dict[int, Shape] = field(default_factory=dict)
     _drafts: dict[Hashable, Estimate] = field(default_factory=dict)
@@ -157,8 +158,27 @@ class Costing:
 
     def _compiled(self, found: Estimate, trees: Mapping[str, ChainTree], where: str) -> Compiled:
         """The objectives of an estimate on open tile sizes."""
+        return self.trees.program(self._objectives(found), trees, where)
+
+    def _objectives(self, found: Estimate) -> list[Number]:
         costs = {"time": found.time, "energy": found.energy}
-        return self.trees.program([costs[name] for name in self.objectives], trees, where)
+        return [costs[name] for name in self.objectives]
+
+    def bounds(self, frame: Frame, index: int, skeleton: Skeleton) -> Values:
+        """Lower bounds of what a stage costs, whatever its own tile sizes and the room that it takes: a row for each
+        combination of the shared sizes. Found once for all shapes that come to the same (`halley.search.whole`)."""
+        tree, node = self.whole(frame, index, skeleton, self.symbols(frame, skeleton))
+        node = node if len(frame.stages) > 1 else tree
+        shared = self.unsettled(frame.shared)
+        chains = self.trees.of(shared, self.unsettled([slot for slot in skeleton.slots if slot.dim == BUFFERS]))
+        key = (self.objectives, essence(tree, self.workload), *self.trees.of(shared, ()).values(), *chains.values())
+        if key not in self.trees.whole:
+            found = self.share(tree, node, Steps(()), self.chooses(skeleton), ramps=False)
+            rows = self.combinations(frame)
+            self.tally.bounds += rows
+            made = self.trees.compiled(self._objectives(found), chains, f"{skeleton.name}, {frame.name}")
+            self.trees.whole[key] = least_of_buffers(made, chains, starts(chains, shared, rows), rows, self.chooses(skeleton))
+        return self.trees.whole[key]
 
     def in_turn(self, frame: Frame, index: int, skeleton: Skeleton) -> StageCosts:
         """Costs of one of several stages; found once for all groups in which it stands in the same loops and Holds."""
@@ -167,23 +187,15 @@ class Costing:
         grid, chains = self.trees.of(shared, ()), self.trees.of(shared, self.unsettled(skeleton.slots))
         key = (self.objectives, essence(tree, self.workload), *grid.values(), *chains.values())
         if key not in self.trees.stages:
-            chooses = self.chooses(skeleton)
-            made = self._compiled(self.share(tree, node, Steps(()), chooses), chains, f"{skeleton.name}, {frame.name}")
-            rows = self.combinations(frame)
-            shape = Shape(skeleton, chains, np.empty(0), len(self.objectives), made, made if chooses else None, lambda: made)
-            self.tally.bounds += rows
-            self.trees.stages[key] = StageCosts(made, shape.floor(starts(chains, shared, rows), rows))
+            found = self.share(tree, node, Steps(()), self.chooses(skeleton))
+            self.trees.stages[key] = StageCosts(self._compiled(found, chains, f"{skeleton.name}, {frame.name}"))
         return self.trees.stages[key]
 
     def draft(self, frame: Frame, index: int, skeleton: Skeleton) -> Estimate:
         """A stage's cost on open tile sizes, stages in turn; on a share of the clusters, with the room that matters to others."""
         key = frame.known_by(index, skeleton)
         if key not in self._drafts:
-            known = self.lone[id(skeleton)].costs if id(skeleton) in self.lone else None
-            if known is not None:
-                found = replace(known, footprint=self._footprint(frame, index, skeleton))
-            else:
-                found = self.estimate(frame, index, skeleton, self.symbols(frame, skeleton))
+            found = self.estimate(frame, index, skeleton, self.symbols(frame, skeleton))
             used = on_a_share(self.chip, frame.shares.level, found.footprint) if frame.shares else found.footprint
             self._drafts[key] = replace(found, footprint=used, events=(), nodes={})
         return self._drafts[key]
@@ -200,11 +212,12 @@ class Costing:
             return self.share(tree, tree, tree)
         return self.share(tree, node, self.held(frame, index, skeleton, tiles))
 
-    def share(self, tree: Node, node: Node, held: Node, least: bool = False) -> Estimate:
-        """Cost of a node of a tree, in the objectives that are asked for, with the footprint of another."""
+    def share(self, tree: Node, node: Node, held: Node, least: bool = False, ramps: bool = True) -> Estimate:
+        """Cost of a node of a tree, in the objectives that are asked for, with the footprint of another. ``least`` and ``ramps``
+        are as for `evaluate`."""
         path = next(path for path, found in walk(tree) if found is node)
         wanted, sums = ("energy" in self.objectives, self.timed), self.trees.sums(self.workload)
-        return evaluate(self.workload, self.chip, tree, path, *wanted, held=held, sums=sums, least=least)
+        return evaluate(self.workload, self.chip, tree, path, *wanted, held=held, sums=sums, least=least, ramps=ramps)
 
     def alone(self, frame: Frame, index: int, skeleton: Skeleton) -> tuple[Node, Node]:
         """The group's tree with one stage alone, and that stage, on open tile sizes."""
@@ -212,10 +225,20 @@ class Costing:
 
     def alone_on(self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number]) -> tuple[Node, Node]:
         """The same on tile sizes that are given."""
-        stubs: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops if op in self._anchors)) for stage in frame.stages]
         node = skeleton.build(tiles)
+        return self._between(frame, index, node, tiles), node
+
+    def whole(self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number]) -> tuple[Node, Node]:
+        """The same with the stage's own tiles as large as they can be (`halley.search.whole`)."""
+        sizes = whole_sizes(skeleton.slots, tiles)
+        node = without_loops(skeleton.build(sizes), skeleton.slots, sizes)
+        return self._between(frame, index, node, tiles), node
+
+    def _between(self, frame: Frame, index: int, node: Node, tiles: Mapping[str, Number]) -> Node:
+        """The group's tree with a stage alone, in turn."""
+        stubs: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops if op in self._anchors)) for stage in frame.stages]
         stubs[index] = frame.alone(index, node)
-        return self.around(frame.in_turn(tiles, stubs)), node
+        return self.around(frame.in_turn(tiles, stubs))
 
     def held(self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number]) -> Node:
         """The group's tree with one stage, and all that may lie in the frame's buffers: the other stages' shapes are open, but

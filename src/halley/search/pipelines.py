@@ -18,7 +18,7 @@ import numpy as np
 
 from halley.cost.program import Array, Indices
 from halley.formulas.timing import waiting_time
-from halley.search.around import rounds
+from halley.search.around import has_room, rounds
 from halley.search.compose import Cut
 from halley.search.frontier import Flags, Values
 from halley.search.shares import common, least_alone
@@ -39,7 +39,8 @@ class Pipelines:
     Of the run from one stage to before another on so many members: ``work``, the least time [s] at the engines, infinite where
     the run cannot matter; ``alone``, the time [s], energy [J] but for what leaks, and busy times [s] that its stages take alone
     at least, as far as that is known (a first axis of these parts; a last one of combinations of the shared sizes, or one for all
-    as long as nothing tells them apart). ``rounds``: of each combination, as soon as it is known."""
+    as long as nothing tells them apart). ``rounds``: of each combination, as soon as it is known; ``fitting``: whether there is
+    room for it."""
 
     def __init__(self, search: GroupSearch, family: Family) -> None:
         self.search, self.family = search, family
@@ -54,6 +55,7 @@ class Pipelines:
         resources = common(search, family.part((0,), 1))
         self.alone: Array = np.zeros((2 + len(resources), *self.work.shape, 1))
         self.rounds: Array = np.full(1, np.inf)
+        self.fitting: Flags = np.full(1, True)
         self._narrow()
 
     def bounds(self) -> Values:
@@ -76,7 +78,7 @@ class Pipelines:
     def _objectives(self, costs: Array) -> Values:
         """Lower bounds of the objectives (last axis) where all runs take these costs (first axis)."""
         floor, static = self.floor, self.search.chip.static_power
-        possible = np.isfinite(costs[LONGEST])
+        possible = np.isfinite(costs[LONGEST]) & self.fitting
         every = np.where(possible, costs[SUM], 0.0)
         busiest = np.where(possible, np.maximum(costs[LONGEST], costs[BUSY:].max(axis=0, initial=0.0)), 0.0)
         time = np.maximum(busiest + waiting_time(every, busiest, self.rounds), floor["time"])
@@ -104,6 +106,7 @@ class Pipelines:
     def _tell_apart(self) -> None:
         """Have a row for each combination of the shared sizes."""
         self.rounds = rounds(self.search, self.family.whole)
+        self.fitting = np.any([has_room(self.search, frame) for frame in self.family.coarsest()], axis=0)
         self.alone = np.repeat(self.alone, len(self.rounds), axis=-1)
 
     def _look_alone(self, stage: int) -> None:

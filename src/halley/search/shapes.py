@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,9 +19,6 @@ from halley.search.chains import ChainTree
 from halley.search.frontier import Flags, Values
 from halley.search.stages import BUFFERS, Skeleton, Slot
 
-if TYPE_CHECKING:
-    from halley.search.shares import Lone
-
 PATIENCE = 1 << 13
 """Sets of mappings that the least costs leave open before the formulas of all costs are compiled to bound them."""
 
@@ -35,7 +31,8 @@ class Trees:
         self.normal = Normal(self.terms)
         self.cautious = Normal(self.terms, differences=False)
         self.stages: dict[Hashable, StageCosts] = {}
-        self.alone: dict[Hashable, Lone] = {}
+        self.alone: dict[Hashable, Values] = {}
+        self.whole: dict[Hashable, Values] = {}
         self._programs: dict[Hashable, Compiled] = {}
         self._known: dict[object, ChainTree] = {}
         self._of: dict[tuple[int, ...], tuple[Mapping[str, ChainTree], object]] = {}  # these two by the ids of slots, which they
@@ -144,11 +141,10 @@ def least_of_buffers(
 
 @dataclass(slots=True)
 class StageCosts:
-    """Costs of a stage in its frame: at ``least``, whatever numbers of buffers there are, and ``exact``, once that is asked for.
-    ``bounds``: lower ones, whatever room the stage takes, a row for each combination of the shared sizes."""
+    """Costs of a stage in its frame: at ``least``, whatever numbers of buffers there are, and ``exact``, once that is asked
+    for."""
 
     least: Compiled
-    bounds: Values
     exact: Compiled | None = None
 
 

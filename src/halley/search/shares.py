@@ -7,13 +7,13 @@ once for all groups, cuts and shares of the others.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from halley.cost.estimate import Estimate, Resource
+from halley.cost.estimate import Resource
 from halley.formulas.timing import total
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.mapping import Spatial, walk
@@ -21,7 +21,7 @@ from halley.search.frontier import Flags, Values
 from halley.search.sets import starts
 from halley.search.shapes import least_of_buffers
 from halley.search.space import Frame
-from halley.search.stages import Skeleton, Slot, members, one
+from halley.search.stages import BUFFERS, Skeleton, Slot, members, one
 from halley.search.trim import essence
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def promising(search: GroupSearch, frame: Frame) -> tuple[Frame, list[Values]] |
 
 
 def least_alone(search: GroupSearch, frame: Frame, index: int) -> Values:
-    """The parts of `Lone` of a stage at least, whatever its shape; infinite where it has none."""
+    """What a stage takes alone at least (`_alone`), whatever its shape; infinite where it has none."""
     least: Values = np.full((search.costs.combinations(frame), 2 + len(common(search, frame))), np.inf)
     for shape in frame.stages[index].skeletons:
         least = np.minimum(least, _alone(search, frame, index, shape))
@@ -60,17 +60,7 @@ def least_alone(search: GroupSearch, frame: Frame, index: int) -> Values:
 
 
 MANY = 4
-"""From so many numbers of members on, a stage is looked at on all of its shares at once; the costs of each are not kept then."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lone:
-    """What a shape of a stage takes alone: ``least`` time, energy but for what leaks, and busy times of what it has in common
-    with other shares, a row for each combination of the shared sizes; the ``costs`` on open tile sizes, room left out, if it has
-    no choice of buffers."""
-
-    least: Values
-    costs: Estimate | None
+"""From so many numbers of members on, a stage is looked at on all of its shares at once."""
 
 
 def common(search: GroupSearch, frame: Frame) -> list[Resource]:
@@ -82,15 +72,16 @@ def common(search: GroupSearch, frame: Frame) -> list[Resource]:
 
 
 def _alone(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton) -> Values:
-    """What a shape of a stage takes alone at least (`Lone`). Frames that differ in their cut, or in the shares of other stages,
-    have it in common."""
+    """What a shape of a stage takes alone at least, whatever its own tile sizes and the room that it takes: time, energy but for
+    what leaks, and busy times of what it has in common with other shares, a row for each combination of the shared sizes. Frames
+    that differ in their cut, or in the shares of other stages, have it in common."""
     known = search.costs.lone
     if id(skeleton) not in known:
         known[id(skeleton)] = _found_alone(search, frame, index, skeleton)
-    return known[id(skeleton)].least
+    return known[id(skeleton)]
 
 
-def _found_alone(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton) -> Lone:
+def _found_alone(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton) -> Values:
     number = _open_members(search, frame, skeleton)
     shares = frame.shares
     assert shares is not None
@@ -98,10 +89,10 @@ def _found_alone(search: GroupSearch, frame: Frame, index: int, skeleton: Skelet
         return _compiled(search, frame, index, skeleton, ())
     *_, most = number.sizes(1)
     every = replace(frame, shares=replace(shares, counts=(most,) * len(frame.cut)))
-    found = _compiled(search, every, index, skeleton, (number,)).least
+    found = _compiled(search, every, index, skeleton, (number,))
     child = next(at for at, stages in enumerate(frame.cut) if index in stages)
     by_number = found.reshape(search.costs.combinations(frame), -1, found.shape[1])  # shared sizes, numbers of members, parts
-    return Lone(by_number[:, number.sizes(1).index(shares.counts[child])], None)
+    return np.asarray(by_number[:, number.sizes(1).index(shares.counts[child])])
 
 
 def _open_members(search: GroupSearch, frame: Frame, skeleton: Skeleton) -> Slot | None:
@@ -123,25 +114,24 @@ def _members(axis: str, dim: str, most: int) -> Slot:
     return Slot(members(axis), dim, lambda extent: numbers, one, (2, most))
 
 
-def _compiled(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton, further: tuple[Slot, ...]) -> Lone:
+def _compiled(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton, further: tuple[Slot, ...]) -> Values:
     """The same with further open numbers beside the shared sizes: combinations of them all."""
     symbols = search.costs.symbols(frame, skeleton) | search.trees.symbols(further)
-    tree, node = search.costs.alone_on(frame, index, skeleton, symbols)
+    tree, node = search.costs.whole(frame, index, skeleton, symbols)
     shared = (*search.costs.unsettled(frame.shared), *further)
-    grid, chains = search.trees.of(shared, ()), search.trees.of(shared, search.costs.unsettled(skeleton.slots))
+    held = [slot for slot in skeleton.slots if slot.dim == BUFFERS]
+    grid, chains = search.trees.of(shared, ()), search.trees.of(shared, search.costs.unsettled(held))
     key = (search.objectives, essence(tree, search.workload), *grid.values(), *chains.values())
     if key not in search.trees.alone:
         chooses = search.costs.chooses(skeleton)
-        found = search.costs.share(tree, node, Steps(()), chooses)
+        found = search.costs.share(tree, node, Steps(()), chooses, ramps=False)
         energy = total(part for name, part in found.energy_by.items() if name != "static")
         busy = (found.busy.get(resource, 0) for resource in common(search, frame))
         made = search.trees.compiled([found.time, energy, *busy], chains, f"{skeleton.name}, {frame.name}")
         rows = search.trees.combinations(shared)
         search.tally.bounds += rows
         search.tally.tick()
-        least = least_of_buffers(made, chains, starts(chains, shared, rows), rows, chooses)
-        known = None if chooses or further else replace(found, events=(), nodes={})
-        search.trees.alone[key] = Lone(least, known)
+        search.trees.alone[key] = least_of_buffers(made, chains, starts(chains, shared, rows), rows, chooses)
     return search.trees.alone[key]
 
 

@@ -19,7 +19,7 @@ from halley.errors import Fault, InternalError
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Compute, Node
 from halley.ir.workload import Workload
-from halley.search.around import Around
+from halley.search.around import Around, has_room
 from halley.search.choice import Choice
 from halley.search.compose import Cut
 from halley.search.costing import Costing
@@ -160,16 +160,20 @@ class GroupSearch:
             shared, rows = self.costs.unsettled(made.shared), self.costs.combinations(made)
             bare = self._bare(made, rows)
             least = np.array([bounds.min(axis=0, initial=np.inf) for bounds in bare])
+            if rows > 1 and not self.found.hopeless(least.sum(axis=0)).all():
+                least[:, ~has_room(self, made)] = np.inf
             stages: list[Values] = []
             for index, bounds in enumerate(bare):
                 self.tally.tick()
                 others = np.delete(least, index, axis=0).sum(axis=0)
                 floors = np.full((max(1, len(bounds)), rows, len(self.objectives)), np.inf)
                 for position, bound in enumerate(bounds):
-                    if not self.found.hopeless(bound + others).all():
+                    left = np.flatnonzero(~self.found.hopeless(bound + others))
+                    if len(left):
                         shape = self.costs.shape(made, index, made.stages[index].skeletons[position])
-                        floors[position] = shape.floor(starts(shape.trees, shared, rows), rows)
-                        self.tally.bounds += rows
+                        every = starts(shape.trees, shared, rows)
+                        floors[position, left] = shape.floor({dim: own[left] for dim, own in every.items()}, len(left))
+                        self.tally.bounds += len(left)
                 stages.append(floors)
                 least[index] = floors.min(axis=0)
                 if self.found.hopeless(least.sum(axis=0)).all():
@@ -183,7 +187,7 @@ class GroupSearch:
         in the same loops, so that these are known. Where there is nothing that they could be hopeless against: 0."""
         shape = rows, len(self.objectives)
         nothing, never = np.zeros(shape), np.full(shape, np.inf)
-        known = len(made.stages) > 1 and len(self.found.points) > 0
+        known = len(self.found.points) > 0
         found: list[Values] = []
         for index, stage in enumerate(made.stages):
             self.tally.tick()
@@ -193,7 +197,7 @@ class GroupSearch:
                     bounds.append(never)
                     continue
                 if known and id(skeleton) not in self._in_turn:
-                    self._in_turn[id(skeleton)] = self.costs.in_turn(made, index, skeleton).bounds
+                    self._in_turn[id(skeleton)] = self.costs.bounds(made, index, skeleton)
                 bounds.append(self._in_turn[id(skeleton)] if known else nothing)
             found.append(np.array(bounds).reshape(-1, *shape))
         return found

@@ -100,8 +100,15 @@ class Family:
         stages are those on all clusters."""
         return replace(self.whole, cut=(run,), shares=Shares(self.level, self.axis, (members,)))
 
+    def coarsest(self) -> Iterator[Frame]:
+        """The cuts of the stages into two runs, with shapes of the stages on all clusters."""
+        every = range(len(self.whole.stages))
+        for first in every[1:]:
+            cut = tuple(every[:first]), tuple(every[first:])
+            yield replace(self.whole, cut=cut, shares=Shares(self.level, self.axis, (1, self.members - 1)))
+
     def alone(self, index: int, members: int) -> Frame:
-        """The same of a single stage, with its own shapes."""
+        """What is known of all frames in which a stage is alone on so many members, with its own shapes."""
         part, stage = self.part((index,), members), self.stage(index, members)
         return replace(part, stages=(*part.stages[:index], stage, *part.stages[index + 1 :]))
 

@@ -1,0 +1,128 @@
+"""Stages on whole tiles bound what they cost on any; the coarsest cuts bound the room of all."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+from tests.certificates.exhaustive import draw_batched, draw_chip, draw_divisible, draw_graph, draw_workload
+from tests.certificates.test_families import shared_out, whole_group
+from tests.certificates.test_floors import attentions, drawn, sequences, sums
+
+from halley import load_chip
+from halley.formulas.timing import total
+from halley.ir.hardware import Chip
+from halley.ir.mapping import Sequence as Steps
+from halley.ir.workload import Workload
+from halley.search import around, shares
+from halley.search.frames import frames
+from halley.search.frontier import Values
+from halley.search.groups import Groups
+from halley.search.partitions import every_partition, group_ops
+from halley.search.problem import Problem
+from halley.search.solve import GroupSearch
+from halley.search.space import Frame
+from halley.search.stages import BUFFERS, Skeleton
+from halley.search.tally import Tally
+from halley.search.template import template
+
+SLACK = 1 + 1e-12
+FRAMES, MAPPINGS = 6, 3
+OBJECTIVES = [("time", "energy"), ("energy",)]
+
+
+def some_group(workload: Workload, chip: Chip, objectives: tuple[str, ...], draw: random.Random) -> GroupSearch:
+    """The search of one group, drawn from those that have frames."""
+    tried = list(every_partition(workload)[0].groups)
+    draw.shuffle(tried)
+    kernels = next(group for group in tried if frames(workload, template(chip), group_ops(workload, group)))
+    return Groups(Problem(workload, chip, fixed_variant=True), objectives, objectives, 0.0, Tally()).of(workload, kernels).search
+
+
+def some_frames(search: GroupSearch, draw: random.Random) -> list[Frame]:
+    """Frames on all clusters, and stages of others alone on some."""
+    found = draw.sample(search.space.plain, min(FRAMES, len(search.space.plain)))
+    for family in search.space.families:
+        stage, members = draw.randrange(len(family.whole.stages)), draw.randrange(1, family.members)
+        if family.stage(stage, members).skeletons:
+            found.append(family.alone(stage, members))
+    return found
+
+
+def row(search: GroupSearch, frame: Frame, tiles: Mapping[str, int]) -> int:
+    """The combination of the shared sizes."""
+    sizes = around._shared_sizes(search, frame)
+    here = np.full(search.costs.combinations(frame), True)
+    for slot in frame.shared:
+        here &= np.asarray(sizes[slot.name] == tiles[slot.name])
+    (found,) = np.flatnonzero(here)
+    return int(found)
+
+
+def compare(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, int]) -> None:
+    """One stage on drawn tiles against the same with its own tiles whole, and against the bounds of all of its tiles. Times only
+    against these: on whole tiles they are found for open numbers of buffers."""
+    costs = search.costs
+    tree, node = costs.alone_on(frame, index, skeleton, tiles)
+    whole, body = costs.whole(frame, index, skeleton, tiles)
+    single = len(frame.stages) == 1
+    found = costs.share(tree, tree if single else node, Steps(()))
+    least = costs.share(whole, whole if single else body, Steps(()), ramps=False)
+    name = f"{frame.name}: {skeleton.name}, {tiles}"
+    assert float(least.energy) <= float(found.energy) * SLACK, name
+    for resource, busy in least.busy.items():
+        assert float(busy) <= float(found.busy.get(resource, 0)) * SLACK, (name, resource)
+    at = row(search, frame, tiles)
+    if frame.shares is None:
+        bounds, reached = costs.bounds(frame, index, skeleton)[at], [getattr(found, name) for name in search.objectives]
+    else:
+        bounds = shares._alone(search, frame, index, skeleton)[at]
+        energy = total(part for name, part in found.energy_by.items() if name != "static")
+        reached = [found.time, energy, *(found.busy.get(resource, 0) for resource in shares.common(search, frame))]
+    assert (bounds <= np.array(reached, dtype=np.float64) * SLACK).all(), name
+    if not frame.cut and not around.has_room(search, frame)[at]:
+        used = costs.estimate(frame, index, skeleton, tiles).footprint
+        assert any(amount > search.chip.memory(memory).capacity for memory, amount in used.items()), name
+
+
+def lean(search: GroupSearch, frame: Frame, skeleton: Skeleton, tiles: Mapping[str, int]) -> dict[str, int]:
+    """Tiles with one buffer for each Hold, where a second one makes no difference."""
+    ones = {slot.name for slot in (*frame.shared, *skeleton.slots) if slot.dim == BUFFERS} if search.costs.lean else set()
+    return {name: min(size, 1) if name in ones else size for name, size in tiles.items()}
+
+
+@pytest.mark.parametrize("drawn_from", [draw_workload, draw_batched, draw_graph, draw_divisible, sequences, attentions, sums])
+@pytest.mark.parametrize("seed", range(4))
+def test_no_tiles_of_a_stage_cost_less_than_whole_ones(drawn_from: Callable[[random.Random], Workload], seed: int) -> None:
+    draw = random.Random(seed)
+    workload, chip = drawn_from(draw), [draw_chip(draw), load_chip("edge"), load_chip("cloud"), draw_chip(draw)][seed]
+    search = some_group(workload, chip, OBJECTIVES[seed % 2], draw)
+    for frame in some_frames(search, draw):
+        for _ in range(MAPPINGS):
+            stages = [at for at, stage in enumerate(frame.stages) if not frame.shares or at in frame.cut[0]]
+            index = draw.choice(stages)
+            skeleton = draw.choice(frame.stages[index].skeletons)
+            compare(search, frame, index, skeleton, lean(search, frame, skeleton, drawn(frame, (skeleton,), draw)))
+
+
+def test_a_finer_cut_takes_no_less_room() -> None:
+    """So that what has no room in any of the coarsest cuts of a family has none in others."""
+    less = 0
+    for workload, chip, _ in shared_out(10):
+        search = whole_group(workload, chip, ("time",))
+        for family in search.space.families:
+            room = {frame.cut: room_of(search, frame) for frame in family.coarsest()}
+            for frame in family:
+                starts = {child[0] for child in frame.cut}
+                coarser = [found for cut, found in room.items() if {child[0] for child in cut} <= starts]
+                assert coarser
+                for found in coarser:
+                    assert (found <= room_of(search, frame)).all()
+                    less += bool((found < room_of(search, frame)).any())
+    assert less
+
+
+def room_of(search: GroupSearch, frame: Frame) -> Values:
+    return around._room(search, frame, frame.tree(around._shared_sizes(search, frame), around._users(frame)))
