@@ -90,7 +90,7 @@ def test_never_overwrites_silently(empty_folder: Path) -> None:
     assert "--force" in asked.err
     assert kept.read_text() == "mine"
     assert halley(*EMBEDDING, "--force").code == 0
-    assert json.loads(kept.read_text())["schema"] == "halley.result/2"
+    assert json.loads(kept.read_text())["schema"] == "halley.result/3"
 
 
 def changed(path: Path, to: Path, *keys: str | int, value: Any) -> Path:
@@ -107,10 +107,12 @@ def changed(path: Path, to: Path, *keys: str | int, value: Any) -> Path:
 FORMS: list[tuple[str, str]] = [
     ("", "JSON"),
     ("[1, 2]", "a result file of Halley's"),
-    ('{"a": 1}', "a result file of Halley's (halley.result/2); got a file that is none"),
+    ('{"a": 1}', "a result file of Halley's (halley.result/3); got a file that is none"),
     ('{"schema": "halley.result/0"}', "got the version 'halley.result/0'"),
+    ('{"schema": "halley.result/3"}', "problem"),
     ('{"schema": "halley.result/2"}', "problem"),
-    ('{"schema": "halley.result/2", "schema": 2}', "expected each key once; got 'schema' twice"),
+    ('{"schema": "halley.result/2", "baselines": [1], "best": {"certificate": {"space": 3}}}', "best.certificate.space"),
+    ('{"schema": "halley.result/3", "schema": 2}', "expected each key once; got 'schema' twice"),
     ('{"schema": NaN}', "expected finite numbers; got NaN"),
     ("[" * 100_000, "nested too deep"),
     ('{"schema": ' + "9" * 5000 + "}", "JSON"),
