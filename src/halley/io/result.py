@@ -297,6 +297,7 @@ def _json(text: str, name: str) -> object:
     except RecursionError:
         raise BadInput(Fault(name, "a result file", "JSON that is nested too deep")) from None
     except json.JSONDecodeError as error:
-        raise BadInput(Fault(f"{name}:{error.lineno}", "JSON", f"{error.msg} at column {error.colno}")) from None
+        got, remedy = f"text that is none ({error.msg.lower()})", f"look at column {error.colno}"
+        raise BadInput(Fault(f"{name}:{error.lineno}", "JSON", got, remedy)) from None
     except ValueError as error:  # a number with thousands of digits
         raise BadInput(Fault(name, "JSON", str(error).splitlines()[0])) from None
