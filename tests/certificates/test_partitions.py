@@ -13,9 +13,10 @@ from halley.io.load import load_chip
 from halley.ir.mapping import Hold
 from halley.ir.workload import Op, Workload
 from halley.search import partitions as module
+from halley.search.declared import TOO_MANY
 from halley.search.frames import frames
 from halley.search.groups import Groups
-from halley.search.optimise import TOO_MANY, optimise
+from halley.search.optimise import optimise
 from halley.search.partitions import (
     Breadth,
     before,

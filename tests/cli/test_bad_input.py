@@ -49,7 +49,15 @@ BAD: list[tuple[list[str], str]] = [
     ([*GEMM, "--chip", "edge", "--gap", "5"], "--gap: expected a number from 0 to below 1; got '5'"),
     ([*GEMM, "--chip", "edge", "--gap", "nan"], "--gap: expected a number from 0 to below 1; got 'nan'"),
     (["optimise", "none.yaml"], "none.yaml: expected a file; got no such file"),
-    (["optimise"], "Missing argument"),
+    (["optimise"], "halley optimise: expected WORKLOAD; got nothing; try 'halley optimise --help'"),
+    ([*GEMM, "--chip"], "halley: --chip: expected a value; got nothing"),
+    ([*GEMM, "--chip", "edge", "--no-baselins"], "did you mean '--no-baselines'?"),
+    (["show", "none.json", "--jsn"], "halley show: expected a known option; got '--jsn'; did you mean '--json'?"),
+    (["show", "none.json", "--json=3"], "halley: --json: expected no value; got one"),
+    (["show", "none.json", "other.json"], "halley show: expected no more words; got 'other.json'"),
+    (["simulate", "none.json", "--iterations", "x"], "--iterations: expected a whole number from 1 to 999,999,999; got 'x'"),
+    (["calibrate", "chip", "none.csv", "--chip", "a100", "--launch", "-1"], "--launch: expected a number from 0 to 1,000"),
+    (["calibrate", "chip", "none.csv"], "halley calibrate chip: expected --chip; got nothing"),
     (["optimize", "gemm"], "command of halley: expected a known one; got 'optimize'; did you mean 'optimise'?"),
     (["show", "none.json"], "none.json: expected a file; got no such file"),
     (["show", "."], ".: expected a file; got a folder"),
@@ -79,6 +87,35 @@ def test_all_faults_at_once() -> None:
         assert word in outcome.err
 
 
+FILES: list[tuple[str, list[str], str]] = [
+    ("{kind: gem, m: 4, n: 4, k: 4}", ["optimise"], ":1: workload: expected a known kind; got 'gem'; did you mean 'gemm'?"),
+    ("\n  kind: gemm\n  m: 0\n  n: 4\n  k: 4", ["optimise"], ":3: workload gemm, parameter m: expected a whole number"),
+    ("{kind: gemm, n: 4, k: 4}", ["shard", "--system", "sn10-ring"], ":1: workload gemm: expected parameter m (size)"),
+    ("gemm: m", ["optimise"], ":1: expected one key on a line, and its value; got another ': '; look at column 15"),
+    ("\n  kind: gemm\n  - 3", ["optimise"], ":3: expected the next key or item, indented as those before it; got a list item"),
+]
+
+
+@pytest.mark.parametrize(("text", "words", "said"), FILES, ids=[said[:40] for *_, said in FILES])
+def test_faults_of_a_problem_name_their_line(empty_folder: Path, text: str, words: list[str], said: str) -> None:
+    (empty_folder / "problem.yaml").write_text(f"workload: {text}\nchip: edge\n")
+    outcome = halley(words[0], "problem.yaml", *words[1:])
+    assert outcome.code == 1
+    assert f"halley: problem.yaml{said}" in outcome.err
+
+
+def test_faults_of_a_mapping_name_their_line(empty_folder: Path) -> None:
+    lines = ["hold dram: A B C", "  # as is usual", "  hold glb: A B C", "    for mm by 2", "", "      compute gem"]
+    (empty_folder / "plan.txt").write_text("\n".join(lines))
+    outcome = halley("estimate", "plan.txt", *GEMM[1:], "--chip", "edge")
+    assert outcome.code == 1
+    assert outcome.err.splitlines() == [
+        "halley: plan.txt:4: for mm by 2: expected a dim that exists; got 'mm'; did you mean 'm'?",
+        "halley: plan.txt:6: compute gem: expected an op that exists; got 'gem'; did you mean 'gemm'?",
+        "halley: plan.txt:1: compute gemm: expected every op of the workload once; got none; add 'compute gemm'",
+    ]
+
+
 def test_never_overwrites_silently(empty_folder: Path) -> None:
     kept = empty_folder / "result.json"
     kept.write_text("mine")
@@ -90,7 +127,7 @@ def test_never_overwrites_silently(empty_folder: Path) -> None:
     assert "--force" in asked.err
     assert kept.read_text() == "mine"
     assert halley(*EMBEDDING, "--force").code == 0
-    assert json.loads(kept.read_text())["schema"] == "halley.result/2"
+    assert json.loads(kept.read_text())["schema"] == "halley.result/3"
 
 
 def changed(path: Path, to: Path, *keys: str | int, value: Any) -> Path:
@@ -107,10 +144,12 @@ def changed(path: Path, to: Path, *keys: str | int, value: Any) -> Path:
 FORMS: list[tuple[str, str]] = [
     ("", "JSON"),
     ("[1, 2]", "a result file of Halley's"),
-    ('{"a": 1}', "a result file of Halley's (halley.result/2); got a file that is none"),
+    ('{"a": 1}', "a result file of Halley's (halley.result/3); got a file that is none"),
     ('{"schema": "halley.result/0"}', "got the version 'halley.result/0'"),
+    ('{"schema": "halley.result/3"}', "problem"),
     ('{"schema": "halley.result/2"}', "problem"),
-    ('{"schema": "halley.result/2", "schema": 2}', "expected each key once; got 'schema' twice"),
+    ('{"schema": "halley.result/2", "baselines": [1], "best": {"certificate": {"space": 3}}}', "best.certificate.space"),
+    ('{"schema": "halley.result/3", "schema": 2}', "expected each key once; got 'schema' twice"),
     ('{"schema": NaN}', "expected finite numbers; got NaN"),
     ("[" * 100_000, "nested too deep"),
     ('{"schema": ' + "9" * 5000 + "}", "JSON"),

@@ -78,7 +78,7 @@ def test_what_is_wrong_is_said_before_anything_is_written(logs: list[str], empty
         (("network", *logs, "-o", "there.yaml"), "halley: there.yaml: expected a new file; got a file that exists"),
         (("network", *logs, "--plot", "a.gif"), "halley: --plot: expected a name that ends in .svg or .png; got 'a.gif'"),
         (("network", *logs, "--collective", "allreduec"), "got 'allreduec'; did you mean 'all_reduce'?"),
-        (("network",), "halley: Missing argument 'FILE...'"),
+        (("network",), "halley: halley calibrate network: expected FILE..."),
         (("netwrok",), "halley: command of halley calibrate: expected a known one; got 'netwrok'; did you mean 'network'?"),
     ):
         outcome = halley("calibrate", *words)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from halley.ir.mapping import Collective, walk
 from halley.library import CHIPS
 from halley.report.causes import causes
 from halley.report.tree import lines
+from halley.search.result import Clause
 from halley.workloads import WORKLOADS
 
 Solved = tuple[Path, Outcome]
@@ -78,10 +80,40 @@ def test_json_is_the_file(solved: Solved) -> None:
     assert shown.json == json.loads(solved[0].read_text())
 
 
+def test_the_space_and_what_it_leaves_out_are_lists(solved: Solved) -> None:
+    """On the terminal, each point at the start of a line; in the file, each with its name."""
+    certificate = load_result(solved[0]).best.certificate
+    for title, clauses in (("Space", certificate.space), ("Left out", certificate.left_out)):
+        head, _, rest = solved[1].out.partition(f"\n{title}\n")
+        assert rest, head
+        shown = rest.partition("\n\n")[0].splitlines()
+        assert [line.split("  ")[0] for line in shown if not line.startswith(" ")] == [clause.what for clause in clauses]
+        assert len({clause.what for clause in clauses}) == len(clauses) > 10
+    stored = json.loads(solved[0].read_text())["best"]["certificate"]
+    assert stored["space"] == [{"what": clause.what, "how": clause.how} for clause in certificate.space]
+
+
+def test_a_file_of_the_version_before_is_read(solved: Solved, empty_folder: Path) -> None:
+    """Version 2 had one text for the space, and texts without names for what it leaves out."""
+    content = json.loads(solved[0].read_text())
+    content["schema"] = "halley.result/2"
+    for solution in (content["best"], *content["baselines"]):
+        solution["certificate"] |= {"space": "every mapping", "left_out": ["this", "that"]}
+    path = empty_folder / "before.json"
+    path.write_text(json.dumps(content))
+    result, now = load_result(path), load_result(solved[0])
+    space = (Clause("space", "every mapping"),)
+    left_out = (Clause("left out", "this"), Clause("left out", "that"))
+    for old, new in zip((result.best, *result.baselines), (now.best, *now.baselines), strict=True):
+        assert old == replace(new, certificate=replace(new.certificate, space=space, left_out=left_out))
+    assert "every mapping" in halley("show", str(path)).out
+    assert halley("check", str(path), "--no-search").code == 0
+
+
 def test_optimise_json_and_no_save(empty_folder: Path) -> None:
     outcome = halley("optimise", *EMBEDDING, "--chip", "edge", "--json", "--no-save", "--no-baselines", "--objective", "energy")
     assert outcome.code == 0
-    assert outcome.json["schema"] == "halley.result/2"
+    assert outcome.json["schema"] == "halley.result/3"
     assert outcome.json["best"]["certificate"]["value"]["unit"] == "J"
     assert outcome.json["baselines"] == []
     assert list(empty_folder.iterdir()) == []
@@ -184,7 +216,7 @@ def test_chips_and_workloads_are_all_listed() -> None:
 def test_schema() -> None:
     for name in ("chip", "problem"):
         assert halley("schema", name).json == file_schema(name)
-    assert halley("schema", "result").json["properties"]["schema"]["const"] == "halley.result/2"
+    assert halley("schema", "result").json["properties"]["schema"]["const"] == "halley.result/3"
 
 
 def test_problem_file(empty_folder: Path) -> None:

@@ -10,7 +10,7 @@ from halley.io.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.text import parse
 from halley.search.problem import Objective, Problem
-from halley.search.result import Certificate, Point, Result, Solution, Status
+from halley.search.result import Certificate, Clause, Point, Result, Solution, Status
 from halley.workloads import build
 
 OPS = ("gemm", "max", "exp", "sum", "divide")
@@ -61,6 +61,7 @@ PLANS = {
 }
 """Text and fused groups of each plan, best first."""
 
+MADE_UP = (Clause("made up", "nothing"),)
 NASTY = '<script>alert("x")</script>&amp;\x07]]>'
 """Text that must stay text."""
 
@@ -75,7 +76,7 @@ def made_result(chip: Chip | None = None, front: bool = True, baselines: bool = 
         cost = evaluate(workload, machine, plan)
         time = float(cost.time)
         bound = time if proven else 0.9 * time
-        certificate = Certificate("made up", ("nothing",), 12_345, "none", "time", bound, time, 67, 8, 0.5, "made up")
+        certificate = Certificate(MADE_UP, MADE_UP, 12_345, "none", "time", bound, time, 67, 8, 0.5, "made up")
         status = Status.OPTIMAL if proven else Status.LIMIT
         solutions.append(Solution(name, plan, cost, certificate, status, groups, ("",) * len(groups), "plain"))
     best, *others = solutions
@@ -89,7 +90,7 @@ def nasty_result() -> Result:
     """The same, with names and texts that would be markup if anything forgot to escape them."""
     chip = load_chip("edge")
     result = made_result(replace(chip, name=NASTY, description=NASTY, sources=dict.fromkeys(chip.sources, NASTY)))
-    certificate = replace(result.best.certificate, space=NASTY, left_out=(NASTY,), closed=NASTY)
+    certificate = replace(result.best.certificate, space=(Clause(NASTY, NASTY),), left_out=(Clause(NASTY, NASTY),), closed=NASTY)
     best = replace(result.best, certificate=certificate, variant=NASTY)
     return replace(
         result, best=best, baselines=tuple(replace(plan, name=f"{NASTY} {i}") for i, plan in enumerate(result.baselines))

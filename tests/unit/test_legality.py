@@ -32,7 +32,7 @@ from halley.errors import BadInput, IllegalMapping
 from halley.execute.interpreter import random_inputs, run
 from halley.ir.hardware import Axis, Chip, MatrixEngine, Network, Topology, VectorEngine
 from halley.ir.mapping import CollectiveKind, Node, Sequence, Temporal
-from halley.ir.text import parse
+from halley.ir.text import located, parse
 from halley.ir.workload import Workload
 from halley.rewrite.legality import check, faults, findings
 from halley.workloads import build
@@ -135,6 +135,25 @@ def test_all_faults_are_reported_at_once() -> None:
     with pytest.raises(IllegalMapping) as caught:
         check(tree, SOFTMAX, chip())
     assert list(caught.value.faults) == found
+
+
+@pytest.mark.parametrize("name", ILLEGAL)
+def test_faults_name_the_line_of_their_node(name: str) -> None:
+    item, text, _ = ILLEGAL[name]
+    tree, places = located(text, "mine.txt")
+    with pytest.raises(IllegalMapping) as caught:
+        check(tree, item, chip(), places)
+    for fault in caught.value.faults:
+        line, _, where = fault.where.removeprefix("mine.txt:").partition(": ")
+        kind, *_ = where.split()
+        if fault.expected != "every op of the workload once":  # that one has no node
+            node = text.splitlines()[int(line) - 1].split()
+            assert node[0] == {"drain": "hold", "output": "hold"}.get(kind, kind), str(fault)
+            if kind in ("hold", "compute", "for", "spread"):
+                assert node[1].rstrip(":") == where.replace(":", "").replace(",", "").split()[1], str(fault)
+    assert dict.fromkeys(str(fault).partition(": ")[2] for fault in caught.value.faults) == dict.fromkeys(
+        str(fault) for fault in faults(tree, item, chip())
+    )
 
 
 def test_a_finding_carries_the_missing_collective() -> None:

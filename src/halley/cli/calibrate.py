@@ -47,7 +47,9 @@ def network(
     source: Annotated[
         str | None, typer.Option("--source", help="Where the rows come from; the files' names by default.", metavar="TEXT")
     ] = None,
-    ranks: Annotated[int | None, typer.Option("--ranks", min=2, help="Ranks, for logs that do not list them.")] = None,
+    ranks: Annotated[
+        str | None, typer.Option("--ranks", help="Ranks, for logs that do not list them.", metavar="NUMBER")
+    ] = None,
     kind: Annotated[
         str | None, typer.Option("--collective", help="Collective, for logs that do not name it.", metavar="WORD")
     ] = None,
@@ -64,9 +66,10 @@ def network(
     for target in filter(None, (out, plot)):
         refuse_existing(target, force)
     asked = None if kind is None else collective(kind, "--collective")
+    number = None if ranks is None else options.whole_number("--ranks", ranks, least=2)
     rows: list[Measurement] = []
     for file in files:
-        rows += read_measurements(read_text_bounded(file, LOG_LIMIT), file, ranks, asked, in_place)
+        rows += read_measurements(read_text_bounded(file, LOG_LIMIT), file, number, asked, in_place)
     names = source or ", ".join(Path(file).name for file in files)
     overlay = calibrate(checked(rows), machine, software, names, datetime.date.today().isoformat())
     write_atomic(out, fit_document(overlay), force)

@@ -41,8 +41,8 @@ def chip(
         str | None, typer.Option("--source", help="Where the rows come from; the file's name by default.", metavar="TEXT")
     ] = None,
     launch: Annotated[
-        float, typer.Option("--launch", min=0, max=1000, help="Launch of a kernel behind another [us]; not fitted.", metavar="US")
-    ] = TYPICAL.launch * 1e6,
+        str, typer.Option("--launch", help="Launch of a kernel behind another [us]; not fitted.", metavar="US")
+    ] = f"{TYPICAL.launch * 1e6:g}",
     json: JsonOption = False,
     force: ForceOption = False,
 ) -> None:
@@ -52,13 +52,14 @@ def chip(
     """
     if plot is not None and Path(plot).suffix.lower() not in (".svg", ".png"):
         raise BadInput(Fault("--plot", "a name that ends in .svg or .png", repr(plot)))
+    behind = options.number("--launch", launch, 1000) / 1e6
     for target in filter(None, (out, plot)):
         refuse_existing(target, force)
     measured = machine(load_chip(sheet))
     rows = read_operators(read_text_bounded(file, TEXT_LIMIT), file)
     if len(rows) < FEWEST:
         raise BadInput(Fault(file, f"at least {FEWEST} rows", str(len(rows)), "measure more shapes"))
-    judged = judge(rows, measured, replace(TYPICAL, launch=launch / 1e6))
+    judged = judge(rows, measured, replace(TYPICAL, launch=behind))
     fit = chip_fit(judged, measured, source or Path(file).name, datetime.date.today().isoformat())
     write_atomic(out, chip_fit_document(fit), force)
     if plot is not None:

@@ -12,7 +12,6 @@ from halley.cli import options
 from halley.cli.errors import LIMIT
 from halley.cli.options import JsonOption, TimeLimitOption
 from halley.cli.solve import enough, solve
-from halley.errors import BadInput, Fault
 from halley.io.load import load_chip
 from halley.io.result import UNITS, estimate_document
 from halley.ir.workload import Workload
@@ -30,7 +29,7 @@ CHIPS = ("edge", "cloud")
 
 
 def demo(
-    tokens: Annotated[int, typer.Option("--tokens", help="Length of the sequence.", metavar="NUMBER")] = 512,
+    tokens: Annotated[str, typer.Option("--tokens", help="Length of the sequence.", metavar="NUMBER")] = "512",
     model: Annotated[
         list[str] | None, typer.Option("--model", help="A model; by default bert-large and llama3-8b.", metavar="NAME")
     ] = None,
@@ -42,12 +41,12 @@ def demo(
 
     Example: halley demo --tokens 512 --time-limit 20s
     """
-    limit = options.seconds(time_limit)
+    limit, length = options.seconds(time_limit), options.whole_number("--tokens", tokens, most=2**20)
     problems = [
         (name, role, Problem(work, machine, time_limit=limit, baselines=("unfused", "fused-local")))
         for machine in map(load_chip, chip or CHIPS)
         for name in model or MODELS
-        for role, work in _kernels(name, tokens)
+        for role, work in _kernels(name, length)
     ]
     remarks = options.remarks()
     results: list[tuple[str, str, Result]] = []
@@ -57,17 +56,15 @@ def demo(
             remarks.print(Text(label))
         results.append((name, role, solve(problem, remarks, label)))
     if json:
-        options.print_json({"schema": "halley.demo/1", "tokens": tokens, "results": [_document(*item) for item in results]})
+        options.print_json({"schema": "halley.demo/1", "tokens": length, "results": [_document(*item) for item in results]})
     else:
-        show(options.output(), [demo_table(results, tokens)])
+        show(options.output(), [demo_table(results, length)])
     if not all(enough(result, 0.0) for _, _, result in results):
         remarks.print(Text("plans marked * stopped at the time limit: the best so far"))
         raise typer.Exit(LIMIT)
 
 
 def _kernels(model: str, tokens: int) -> Iterator[tuple[str, Workload]]:
-    if not 1 <= tokens <= 2**20:
-        raise BadInput(Fault("--tokens", f"a whole number from 1 to {2**20}", str(tokens)))
     made = shapes(model, tokens)
     return ((role, made[role]) for role in ROLES)
 

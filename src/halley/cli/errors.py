@@ -7,6 +7,7 @@ answer.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -91,13 +92,37 @@ def _tell(error: HalleyError) -> int:
 
 
 def _usage(error: Any) -> int:
-    message = error.format_message().rstrip(".")
-    if not message:  # no command was given: the help has been shown, which says it all
-        return USAGE
-    context = getattr(error, "ctx", None)
-    hint = f"; try '{context.command_path} --help'" if context is not None else ""
-    print(f"halley: {message}{hint}", file=sys.stderr)
+    if error.format_message():  # else no command was given: the help has been shown, which says it all
+        print(f"halley: {_usage_fault(error)}", file=sys.stderr)
     return USAGE
+
+
+def _usage_fault(error: Any) -> Fault:
+    """A usage error of the option parser in the words of all faults. Which one it is, its attributes tell: where its classes are
+    imported from differs between versions of typer."""
+    context = getattr(error, "ctx", None)
+    command = "halley" if context is None else context.command_path
+    message, remedy = error.format_message().rstrip("."), f"try '{command} --help'"
+    if hasattr(error, "possibilities"):  # no such option
+        known = options_of(context.command) if context is not None else error.possibilities or ()
+        return Fault(command, "a known option", repr(error.option_name), did_you_mean(error.option_name, known))
+    if hasattr(error, "option_name"):
+        if "does not take a value" in message:
+            return Fault(error.option_name, "no value", "one", "leave out '=' and what follows it")
+        return Fault(error.option_name, "a value", "nothing", f"write it behind {error.option_name}")
+    parameter = getattr(error, "param", None)
+    if hasattr(error, "param_type") and parameter is not None:
+        name = parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar or parameter.name
+        return Fault(command, name, "nothing", remedy)
+    if extra := re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", message):
+        return Fault(command, "no more words", repr(extra[1]), remedy)
+    return Fault(command, "its usage to be kept", message, remedy)
+
+
+def options_of(command: Any) -> tuple[str, ...]:
+    """The long options of a command, those that say no included."""
+    names = (name for item in command.params for name in (*item.opts, *item.secondary_opts))
+    return (*(name for name in names if name.startswith("--")), "--help")
 
 
 def _unexpected(error: Exception) -> int:

@@ -15,7 +15,7 @@ from halley.errors import Fault, Infeasible
 from halley.io.load import load_chip, read_text_bounded
 from halley.io.result import estimate_document
 from halley.ir.hardware import Chip
-from halley.ir.text import parse, to_text
+from halley.ir.text import located, to_text
 from halley.report.facts import solution_tables, workload_text
 from halley.report.terminal import show
 from halley.rewrite.legality import check
@@ -38,8 +38,8 @@ def estimate(
     """
     work = workload_from(workload, context.args, options.own_options(context))
     machine = load_chip(options.needed_chip(chip))
-    plan = parse(read_text_bounded(tree), tree)
-    check(plan, work, machine)
+    plan, places = located(read_text_bounded(tree), tree)
+    check(plan, work, machine, places)
     cost = evaluate(work, machine, plan)
     if overfull := capacity_faults(machine, cost, tree):
         raise Infeasible(overfull)

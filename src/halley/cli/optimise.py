@@ -24,7 +24,6 @@ from halley.report.facts import plan_text, problem_text, result_tables, verdict
 from halley.report.terminal import show
 from halley.search.problem import Objective, Problem
 from halley.search.result import Result
-from halley.workloads import build
 
 DEFAULT_FILE = "result.json"
 
@@ -102,7 +101,7 @@ def _from_file(
     """The problem of a file and its gap; options given beside it count more."""
     refuse_beside(path, words)
     file = load_problem(path)
-    work = build(file.workload, file.parameters)
+    work = file.built()
     problem = Problem(
         work,
         load_chip(chip) if chip is not None else file.chip,

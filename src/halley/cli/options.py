@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from halley.cli.errors import options_of
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.io.save import dumps
 from halley.search.baselines import BASELINES
@@ -72,14 +73,25 @@ def baselines(words: Sequence[str] | None, default: bool = True) -> bool | tuple
     return tuple(words)
 
 
-def whole_number(option: str, text: str | None, default: int | None = None) -> int:
+def whole_number(option: str, text: str | None, default: int | None = None, least: int = 1, most: int = 999_999_999) -> int:
     """The number of an option. Raises BadInput: it is none, or it is missing and has no default."""
     if text is None and default is not None:
         return default
-    if text is None or not _WHOLE.fullmatch(text):
+    if text is None or not _WHOLE.fullmatch(text) or not least <= int(text) <= most:
         got = "nothing" if text is None else repr(text)
-        raise BadInput(Fault(option, "a whole number from 1 to 999,999,999", got, f"write for example '{option} 2048'"))
+        raise BadInput(Fault(option, f"a whole number from {least} to {most:,}", got, f"write for example '{option} 2048'"))
     return int(text)
+
+
+def number(option: str, text: str, most: float) -> float:
+    """The number of an option, from 0. Raises BadInput: it is none."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= most:
+        raise BadInput(Fault(option, f"a number from 0 to {most:,g}", repr(text)))
+    return value
 
 
 def gap(text: str | None, default: float = 0.0) -> float:
@@ -126,4 +138,4 @@ def print_json(content: object) -> None:
 
 def own_options(context: typer.Context) -> tuple[str, ...]:
     """The options of the command itself."""
-    return tuple(name for item in context.command.params for name in item.opts if name.startswith("--"))
+    return options_of(context.command)

@@ -16,7 +16,6 @@ from halley.io.load import load_problem
 from halley.planning.graph_plan import GraphProblem, plan_graph
 from halley.planning.machine import PEAK
 from halley.report.graph_plan import graph_document, graph_headline, graph_tables, graph_verdict
-from halley.workloads import build
 
 
 def shard(
@@ -48,7 +47,7 @@ def shard(
     if workload.endswith((".yaml", ".yml")):
         refuse_beside(workload, context.args)
         file = load_problem(workload)
-        work = build(file.workload, file.parameters)
+        work = file.built()
     else:
         work = workload_from(workload, context.args, options.own_options(context))
     found = system_of(system)

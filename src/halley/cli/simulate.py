@@ -26,10 +26,10 @@ SCHEMA = "halley.simulation/1"
 def simulate(
     file: ResultArgument,
     plan: Annotated[str, typer.Option("--plan", help="Which plan: best, or the name of a baseline.", metavar="NAME")] = "best",
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10**7, help="Most tasks.", metavar="NUMBER")] = LIMIT,
+    limit: Annotated[str, typer.Option("--limit", help="Most tasks.", metavar="NUMBER")] = str(LIMIT),
     iterations: Annotated[
-        int | None,
-        typer.Option("--iterations", min=1, help="Only so many iterations of each dim's outermost loop.", metavar="NUMBER"),
+        str | None,
+        typer.Option("--iterations", help="Only so many iterations of each dim's outermost loop.", metavar="NUMBER"),
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -37,15 +37,17 @@ def simulate(
 
     Example: halley simulate result.json
     """
+    most = options.whole_number("--limit", limit, most=10**7)
+    first = None if iterations is None else options.whole_number("--iterations", iterations)
     record = read_record(file)
     solutions = {solution.name: solution for solution in (record.content.best, *record.content.baselines)}
     if plan not in solutions:
         raise BadInput(Fault("--plan", f"one of: {', '.join(solutions)}", repr(plan)))
     tree, chip = record.plan(solutions[plan]), record.problem.chip
     workload = record.workload(solutions[plan])
-    if iterations is not None:
-        workload = first_iterations(workload, tree, iterations)
-    estimate, found = evaluate(workload, chip, tree), run(workload, chip, tree, limit)
+    if first is not None:
+        workload = first_iterations(workload, tree, first)
+    estimate, found = evaluate(workload, chip, tree), run(workload, chip, tree, most)
     time = float(estimate.time)
     if json:
         busy = [{"resource": resource_name(s.resource), "place": s.place, "busy_s": busy} for s, busy in found.busy.items()]

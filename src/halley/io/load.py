@@ -7,7 +7,7 @@ All faults of a file are gathered and raised together, in the order of its lines
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -19,7 +19,9 @@ from halley.io.models import GraphWorkload, ProblemModel, WorkloadFile
 from halley.io.shelf import found, is_path
 from halley.io.text import SIZE_LIMIT, Document, Finding, KeyPath, read_text_bounded, read_yaml
 from halley.ir.hardware import Chip
+from halley.ir.workload import Workload
 from halley.library import CHIPS
+from halley.workloads import build
 from halley.workloads.user import assemble, extents_text
 
 __all__ = ["SIZE_LIMIT", "ProblemFile", "load_chip", "load_problem", "parse_chip", "parse_problem", "read_text_bounded"]
@@ -30,7 +32,8 @@ class ProblemFile:
     """What a problem file asks for: map ``workload`` (a kind, with its parameters as yet unchecked) to ``chip``.
 
     ``limits`` holds the limits that the file sets, in SI: ``time_limit`` [s] for the search. ``gap`` is the relative distance
-    to the proven bound at which the search may stop.
+    to the proven bound at which the search may stop. ``places``: file and line of each key of the workload, and of the whole
+    under no name.
     """
 
     workload: str
@@ -39,6 +42,18 @@ class ProblemFile:
     objective: str = "time"
     limits: Mapping[str, float] = field(default_factory=dict)
     gap: float = 0.0
+    places: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    def built(self) -> Workload:
+        """The workload. Raises BadInput: every fault of the kind and its parameters, each with its line."""
+        try:
+            return build(self.workload, self.parameters)
+        except BadInput as error:
+            raise BadInput([self._placed(fault) for fault in error.faults]) from None
+
+    def _placed(self, fault: Fault) -> Fault:
+        place = self.places.get(fault.where.partition(", parameter ")[2]) or self.places.get("", "problem")
+        return replace(fault, where=f"{place}: {fault.where}")
 
 
 def load_chip(path_or_name: str | Path) -> Chip:
@@ -108,7 +123,15 @@ def parse_problem(text: str, name: str = "problem", folder: Path = Path()) -> Pr
         objective=model.objective.value,
         limits={"time_limit": model.time_limit.value} if model.time_limit else {},
         gap=model.gap.value,
+        places=_places(document),
     )
+
+
+def _places(document: Document) -> dict[str, str]:
+    """File and line of the workload, under no name, and of each of its keys."""
+    data = document.at(("workload",))
+    keys = {str(key): ("workload", key) for key in data} if isinstance(data, dict) else {}
+    return {name: f"{document.name}:{document.line(path)}" for name, path in ({"": ("workload",)} | keys).items()}
 
 
 Asked: TypeAlias = tuple[str, dict[str, int | str | bool]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from halley.errors import BadInput, Fault, IllegalMapping
 from halley.io.check import check
 from halley.io.chip import read_chip
 from halley.io.chip_save import chip_document
-from halley.io.result_models import SCHEMA, ResultFile, SolutionModel
+from halley.io.result_models import BEFORE, SCHEMA, ResultFile, SolutionModel
 from halley.io.save import dumps, write_atomic
 from halley.io.text import Document, read_text_bounded
 from halley.ir.mapping import Node
@@ -29,7 +29,7 @@ from halley.ir.text import parse, to_text
 from halley.ir.workload import Workload
 from halley.rewrite import legality
 from halley.search.problem import Objective, Problem
-from halley.search.result import Certificate, Point, Result, Solution, Status
+from halley.search.result import Certificate, Clause, Point, Result, Solution, Status
 from halley.version import halley_version
 from halley.workloads import WORKLOADS, build
 
@@ -115,8 +115,8 @@ def _solution(solution: Solution) -> dict[str, Any]:
         "plan": to_text(solution.plan),
         "estimate": estimate_document(solution.plan, solution.estimate),
         "certificate": {
-            "space": certificate.space,
-            "left_out": certificate.left_out,
+            "space": [asdict(clause) for clause in certificate.space],
+            "left_out": [asdict(clause) for clause in certificate.left_out],
             "mappings": certificate.size,
             "method": certificate.method,
             "objective": certificate.objective,
@@ -191,7 +191,9 @@ def read_record(path: str | Path) -> Record:
     name = str(path)
     data = _json(read_text_bounded(path, RESULT_LIMIT), name)
     found = data.get("schema") if isinstance(data, dict) else None
-    if found != SCHEMA:
+    if isinstance(data, dict) and found == BEFORE:
+        data = _from_before(data)
+    elif found != SCHEMA:
         foreign = not isinstance(found, str) or not found.startswith("halley.result/")
         got = "a file that is none" if foreign else f"the version {found!r}"
         remedy = "write one with 'halley optimise ... -o FILE'" if foreign else "solve the problem again with this Halley"
@@ -232,8 +234,8 @@ def _rebuilt(record: Record, model: SolutionModel) -> Solution:
         raise IllegalMapping([Fault(f"{record.name}: {f.where}", f.expected, f.got, f.remedy) for f in faults])
     c = model.certificate
     certificate = Certificate(
-        c.space,
-        tuple(c.left_out),
+        tuple(Clause(clause.what, clause.how) for clause in c.space),
+        tuple(Clause(clause.what, clause.how) for clause in c.left_out),
         c.mappings,
         c.method,
         c.objective,
@@ -254,6 +256,22 @@ def _rebuilt(record: Record, model: SolutionModel) -> Solution:
         tuple(model.shape),
         model.variant,
     )
+
+
+def _from_before(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A file of the version before as one of this version. What was searched was a single text there, what was not a list of
+    texts without names. What has neither form stays as it is: the check names it."""
+
+    def listed(solution: object) -> object:
+        match solution:
+            case {"certificate": {"space": str(space), "left_out": [*texts], **rest}, **others}:
+                left_out = [{"what": "left out", "how": text} for text in texts]
+                return {**others, "certificate": {**rest, "space": [{"what": "space", "how": space}], "left_out": left_out}}
+        return solution
+
+    baselines = data.get("baselines")
+    own = {"baselines": [listed(item) for item in baselines]} if isinstance(baselines, list) else {}
+    return {**data, **own, "best": listed(data.get("best")), "schema": SCHEMA}
 
 
 def _place(name: str, path: tuple[str | int, ...]) -> str:
@@ -279,6 +297,7 @@ def _json(text: str, name: str) -> object:
     except RecursionError:
         raise BadInput(Fault(name, "a result file", "JSON that is nested too deep")) from None
     except json.JSONDecodeError as error:
-        raise BadInput(Fault(f"{name}:{error.lineno}", "JSON", f"{error.msg} at column {error.colno}")) from None
+        got, remedy = f"text that is none ({error.msg.lower()})", f"look at column {error.colno}"
+        raise BadInput(Fault(f"{name}:{error.lineno}", "JSON", got, remedy)) from None
     except ValueError as error:  # a number with thousands of digits
         raise BadInput(Fault(name, "JSON", str(error).splitlines()[0])) from None

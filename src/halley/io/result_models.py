@@ -9,8 +9,11 @@ from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator
 from halley.io.entries import Text
 from halley.io.models import ChipFile, Model
 
-SCHEMA = "halley.result/2"
-"""Name and version of the format; another version is refused, never guessed at."""
+SCHEMA = "halley.result/3"
+"""Name and version of the format."""
+
+BEFORE = "halley.result/2"
+"""The version before, which is read as well; another one is refused, never guessed at."""
 
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0)]
@@ -78,11 +81,18 @@ class EstimateModel(Model):
     anatomy_s: AnatomyModel = Field(description="the time by cause")
 
 
+class ClauseModel(Model):
+    """A point of what a certificate declares."""
+
+    what: Text = Field(description="what is chosen, or is not")
+    how: Text = Field(description="among what it is chosen; or which of it is left out")
+
+
 class CertificateModel(Model):
     """How good the plan is, and how that is known."""
 
-    space: Text = Field(description="the declared space of mappings")
-    left_out: list[Text] = Field(description="what is not in the space")
+    space: list[ClauseModel] = Field(description="the declared space of mappings")
+    left_out: list[ClauseModel] = Field(description="what is not in the space")
     mappings: Count = Field(description="mappings in the space")
     method: Text = Field(description="how the bound was obtained")
     objective: Literal["time", "energy", "edp"] = Field(description="what the search made small")
@@ -126,7 +136,7 @@ class ProvenanceModel(Model):
 class ResultFile(Model):
     """The answer to a problem."""
 
-    schema_: Literal["halley.result/2"] = Field(alias="schema", description="name and version of this format")
+    schema_: Literal["halley.result/3"] = Field(alias="schema", description="name and version of this format")
     problem: QuestionModel = Field(description="what was asked")
     best: SolutionModel = Field(description="the best plan found")
     baselines: list[SolutionModel] = Field(description="best plans of restricted spaces")

@@ -144,6 +144,19 @@ def _code(character: Any) -> int:
     return character if isinstance(character, int) else ord(character)
 
 
+_TOKENS = {
+    "<block end>": "the next key or item, indented as those before it",
+    "<block mapping start>": "a key that is indented deeper",
+    "<block sequence start>": "a list that is indented deeper",
+    "<scalar>": "text",
+    "?": "a key",
+    "-": "a list item",
+    "<document start>": "the end of the file",
+    "<stream end>": "the end of the file",
+}
+"""What the YAML reader calls parts of a file, in words."""
+
+
 def _syntax_fault(name: str, error: yaml.MarkedYAMLError) -> Fault:
     mark = error.problem_mark or error.context_mark
     where = f"{name}:{mark.line + 1}" if mark else name
@@ -151,8 +164,11 @@ def _syntax_fault(name: str, error: yaml.MarkedYAMLError) -> Fault:
     if "'\\t'" in problem:
         return Fault(where, "spaces", "a tab", "indent with spaces")
     remedy = f"look at column {mark.column + 1}" if mark else ""
+    if problem.startswith("mapping values are not allowed"):
+        return Fault(where, "one key on a line, and its value", "another ': '", f"{remedy}, and put such text in quotes")
     if asked := re.fullmatch(r"expected (.+), but (?:found|got) (.+)", problem):
-        return Fault(where, asked[1], asked[2], remedy)
+        expected, got = (_TOKENS.get(word.strip("'"), word) for word in asked.groups())
+        return Fault(where, expected, got, remedy)
     return Fault(where, "YAML", problem.removeprefix("found "), remedy)
 
 

@@ -317,6 +317,15 @@ def parse(text: str, source: str = "<text>") -> Node:
     >>> parse("for m by 4   # rows\\n  compute C")
     Temporal(dim='m', tile=4, body=Compute(op='C', array=()))
     """
+    return located(text, source)[0]
+
+
+def located(text: str, source: str) -> tuple[Node, dict[tuple[int, ...], str]]:
+    """The tree as `parse` reads it, and of each node by its path where it stands: ``source:line``.
+
+    >>> located("for m by 4\\n\\n  compute C", "mine.txt")[1]
+    {(): 'mine.txt:1', (0,): 'mine.txt:3'}
+    """
     lines = text.split("\n")
     _check_limits(text, len(lines), source)
     faults: list[Fault] = []
@@ -338,7 +347,7 @@ def parse(text: str, source: str = "<text>") -> Node:
     faults.extend(fault for root in roots for fault in _miscounted(root, source))
     if faults:
         raise BadInput(sorted(faults, key=lambda fault: int(fault.where.rpartition(":")[2])))
-    return _build(roots[0])
+    return _build(roots[0]), dict(_places(roots[0], (), source))
 
 
 def _check_limits(text: str, lines: int, source: str) -> None:
@@ -390,6 +399,12 @@ def _miscounted(statement: _Statement, source: str) -> Iterator[Fault]:
                 pass
     for child in statement.body:
         yield from _miscounted(child, source)
+
+
+def _places(statement: _Statement, path: tuple[int, ...], source: str) -> Iterator[tuple[tuple[int, ...], str]]:
+    yield path, f"{source}:{statement.line}"
+    for index, child in enumerate(statement.body):
+        yield from _places(child, (*path, index), source)
 
 
 def _build(statement: _Statement) -> Node:

@@ -60,7 +60,8 @@ def sweep(
     of: Indices, single: Numbers, double: Numbers, moved: Numbers, of_values: Numbers, least: Numbers, chosen: Indices,
     lowest: float, backward: bool,
 ) -> float:  # fmt: skip
-    """As `halley.planning.value_bounds.sweep`."""
+    """As `halley.planning.value_bounds.sweep`. One long loop, because a call counts the references of all arrays that it passes:
+    the choice of a value in a function of its own took 1 to 7 % longer."""
     count, widest = len(sizes), sizes.max()
     share, joint, shared = np.empty(widest), np.empty(widest), np.empty(widest)
     for step in range(count):

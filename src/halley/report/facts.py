@@ -126,18 +126,18 @@ def verdict(certificate: Certificate, status: Status) -> str:
     return f"not proven optimal: {sentence}; this one has {value} (gap {gap}); {certificate.closed}"
 
 
-def certificate_table(certificate: Certificate, status: Status) -> Table:
-    """The certificate: verdict, space, what the space leaves out, effort."""
+def certificate_tables(certificate: Certificate, status: Status) -> tuple[Table, ...]:
+    """The certificate: verdict and effort, the space, what the space leaves out."""
     effort = f"{certificate.costed:,} mappings costed, {certificate.bounds:,} bounds, {certificate.seconds:.1f} s"
     rows = (
         ("verdict", verdict(certificate, status)),
-        ("space", certificate.space),
-        *((("left out" if index == 0 else ""), text) for index, text in enumerate(certificate.left_out)),
         ("method", certificate.method),
         ("proof", certificate.closed),
         ("effort", effort),
     )
-    return Table("Certificate", ("", ""), rows)
+    lists = (("Space", certificate.space), ("Left out", certificate.left_out))
+    declared = (Table(title, ("", ""), tuple((clause.what, clause.how) for clause in found)) for title, found in lists)
+    return (Table("Certificate", ("", ""), rows), *declared)
 
 
 def comparison(result: Result) -> Table:
@@ -205,7 +205,7 @@ def result_tables(result: Result) -> tuple[Table, ...]:
     best = result.best
     tables = [
         *solution_tables(result.problem.chip, best.plan, best.estimate),
-        certificate_table(best.certificate, best.status),
+        *certificate_tables(best.certificate, best.status),
     ]
     if result.baselines:
         tables.append(comparison(result))

@@ -11,7 +11,7 @@ from halley.ir.mapping import Node, walk
 from halley.report import document
 from halley.report.activity import Totals, event_text, node_name, totals
 from halley.report.facts import (
-    certificate_table,
+    certificate_tables,
     collectives,
     comparison,
     energy_table,
@@ -325,8 +325,9 @@ def _front(result: Result) -> list[Element]:
 
 
 def _certificate(result: Result) -> list[Element]:
-    best = result.best
-    return [table(certificate_table(best.certificate, best.status), "pairs", titled=False)]
+    whole, *lists = certificate_tables(result.best.certificate, result.best.status)
+    listed = (element for each in lists for element in (el("h3", each.title), table(each, titled=False)))
+    return [table(whole, titled=False), *listed]
 
 
 def _chip(result: Result) -> list[Element]:

@@ -228,7 +228,7 @@ def certificate_table(certificate: PlanCertificate) -> Table:
     )
     rows = (
         ("space", f"{certificate.size:,} plans, each with every sharding of its ops: {space}"),
-        ("left out", "; ".join(certificate.left_out) or "nothing that the page on training names"),
+        *((("left out" if not index else ""), text) for index, text in enumerate(certificate.left_out)),
         ("effort", effort),
         ("bound", f"{format_time(certificate.bound)}; gap {_percent(certificate.gap, 3)} %"),
         ("closed", certificate.closed),

@@ -38,7 +38,8 @@ def rich_table(table: Table, columns: Iterable[int]) -> RichTable:
     """The table for rich: numbers are never wrapped, words are."""
     shown = tuple(columns)
     headed = any(table.head)
-    made = RichTable(box=box.SIMPLE_HEAD if headed else None, show_header=headed, padding=(0, 1, 0, 0), show_edge=False)
+    style, gap = (box.SIMPLE_HEAD, 1) if headed else (None, 2)
+    made = RichTable(box=style, show_header=headed, padding=(0, gap, 0, 0), show_edge=False)
     for column in shown:
         right = column in table.right
         made.add_column(

@@ -9,6 +9,7 @@ The rules are the interpreter's; it finds them broken by looking at elements, th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from halley.errors import Fault, IllegalMapping
@@ -27,11 +28,17 @@ from halley.rewrite.scopes import Path, scopes
 from halley.rewrite.state import Reader, State, dot
 
 
-def check(tree: Node, workload: Workload, chip: Chip) -> None:
-    """Raise IllegalMapping with every fault of the tree, if it has one."""
-    found = faults(tree, workload, chip)
+def check(tree: Node, workload: Workload, chip: Chip, places: Mapping[Path, str] | None = None) -> None:
+    """Raise IllegalMapping with every fault of the tree, if it has one. ``places``: of each node its file and line, which the
+    faults then name as well."""
+    found = [_placed(finding, places or {}) for finding in findings(tree, workload, chip)]
     if found:
-        raise IllegalMapping(found)
+        raise IllegalMapping(dict.fromkeys(found))
+
+
+def _placed(finding: Finding, places: Mapping[Path, str]) -> Fault:
+    fault = finding.fault
+    return replace(fault, where=f"{places[finding.path]}: {fault.where}") if places else fault
 
 
 def faults(tree: Node, workload: Workload, chip: Chip) -> list[Fault]:
@@ -46,17 +53,18 @@ def findings(tree: Node, workload: Workload, chip: Chip) -> list[Finding]:
     """
     names = list(name_faults(tree, workload, chip)) or list(round_faults(tree, workload))
     if names:
-        return [Finding(fault) for fault in names]
-    misfits: list[Fault] = []
+        return [Finding(fault, path=path) for path, fault in names]
+    misfits: list[tuple[Path, Fault]] = []
     found = scopes(tree, chip, workload.dims, misfits)
     if misfits:
-        return [Finding(fault) for fault in misfits]
+        return [Finding(fault, path=path) for path, fault in misfits]
     state = State(tree, workload, chip, found)
     _node(state, tree, ())
     return state.findings
 
 
 def _node(state: State, node: Node, path: Path) -> None:
+    state.at = path
     match node:
         case Hold():
             _hold(state, node, path)
@@ -84,7 +92,7 @@ def _hold(state: State, node: Hold, path: Path) -> None:
     outer = dict(state.open)
     state.open = {**outer, **{name: (*outer.get(name, ()), home) for name in node.names}}
     _node(state, node.body, (*path, 0))
-    state.open = outer
+    state.open, state.at = outer, path
     for name in made:
         if name in node.names:
             _drain(state, home, name)

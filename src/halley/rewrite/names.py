@@ -24,20 +24,22 @@ from halley.ir.mapping import (
     walk,
 )
 from halley.ir.workload import OpKind, Workload, roles
+from halley.rewrite.scopes import Path
 
 
-def name_faults(tree: Node, workload: Workload, chip: Chip) -> Iterator[Fault]:
-    """Faults that need no more than a look at each node."""
+def name_faults(tree: Node, workload: Workload, chip: Chip) -> Iterator[tuple[Path, Fault]]:
+    """Faults that need no more than a look at each node, and which one that is; the root for an op that is missing."""
     seen = Counter(node.op for _, node in walk(tree) if isinstance(node, Compute))
-    for _, node in walk(tree):
-        yield from _node_faults(node, workload, chip)
+    last = {node.op: path for path, node in walk(tree) if isinstance(node, Compute)}
+    for path, node in walk(tree):
+        yield from ((path, fault) for fault in _node_faults(node, workload, chip))
     ops = {op.name for op in workload.ops}
     for name, count in seen.items():
         if count > 1 and name in ops:
-            yield Fault(f"compute {name}", "one compute per op", f"{count}", "keep one")
+            yield last[name], Fault(f"compute {name}", "one compute per op", f"{count}", "keep one")
     for name in (op.name for op in workload.ops):
         if name not in seen:
-            yield Fault(f"compute {name}", "every op of the workload once", "none", f"add 'compute {name}'")
+            yield (), Fault(f"compute {name}", "every op of the workload once", "none", f"add 'compute {name}'")
 
 
 def _node_faults(node: Node, workload: Workload, chip: Chip) -> Iterator[Fault]:

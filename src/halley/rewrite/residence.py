@@ -31,10 +31,11 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A broken rule, and the collective that would mend it, if one would."""
+    """A broken rule, the collective that would mend it, if one would, and the node that breaks it; the root where none does."""
 
     fault: Fault
     missing: Missing | None = None
+    path: Path = ()
 
 
 @dataclass(frozen=True, slots=True)

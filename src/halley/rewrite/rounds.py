@@ -14,6 +14,7 @@ from typing import assert_never
 from halley.errors import Fault
 from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel, Pipeline, Temporal, children, walk
 from halley.ir.workload import Workload
+from halley.rewrite.scopes import Path
 
 Together = Overlap | Parallel | Pipeline
 """Nodes whose children are at work at once."""
@@ -77,28 +78,28 @@ class _Home:
         return next((dim for dim in self.loops if dim not in dims), "")
 
 
-def round_faults(tree: Node, workload: Workload) -> Iterator[Fault]:
-    """What forbids children to be at work on successive rounds. Names in the tree must be known."""
-    yield from _inside(tree, workload, {})
+def round_faults(tree: Node, workload: Workload) -> Iterator[tuple[Path, Fault]]:
+    """What forbids the children of a node to be at work on successive rounds. Names in the tree must be known."""
+    yield from _inside(tree, (), workload, {})
 
 
-def _inside(node: Node, workload: Workload, homes: Mapping[str, _Home]) -> Iterator[Fault]:
+def _inside(node: Node, path: Path, workload: Workload, homes: Mapping[str, _Home]) -> Iterator[tuple[Path, Fault]]:
     match node:
         case Hold():
             opened = {name: _Home(node, group, name in homes) for group in node.tensors for name in group}
             homes = {**homes, **opened}
         case Temporal() | Pipeline():
             if isinstance(node, Pipeline):
-                yield from (fault for _, fault in _misplaced(node, workload))
+                yield from ((path, fault) for _, fault in _misplaced(node, workload))
             homes = {
                 name: _Home(home.node, home.group, home.moves, (*home.loops, node.dim)) for name, home in homes.items()
             }
         case Overlap() | Parallel():
-            yield from _faults(node, workload, homes)
+            yield from ((path, fault) for fault in _faults(node, workload, homes))
         case _:
             pass
-    for child in children(node):
-        yield from _inside(child, workload, homes)
+    for index, child in enumerate(children(node)):
+        yield from _inside(child, (*path, index), workload, homes)
 
 
 def _faults(node: Overlap | Parallel, workload: Workload, homes: Mapping[str, _Home]) -> Iterator[Fault]:

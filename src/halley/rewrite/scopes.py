@@ -102,7 +102,7 @@ class Scope:
         return replace(self, chains=chains, extents={**self.extents, dim: extents_after(self.extents[dim], cut)})
 
 
-def scopes(tree: Node, chip: Chip, dims: Mapping[str, int], faults: list[Fault]) -> dict[Path, Scope]:
+def scopes(tree: Node, chip: Chip, dims: Mapping[str, int], faults: list[tuple[Path, Fault]]) -> dict[Path, Scope]:
     """The scope of every node, and into ``faults`` each split that does not fit its axis. Names in the tree must be known."""
     found: dict[Path, Scope] = {}
     todo: list[tuple[Path, Node, Scope]] = [((), tree, Scope(chip, {dim: frozenset({extent}) for dim, extent in dims.items()}))]
@@ -114,7 +114,7 @@ def scopes(tree: Node, chip: Chip, dims: Mapping[str, int], faults: list[Fault])
     return found
 
 
-def _inside(node: Node, path: Path, scope: Scope, faults: list[Fault]) -> Iterator[Scope]:
+def _inside(node: Node, path: Path, scope: Scope, faults: list[tuple[Path, Fault]]) -> Iterator[Scope]:
     """The scope of each child."""
     match node:
         case Temporal():
@@ -122,12 +122,12 @@ def _inside(node: Node, path: Path, scope: Scope, faults: list[Fault]) -> Iterat
         case Spatial():
             fault = _misfit(node, scope)
             if fault:
-                faults.append(fault)
+                faults.append((path, fault))
             yield scope if fault else scope.spread(node)
         case Parallel() | Pipeline():
             fault = _bad_shares(node, scope)
             if fault:
-                faults.append(fault)
+                faults.append((path, fault))
             for index in range(len(node.children)):
                 inner = scope if fault else scope.divide((node.level, node.axis), node.shares, index)
                 yield inner.loop(path, node.dim, node.tile) if isinstance(node, Pipeline) else inner

@@ -42,13 +42,14 @@ class Reader:
 class State:
     """``workload``, ``chip`` and ``scopes`` stay, the rest is where the walk has come to.
 
-    ``open``: the open Holds of each tensor, outermost first. ``versions``: how often each running maximum has changed.
-    ``computes``: where each op stands.
+    ``at``: the node that is looked at. ``open``: the open Holds of each tensor, outermost first. ``versions``: how often each
+    running maximum has changed. ``computes``: where each op stands.
     """
 
     def __init__(self, tree: Node, workload: Workload, chip: Chip, scopes: Mapping[Path, Scope]) -> None:
         self.workload, self.chip, self.scopes = workload, chip, scopes
         self.findings: list[Finding] = []
+        self.at: Path = ()
         self.open: dict[str, tuple[Residence, ...]] = {}
         self.producers = {name: op for op in workload.ops for name in op.outputs}
         self.computes = {node.op: path for path, node in walk(tree) if isinstance(node, Compute)}
@@ -56,7 +57,7 @@ class State:
         self.versions = dict.fromkeys(self.maxima, 0)
 
     def fault(self, where: str, expected: str, got: str, remedy: str = "", missing: Missing | None = None) -> None:
-        self.findings.append(Finding(Fault(where, expected, got, remedy), missing))
+        self.findings.append(Finding(Fault(where, expected, got, remedy), missing, self.at))
 
     def ops_in(self, node: Node, path: Path) -> Iterator[tuple[Op, Path]]:
         for inner, leaf in walk(node):

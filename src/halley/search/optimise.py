@@ -20,6 +20,7 @@ from halley.rewrite.legality import faults as legality_faults
 from halley.rewrite.tidy import tidy
 from halley.search.baselines import BEST, Restriction, Shapes, wanted
 from halley.search.choice import Choice
+from halley.search.declared import LEFT_OUT, SPACE, TOO_MANY
 from halley.search.frontier import Frontier, Values
 from halley.search.groups import Group, Groups, again
 from halley.search.infeasible import tightest
@@ -36,7 +37,7 @@ from halley.search.partitions import (
 )
 from halley.search.plans import Picks, Plans, best_sums
 from halley.search.problem import Objective, Problem
-from halley.search.result import Certificate, Point, Result, Solution, Status
+from halley.search.result import Certificate, Clause, Point, Result, Solution, Status
 from halley.search.tally import Interrupted, Tally
 from halley.search.template import template
 from halley.workloads import variants
@@ -52,49 +53,6 @@ FEW = 2
 
 NEAR = 1.1
 """Plans promise about the same up to this ratio of their least values. Only the order of the search depends on it."""
-
-SPACE = (
-    "every partition of the kernels (of their ops, where a workload lets its kernels be cut) into fused groups that can run "
-    "one after the other: a group is any set of kernels that no path of the graph leaves and enters again; every algorithmic "
-    "variant; intermediates in the clusters, in the shared buffer or in outer memory; stages of a group in turn, or overlapped "
-    "on successive rounds in every cut into runs (with running softmax, those inside the loop over keys), on all clusters or, "
-    "where they hand over through the shared buffer, each run on its share of them: consecutive members of one axis, in every "
-    "way to share out all of these (of axes that are alike, the first); clusters, or those of a share, split over any dims, of "
-    "a contraction alone or through the shared buffer also over those that it sums over, with a reduce-scatter of each inner "
-    "tile that is complete, or of what all inner loops hold; loop orders that differ in reuse, two levels of them (around the "
-    "stages of a group one: columns inside); what a contraction reads or writes staged in the shared buffer or past it, each "
-    "for itself; one buffer or two for each Hold of a stage (what a vector stage brings in at once alike); results held for "
-    "one tile, or for all inner loops where these come back to them; tile sizes: the range cut into every number of equal "
-    "parts, rounded up, and from there up to a multiple of the array's width; on each side of the array any one dim of the role "
-    "that the dataflow puts there, if it is as long as the side or the longest, or all of these together that lie whole beside "
-    "one that is cut, or beside the longest; every fitting collective algorithm, for each axis its own, but those that another "
-    "one outdoes for any payload"
-)
-LEFT_OUT = (
-    "groups side by side on clusters of their own; stages on shares of both cluster axes at once, or that hand over from cluster "
-    "to cluster",
-    "attention with running softmax: stages on shares of the clusters, the closing one beside the next tile of queries",
-    "more buffers for overlapped stages than rounds are under way, or fewer",
-    "tile sizes that leave a smaller last tile than they must, but for multiples of the array's width",
-    "another operand in the array than the one that the chip's dataflow keeps there; several dims together on one side of it "
-    "where more than one of them is cut, or the stage's own loops cut another than the longest, or one that fills it evenly",
-    "operands held for several inner tiles; under running softmax: inputs past the shared buffer, keys and values with unlike "
-    "numbers of buffers, accumulators with two",
-    "operations within a fused group in another order than the workload's",
-    "clusters left idle on purpose, or repeating each other's work",
-    "re-sharding an intermediate between stages of the resident frame; splitting a dim there that one of its contractions sums "
-    "over and no other stage has",
-    "sums shared out over other dims than the longest column dims (then rows)",
-    "groups that walk another dim beside their rows and batch, as the hidden one of an MLP: sums that grow from tile to tile",
-    "a result that leaves a group of several stages made whole over outer tiles of its sum before the next of its columns",
-    "cuts between the ops of a kernel, but where the workload lets them be cut",
-    "vector kernels before a GEMM with intermediates in the clusters; running softmax in parts of attention",
-)
-TOO_MANY = {
-    Breadth.JOINED: "fused groups of kernels that do not hang together by tensors: this graph has too many",
-    Breadth.CONSECUTIVE: "fused groups of kernels that do not follow each other in the workload's order: this graph has too many",
-}
-"""Left out as well, where that is so (`halley.search.partitions.every_partition`)."""
 
 
 def optimise(problem: Problem, progress: Progress | None = None) -> Result:
@@ -423,8 +381,8 @@ class _Optimiser:
         stopped = restriction.name not in self.settled and bound * (1 + self.gap) < reached
         number = sum(plans.partitions.count for plans in self._of(restriction))
         return Certificate(
-            space=SPACE if restriction is BEST else f"{SPACE}; of these mappings, those with {restriction.about}",
-            left_out=(*LEFT_OUT, *(text for breadth, text in TOO_MANY.items() if breadth in self.breadths)),
+            space=SPACE if restriction is BEST else (*SPACE, Clause("of these mappings", f"those with {restriction.about}")),
+            left_out=(*LEFT_OUT, *(clause for breadth, clause in TOO_MANY.items() if breadth in self.breadths)),
             size=size,
             method="branch and bound over tile sizes with bounds from the cost formulas; dynamic programme over the "
             f"{number:,} partitions of the kernels into fused groups",

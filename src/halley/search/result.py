@@ -18,16 +18,24 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Clause:
+    """A point of what a certificate declares: ``what`` is chosen, or is not, and ``how``."""
+
+    what: str
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
 class Certificate:
     """Proof that goes with an answer.
 
-    ``space`` and ``left_out`` describe what was searched and what was not; ``size`` counts its mappings exactly; no mapping of
+    ``space`` and ``left_out`` list what was searched and what was not; ``size`` counts its mappings exactly; no mapping of
     the space has an objective below ``bound`` [s, J or Js]; ``gap`` = value / bound - 1. ``costed`` mappings were evaluated,
     ``bounds`` partial ones were bounded; ``closed`` says how the proof ended.
     """
 
-    space: str
-    left_out: tuple[str, ...]
+    space: tuple[Clause, ...]
+    left_out: tuple[Clause, ...]
     size: int
     method: str
     objective: str

@@ -213,6 +213,80 @@ def loop_orders(role: Roles) -> tuple[tuple[tuple[str, ...], str], ...]:
     )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Contraction:
+    """A contraction inside given outer loops: what all of its shapes have in common (`gemm_skeletons`)."""
+
+    workload: Workload
+    template: Template
+    op: Op
+    prefix: str
+    ranges: Callable[[Tiles], Ranges]
+    resident: bool
+    inner_split: Split | None
+
+    def around(self, tiles: Tiles) -> Ranges:
+        """What the stage has of each dim, but for its own loops."""
+        return member_ranges(self.template, self.inner_split, self.ranges(tiles), tiles)
+
+    def within(self, outer_loops: tuple[str, ...]) -> Callable[[Tiles], Ranges]:
+        """What its inner loops have of each dim."""
+
+        def inside(tiles: Tiles) -> Ranges:
+            # a dim that lies whole on the array beside another has no loops
+            every = self.ranges(tiles).items()
+            here = {d: minimum(r, tiles.get(f"{self.prefix}{d}1", r)) if d in outer_loops else r for d, r in every}
+            return member_ranges(self.template, self.inner_split, here, tiles)
+
+        return inside
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Form:
+    """One shape of a contraction: its inner loops in ``order``, the last role's innermost (``last``), and those outside them; the
+    result's Hold ``early``, around the inner loops; the weights' memory; what lies on the ``array``; the tensors held at the
+    ``local`` level and in the ``shared`` buffer, with the slots of how many ``buffers`` each has; the join ``after`` it."""
+
+    of: _Contraction
+    order: tuple[str, ...]
+    outer_order: tuple[str, ...]
+    last: str
+    early: bool
+    weight: str
+    array: Array
+    local: Mapping[str, str]
+    shared: tuple[str, ...]
+    buffers: Mapping[tuple[str, str], Slot]
+    after: Join
+
+    def build(self, tiles: Tiles) -> Node:
+        of = self.of
+        inner = [(dim, tiles[f"{of.prefix}{dim}2"]) for dim in self.order]
+        holds = [self._placed(tensor, memory, tiles) for tensor, memory in self.local.items()]
+        node = nest(of.workload, inner, holds, Compute(of.op.name, self.array))
+        for dim in reversed(roles(of.workload, of.op).batch):
+            node = Temporal(dim, 1, node)
+        outer = [(dim, tiles[f"{of.prefix}{dim}1"]) for dim in self.outer_order]
+        if of.inner_split is not None:
+            here = dict(of.ranges(tiles))
+            here.update({dim: minimum(here[dim], tile) for dim, tile in outer})
+            node = spread(of.template, of.inner_split, here, node, tiles)
+        node = nest(of.workload, outer, [self._placed(tensor, of.template.shared, tiles) for tensor in self.shared], node)
+        return Steps((node, *self.after)) if of.resident and self.after else node
+
+    def _placed(self, tensor: str, memory: str, tiles: Tiles) -> Placed:
+        own = tensor == self.of.op.outputs[0] and memory == self.of.template.output
+        return Placed(tensor, memory, tiles[self.buffers[memory, tensor].name], self.after if own else (), self.early and own)
+
+    @property
+    def name(self) -> str:
+        op, split = self.of.op, self.of.inner_split
+        name = f"{op.name}: {self.last} innermost" + (f", {op.outputs[0]} around" if self.early else "")
+        name += f", {op.inputs[1]} in {self.weight}" if len(self.of.template.weights) > 1 else ""
+        name += told(self.after) + (f", {' x '.join(map(side_text, self.array))} on the array" if self.array else "")
+        return name + (f", clusters split {named(split)}" if split is not None else "")
+
+
 def gemm_skeletons(
     workload: Workload,
     template: Template,
@@ -233,24 +307,16 @@ def gemm_skeletons(
     the clusters; ``joined``: every way to join the sums, where a split makes them partial; ``inner_split``: a spread of this
     stage's own between the two loop levels; ``via_shared``: the output may pass through the shared buffer.
     """
-    role = roles(workload, op)
-    output = op.outputs[0]
+    role, output = roles(workload, op), op.outputs[0]
+    of = _Contraction(workload, template, op, prefix, ranges, resident, inner_split)
     found: list[Skeleton] = []
-
-    def around(tiles: Tiles) -> Ranges:
-        """What the stage has of each dim, but for its own loops."""
-        return member_ranges(template, inner_split, ranges(tiles), tiles)
-
-    def within(tiles: Tiles) -> Ranges:
-        # a dim that lies whole on the array beside another has no loops
-        here = {d: minimum(r, tiles.get(f"{prefix}{d}1", r)) if d in outer_loops else r for d, r in ranges(tiles).items()}
-        return member_ranges(template, inner_split, here, tiles)
-
     # all shapes have their sizes in common: what is found of a slot serves all of them
+    within = of.within(outer_loops)
     outside = {dim: Slot(f"{prefix}{dim}1", dim, sizes(dim), of_dim(ranges, dim)) for dim in outer_loops}
     inside = {dim: Slot(f"{prefix}{dim}2", dim, sizes(dim), of_dim(within, dim)) for dim in op.dims}
     held: dict[tuple[str, str], Slot] = {}
-    every_array = arrays(workload, template.engine, op, uncut(workload, around))
+    shared = (*staged, output) if via_shared else tuple(staged)
+    every_array = arrays(workload, template.engine, op, uncut(workload, of.around))
     choices = product(loop_orders(role), (False, True), template.weights, every_array)
     for (every_loop, last), early, weight, array in choices:
         beside = {dim for side in array for dim in side[1:]}
@@ -259,50 +325,16 @@ def gemm_skeletons(
         if early and (resident or reduces_last):
             continue  # it stays anyway, or is complete before the next is begun
         local = {op.inputs[0]: template.input, op.inputs[1]: weight, **({} if resident else {output: template.output})}
-        shared = (*staged, output) if via_shared else tuple(staged)
         flags: dict[tuple[str, str], Slot] = {}
         for tensor, memory in (*local.items(), *((tensor, template.shared) for tensor in shared)):
             slot = buffers(f"{prefix}{tensor} in {memory}", optional=memory == template.shared)
             flags[memory, tensor] = held.setdefault((memory, tensor), slot)
+        slots = (*(outside[dim] for dim in outer_order), *(inside[dim] for dim in order), *flags.values())
         for after in joined:
             if after and not resident and not early and not reduces_last:
                 continue  # a partial result would leave the cluster on every visit
-
-            def build(
-                tiles: Tiles,
-                order: tuple[str, ...] = order,
-                outer_order: tuple[str, ...] = outer_order,
-                after: Join = after,
-                early: bool = early,
-                array: Array = array,
-                local: Mapping[str, str] = local,
-                shared: tuple[str, ...] = shared,
-                flags: Mapping[tuple[str, str], Slot] = flags,
-            ) -> Node:
-                def placed(tensor: str, memory: str) -> Placed:
-                    own = tensor == output and memory == template.output
-                    return Placed(tensor, memory, tiles[flags[memory, tensor].name], after if own else (), early and own)
-
-                inner = [(dim, tiles[f"{prefix}{dim}2"]) for dim in order]
-                holds = [placed(tensor, memory) for tensor, memory in local.items()]
-                node = nest(workload, inner, holds, Compute(op.name, array))
-                for dim in reversed(role.batch):
-                    node = Temporal(dim, 1, node)
-                outer = [(dim, tiles[f"{prefix}{dim}1"]) for dim in outer_order]
-                if inner_split is not None:
-                    here = dict(ranges(tiles))
-                    here.update({dim: minimum(here[dim], tile) for dim, tile in outer})
-                    node = spread(template, inner_split, here, node, tiles)
-                node = nest(workload, outer, [placed(tensor, template.shared) for tensor in shared], node)
-                return Steps((node, *after)) if resident and after else node
-
-            slots = (*(outside[dim] for dim in outer_order), *(inside[dim] for dim in order), *flags.values())
-            name = f"{op.name}: {last} innermost" + (f", {output} around" if early else "")
-            name += f", {op.inputs[1]} in {weight}" if len(template.weights) > 1 else ""
-            name += told(after) + (f", {' x '.join(map(side_text, array))} on the array" if array else "")
-            if inner_split is not None:
-                name += f", clusters split {named(inner_split)}"
-            found.append(Skeleton(name, slots, build, bool(after), Compute(op.name, array) if array else None))
+            form = _Form(of, order, outer_order, last, early, weight, array, local, shared, flags, after)
+            found.append(Skeleton(form.name, slots, form.build, bool(after), Compute(op.name, array) if array else None))
     return found
 
 

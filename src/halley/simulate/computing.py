@@ -1,15 +1,16 @@
-"""One `Compute`, one tile: what it asks of the engines and of the ports (docs/model.md, "Matrix engine", "Vector engine")."""
+"""One `Compute`, one tile: what it asks of the engines and of the ports (docs/model.md, "Vector engine")."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
 
-from halley.formulas.engines import systolic_cycles, vector_cycles
-from halley.ir.array import Array, Side, on_sides, sides
-from halley.ir.hardware import Chip, Dataflow, MatrixEngine
-from halley.ir.workload import Op, OpKind, Roles, Workload, roles
+from halley.formulas.engines import vector_cycles
+from halley.ir.hardware import Chip
+from halley.ir.mapping import Compute
+from halley.ir.workload import Op, OpKind, Workload, roles
 from halley.simulate.holds import Visit
+from halley.simulate.matrix import OnArray
 from halley.simulate.members import Box, Scope, points
 from halley.simulate.tasks import Requests
 from halley.simulate.traffic import Move, Ports, together
@@ -23,28 +24,28 @@ class Computing:
         self.clock = 0  # visits of running maxima so far
         self._known: dict[tuple[object, ...], Requests] = {}
 
-    def requests(self, op: Op, array: Array, scope: Scope) -> Requests:
-        """What one tile asks for; its results are noted in the open Holds. ``array``: dims on the matrix engine's."""
+    def requests(self, node: Compute, scope: Scope) -> Requests:
+        """What one tile asks for; its results are noted in the open Holds."""
+        op = self.workload.op(node.op)
         hold = scope.holds[op.outputs[0]]
         box = scope.box(self.workload.tensors[op.outputs[0]])
         fresh = op.outputs[0] not in hold.refilled and box not in hold.touched.get(op.outputs[0], ())
         key = (scope.path, scope.team.critical, fresh, scope.form)
         if key not in self._known:
-            self._known[key] = together(self._engine(op, array, scope), *self._accesses(op, array, scope, fresh))
+            self._known[key] = together(self._engine(node, scope), *self._accesses(node, scope, fresh))
         self._note(op, scope, fresh)
         return self._known[key]
 
-    def _engine(self, op: Op, array: Array, scope: Scope) -> Requests:
+    def _engine(self, node: Compute, scope: Scope) -> Requests:
         """The critical member's engine."""
-        chip = self.chip
+        chip, op = self.chip, self.workload.op(node.op)
         if 0 not in scope.active():
             return ()
         depth, critical = len(chip.levels) - 1, scope.team.critical
-        if op.kind is OpKind.CONTRACT and chip.matrix is not None:
-            dtype = self.workload.tensors[op.inputs[0]].dtype
-            rate = chip.matrix.rate.get(dtype, 1.0) * chip.matrix.clock
-            cycles = _matrix_cycles(roles(self.workload, op), array, chip.matrix, scope)
-            return ((scope.team.axes.server(critical, depth, "engine", chip.matrix.name), cycles / rate),)
+        if (on_array := self._on_array(node)) is not None:
+            engine = on_array.engine
+            rate = engine.rate.get(self.workload.tensors[op.inputs[0]].dtype, 1.0) * engine.clock
+            return ((scope.team.axes.server(critical, depth, "engine", engine.name), on_array.cycles(scope) / rate),)
         if chip.vector is None:
             return ()
         *outer, last = scope.extents(op.dims)
@@ -53,9 +54,11 @@ class Computing:
         cycles = vector_cycles(math.prod(outer) * -(-last // chip.vector.lanes), per_point)
         return ((scope.team.axes.server(critical, depth, "engine", chip.vector.name), cycles / chip.vector.clock),)
 
-    def _accesses(self, op: Op, array: Array, scope: Scope, fresh: bool) -> Iterable[Requests]:
-        leaf, active = len(self.chip.levels) - 1, scope.active()
-        passes = {row: self._passes(op, array, scope, row) for row in active}
+    def _accesses(self, node: Compute, scope: Scope, fresh: bool) -> Iterable[Requests]:
+        """Reads of each input, writes of each result, and reads of partial ones."""
+        op, leaf, active = self.workload.op(node.op), len(self.chip.levels) - 1, scope.active()
+        once, on_array = (1,) * (len(op.inputs) + 1), self._on_array(node)
+        passes = {row: once if on_array is None else on_array.passes(scope, row) for row in active}
         for index, name in enumerate(op.inputs if op.kind is OpKind.CONTRACT else dict.fromkeys(op.inputs)):
             tensor, hold = self.workload.tensors[name], scope.holds[name]
             boxes = scope.boxes(tensor)
@@ -70,23 +73,12 @@ class Computing:
                 again = _heads(moves, self.chip, scope, hold, fresh)
                 yield self.ports.read(scope.team, hold.node.memory, leaf, again, tensor.word)
 
-    def _passes(self, op: Op, array: Array, scope: Scope, row: int) -> tuple[int, ...]:
-        """How often a member reads each element of each input, and, last, how often it writes each element of its results."""
-        engine = self.chip.matrix
+    def _on_array(self, node: Compute) -> OnArray | None:
+        """A contraction where it lies on the matrix engine; none for what the vector engine does."""
+        op, engine = self.workload.op(node.op), self.chip.matrix
         if op.kind is not OpKind.CONTRACT or engine is None:
-            return (1,) * (len(op.inputs) + 1)
-        role = roles(self.workload, op)
-        on_rows, on_columns = _both_folds(role, array, engine, scope, row)
-        match engine.dataflow:
-            case Dataflow.WEIGHT:
-                return on_columns, 1, on_rows
-            case Dataflow.INPUT:
-                return 1, on_columns, on_rows
-            case Dataflow.OUTPUT:
-                return on_columns, on_rows, 1
-            case Dataflow.NONE:
-                columns, rows, reduced = (math.prod(scope.extents(dims, row)) for dims in (role.columns, role.rows, role.reduced))
-                return columns, rows, reduced
+            return None
+        return OnArray(engine, roles(self.workload, op), node.array)
 
     def _note(self, op: Op, scope: Scope, fresh: bool) -> None:
         """The results are there now; a running maximum, and what is relative to one, says of which visit it is."""
@@ -157,41 +149,3 @@ def _heads(moves: list[Move], chip: Chip, scope: Scope, hold: Visit, fresh: bool
         before = groups.get(key, move)
         groups[key] = Move(before.who, move.box, max(before.elements, move.elements))
     return [Move(who, box, elements - (points(box) if fresh else 0)) for who, box, elements in groups.values()]
-
-
-def _both_folds(role: Roles, array: Array, engine: MatrixEngine, scope: Scope, row: int = 0) -> tuple[int, int]:
-    """Passes over the rows and over the columns of the array for a member's tile; 1 where every MAC reads its operands."""
-
-    def passes(dims: tuple[str, ...], side: Side, width: int) -> int:
-        walked = scope.extents((dim for dim in dims if dim not in side), row)
-        return _folds(walked, scope.extents(side, row), width)
-
-    (rows, columns), (on_rows, on_columns) = sides(role, engine.dataflow), on_sides(array, role, engine.dataflow)
-    return passes(rows, on_rows, engine.rows), passes(columns, on_columns, engine.cols)
-
-
-def _folds(walked: list[int], on_array: list[int], width: int) -> int:
-    """Passes over an array that takes ``width`` points of the dims on it at once; the other dims are walked index by index.
-
-    >>> _folds([3], [5, 2], 4)
-    9
-    """
-    return math.prod(walked) * -(-math.prod(on_array) // width)
-
-
-def _matrix_cycles(role: Roles, array: Array, engine: MatrixEngine, scope: Scope) -> float:
-    """Cycles of the critical member's tile."""
-    rows, columns, reduced, batch = (scope.extents(dims) for dims in (role.rows, role.columns, role.reduced, role.batch))
-    load = 0 if engine.prefetch else engine.rows
-    match engine.dataflow:
-        case Dataflow.WEIGHT:
-            stream = rows
-        case Dataflow.INPUT:
-            stream = columns
-        case Dataflow.OUTPUT:
-            stream, load = reduced, 0
-        case Dataflow.NONE:
-            return math.prod((*rows, *columns, *reduced, *batch))
-    folds = math.prod(batch) * math.prod(_both_folds(role, array, engine, scope))
-    cycles: float = systolic_cycles(folds, math.prod(stream), 1, engine.rows, engine.cols, load)
-    return cycles

@@ -236,7 +236,7 @@ class Walk:
         phase.pending.clear()
         if scaling := self.computing.rescale(op, scope):
             after = [self.tasks.add(f"rescale {op.outputs[0]}", scope.path, after, scaling)]
-        phase.last = self.tasks.add(f"compute {op.name}", scope.path, after, self.computing.requests(op, node.array, scope))
+        phase.last = self.tasks.add(f"compute {op.name}", scope.path, after, self.computing.requests(node, scope))
 
     def collective(self, node: Collective, scope: Scope, phase: Phase) -> None:
         last = self.begin(phase, scope)

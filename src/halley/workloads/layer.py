@@ -62,33 +62,12 @@ def transformer_layer(
         _norm("Xn", "An", "n", model, rms, "2", "1"),
         _norm("X2", "B", "m", model, rms, "3", "2"),
     )
-    projections = (
-        contract("queries", "A Wq", "Q", f"h {g}m k d"),
-        contract("keys", "An Wk", "K", "h n k d"),
-        contract("make_values", "An Wv", "V", "h n k e"),
-    )
-    rows = f"h {g}m"
-    scores = contract("scores", "Q K", "S", f"{rows} d n")
-    scale = scale_scores("S", f"{rows} n", 1.0 / math.sqrt(head_dim), causal, tokens, tokens)
-    attention = softmax_and_values(variant, scale, rows, "n", "e")
-    output = contract("output", "O Wo", "Z", f"m h {g}e k")
+    attention = _attention(g, head_dim, tokens, causal, variant)
     block, block_weights, block_made = _feed_forward(gated)
     residuals = (elementwise("add_attention", "add", "X Z", "X2", "m k"), elementwise("add_mlp", "add", "X2 D", "Y", "m k"))
-    ops = (
-        *norms[0].ops,
-        *norms[1].ops,
-        *projections,
-        scores,
-        *attention.ops,
-        output,
-        residuals[0],
-        *norms[2].ops,
-        *block,
-        residuals[1],
-    )
     weights = {"Wq": f"h {g}k d", "Wk": "h k d", "Wv": "h k e", "Wo": f"h {g}e k"} | block_weights
     gains = {f"{name}{mark}": "k" for mark in "12" for name in (("gain",) if rms else ("gain", "bias"))}
-    made = {"Q": f"{rows} d", "K": "h n d", "V": "h n e", "S": f"{rows} n"} | attention.made | block_made
+    made = attention.made | block_made
     made |= dict.fromkeys(("Z", "X2", "D", "Y"), "m k") | {name: dims for norm in norms for name, dims in norm.made.items()}
     statistics = {name: dims for part in (*norms, attention) for name, dims in part.statistics.items()}
     return Workload(
@@ -97,14 +76,12 @@ def transformer_layer(
         | ({"g": group} if group > 1 else {})
         | {"d": head_dim, "e": head_dim, "f": hidden},
         tensors(dtype, {"X": "m k", "Xn": "n k"} | weights | gains | made) | tensors(STATISTIC, statistics),
-        ops,
+        (*norms[0].ops, *norms[1].ops, *attention.ops, residuals[0], *norms[2].ops, *block, residuals[1]),
         ("Y",),
         kernels=(
             *norms[0].kernels,
             *norms[1].kernels,
-            *((op.name,) for op in (*projections, scores)),
             *attention.kernels,
-            ("output",),
             ("add_attention", *norms[2].kernels[0]),
             *((op.name,) for op in block),
             ("add_mlp",),
@@ -118,6 +95,23 @@ def _norm(source: str, result: str, row: str, count: int, rms: bool, mark: str, 
     if rms:
         return rmsnorm(source, result, row, "k", count, mark, f"gain{weights}")
     return layernorm(source, result, row, "k", count, "two-pass", mark, f"gain{weights} bias{weights}")
+
+
+def _attention(g: str, head_dim: int, tokens: int, causal: bool, variant: str) -> Steps:
+    """From A and An to Z, whose dims are left out. ``g``: the dim of query heads in a group, where there is one."""
+    rows = f"h {g}m"
+    before = (
+        contract("queries", "A Wq", "Q", f"{rows} k d"),
+        contract("keys", "An Wk", "K", "h n k d"),
+        contract("make_values", "An Wv", "V", "h n k e"),
+        contract("scores", "Q K", "S", f"{rows} d n"),
+    )
+    scale = scale_scores("S", f"{rows} n", 1.0 / math.sqrt(head_dim), causal, tokens, tokens)
+    core = softmax_and_values(variant, scale, rows, "n", "e")
+    output = contract("output", "O Wo", "Z", f"m h {g}e k")
+    made = {"Q": f"{rows} d", "K": "h n d", "V": "h n e", "S": f"{rows} n"} | core.made
+    kernels = (*((op.name,) for op in before), *core.kernels, (output.name,))
+    return Steps((*before, *core.ops, output), made, core.statistics, kernels)
 
 
 def _feed_forward(gated: bool) -> tuple[tuple[Op, ...], dict[str, str], dict[str, str]]:

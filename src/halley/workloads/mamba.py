@@ -8,7 +8,7 @@ from halley.workloads.convolution import causal_convolution
 from halley.workloads.graph import STATISTIC, contract, elementwise, reduction, tensors
 from halley.workloads.graph import batch as batched
 from halley.workloads.parameters import Rule, WorkloadKind, algorithm, check, element_type, size
-from halley.workloads.steps import rmsnorm
+from halley.workloads.steps import Steps, rmsnorm
 
 
 def mamba(
@@ -140,21 +140,12 @@ def mamba_2(
         "dtype": dtype,
     }
     check(MAMBA_2, given)
-    parts = {"x": "h p", "b": "n", "c": "n"}
-    made_by = {"x": "X", "b": "B", "c": "C"}
+    short = (_short("x", "X", "h p"), _short("b", "B", "n"), _short("c", "C", "n"))
     projected = (
-        *(contract(f"project_{mark}", f"X W{mark}", f"{name}0", f"c l m {parts[mark]}") for mark, name in made_by.items()),
+        *(projection for projection, *_ in short),
         contract("project_z", "X Wz", "Z", "c l m h p"),
         contract("project_step", "X Wt", "T", "c l m h"),
     )
-    shorts = {
-        mark: causal_convolution(f"{name}0", f"{name}1", f"short_{mark}", "c l", "c l", parts[mark], mark)
-        for mark, name in made_by.items()
-    }
-    activated = {
-        mark: elementwise(f"activate_{mark}", "silu_bias", f"{name}1 bias_{mark}", f"{name}2", f"c l {parts[mark]}")
-        for mark, name in made_by.items()
-    }
     before = (
         elementwise("step", "softplus_bias", "T step_bias", "dt", "c l h"),
         elementwise("drive", "mul", "dt X2", "V", "c l h p"),
@@ -168,19 +159,17 @@ def mamba_2(
     output = contract("project_out", "Y3 Wy", "Y", "c l h p o")
     dims = {"X": "c l m", "Wz": "m h p", "Wt": "m h", "step_bias": "h", "A": "h", "D": "h", "gain": "h p", "Wy": "h p o"}
     dims |= {"T": "c l h", "dt": "c l h", "Y": "c l o"} | dict.fromkeys(("Z", "V", "Y0", "Y1", "Y2"), "c l h p")
-    for mark, name in made_by.items():
-        dims |= {f"W{mark}": f"m {parts[mark]}", f"short_{mark}": f"j {parts[mark]}", f"bias_{mark}": parts[mark]}
-        dims |= dict.fromkeys((f"{name}0", f"{name}2"), f"c l {parts[mark]}") | shorts[mark].made
-    convolved = tuple(op for mark in parts for op in (*shorts[mark].ops, activated[mark]))
+    for _, steps, weights in short:
+        dims |= weights | steps.made
     return Workload(
         MAMBA_2.name,
         {"c": chunks, "l": chunk, "s": chunk, "m": model, "h": heads, "p": head_dim, "n": state, "j": taps, "o": model},
         tensors(dtype, dims | made | norm.made) | tensors(STATISTIC, norm.statistics),
-        (*projected, *convolved, *before, *core, *after, *norm.ops, output),
+        (*projected, *(op for _, steps, _ in short for op in steps.ops), *before, *core, *after, *norm.ops, output),
         ("Y",),
         kernels=(
             *((op.name,) for op in projected),
-            *((*shorts[mark].kernels[0], f"activate_{mark}") for mark in parts),
+            *(kernel for _, steps, _ in short for kernel in steps.kernels),
             ("step", "drive"),
             *kernels,
             (*(op.name for op in after), *norm.kernels[0]),
@@ -190,6 +179,17 @@ def mamba_2(
         parameters=given,
         divisible=True,
     )
+
+
+def _short(mark: str, name: str, dims: str) -> tuple[Op, Steps, dict[str, str]]:
+    """From X to ``name``2 [c l dims]: the projection; its causal convolution and the silu of that, with the dims of what all of
+    them make; the dims of their weights."""
+    convolved = causal_convolution(f"{name}0", f"{name}1", f"short_{mark}", "c l", "c l", dims, mark)
+    activate = elementwise(f"activate_{mark}", "silu_bias", f"{name}1 bias_{mark}", f"{name}2", f"c l {dims}")
+    made = dict.fromkeys((f"{name}0", f"{name}2"), f"c l {dims}") | convolved.made
+    steps = Steps((*convolved.ops, activate), made, {}, ((*convolved.kernels[0], activate.name),))
+    weights = {f"W{mark}": f"m {dims}", f"short_{mark}": f"j {dims}", f"bias_{mark}": dims}
+    return contract(f"project_{mark}", f"X W{mark}", f"{name}0", f"c l m {dims}"), steps, weights
 
 
 Core = tuple[tuple[Op, ...], dict[str, str], tuple[tuple[str, ...], ...]]

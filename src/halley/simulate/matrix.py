@@ -1,0 +1,75 @@
+"""A contraction on the matrix engine: the passes of a tile over the array, and its cycles (docs/model.md, "Matrix engine")."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from halley.formulas.engines import systolic_cycles
+from halley.ir.array import Array, Side, on_sides, sides
+from halley.ir.hardware import Dataflow, MatrixEngine
+from halley.ir.workload import Roles
+from halley.simulate.members import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class OnArray:
+    """The dims of a contraction by ``role``, and those that a mapping lays on the ``array``."""
+
+    engine: MatrixEngine
+    role: Roles
+    array: Array
+
+    def passes(self, scope: Scope, row: int) -> tuple[int, int, int]:
+        """How often a member reads each element of both inputs, and how often it writes each element of its result."""
+        role = self.role
+        on_rows, on_columns = self._folds(scope, row)
+        match self.engine.dataflow:
+            case Dataflow.WEIGHT:
+                return on_columns, 1, on_rows
+            case Dataflow.INPUT:
+                return 1, on_columns, on_rows
+            case Dataflow.OUTPUT:
+                return on_columns, on_rows, 1
+            case Dataflow.NONE:
+                columns, rows, reduced = (math.prod(scope.extents(dims, row)) for dims in (role.columns, role.rows, role.reduced))
+                return columns, rows, reduced
+
+    def cycles(self, scope: Scope) -> float:
+        """Cycles of the critical member's tile."""
+        engine, role = self.engine, self.role
+        rows, columns, reduced, batch = (scope.extents(dims) for dims in (role.rows, role.columns, role.reduced, role.batch))
+        load = 0 if engine.prefetch else engine.rows
+        match engine.dataflow:
+            case Dataflow.WEIGHT:
+                stream = rows
+            case Dataflow.INPUT:
+                stream = columns
+            case Dataflow.OUTPUT:
+                stream, load = reduced, 0
+            case Dataflow.NONE:
+                return math.prod((*rows, *columns, *reduced, *batch))
+        folds = math.prod(batch) * math.prod(self._folds(scope, 0))
+        cycles: float = systolic_cycles(folds, math.prod(stream), 1, engine.rows, engine.cols, load)
+        return cycles
+
+    def _folds(self, scope: Scope, row: int) -> tuple[int, int]:
+        """Passes over the rows and over the columns of the array for a member's tile; 1 where every MAC reads its operands."""
+
+        def passes(dims: tuple[str, ...], side: Side, width: int) -> int:
+            walked = scope.extents((dim for dim in dims if dim not in side), row)
+            return _folds(walked, scope.extents(side, row), width)
+
+        engine = self.engine
+        rows, columns = sides(self.role, engine.dataflow)
+        on_rows, on_columns = on_sides(self.array, self.role, engine.dataflow)
+        return passes(rows, on_rows, engine.rows), passes(columns, on_columns, engine.cols)
+
+
+def _folds(walked: list[int], on_array: list[int], width: int) -> int:
+    """Passes over an array that takes ``width`` points of the dims on it at once; the other dims are walked index by index.
+
+    >>> _folds([3], [5, 2], 4)
+    9
+    """
+    return math.prod(walked) * -(-math.prod(on_array) // width)
