@@ -351,6 +351,11 @@ ILLEGAL: dict[str, tuple[Workload, str, str]] = {
         nest(ABC, "hold obuf: C", "for k by 4", f"spread k by 2 {X}", seq("compute C", f"all-reduce C {RING}")),
         "expected no loop over k between it and the hold of C; got one; move it out of that loop, or the hold into it",
     ),
+    "an all-gather in a loop over k": (
+        GEMM,
+        nest(ABC, "hold obuf: C", "for k by 4", seq(nest(f"spread n by 3 {X}", "compute C"), f"all-gather C {RING}")),
+        f"all-gather C {RING}: expected no loop over k between it and the hold of C",
+    ),
     "a shift between two holds": (
         SOFTMAX,
         nest(ABP, SOFT, "hold obuf: S", seq("compute S", f"shift S {X} with neighbour", *REST)),

@@ -186,7 +186,7 @@ def _check(store: Store, node: Collective, scope: Scope, holds: Mapping[str, Ope
             raise IllegalMapping(Fault(where, "a dim that no other axis shards", got, "choose another dim"))
         op = store.producers.get(name)
         again = [dim for dim, _ in scope.loops[len(holds[name].scope.loops) :] if op and dim in store.reduced(op)]
-        if again and Partial in NEEDS[node.kind]:
+        if again and node.kind is not Kind.SHIFT:
             remedy = "move it out of that loop, or the hold into it"
             raise IllegalMapping(Fault(where, f"no loop over {again[0]} between it and the hold of {name}", "one", remedy))
         outside = [hold for hold in scope.holds[name] if hold is not holds[name] and hold.depth == depth]

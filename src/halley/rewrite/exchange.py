@@ -141,7 +141,7 @@ def _uninterrupted(state: State, where: str, node: Collective, name: str, home: 
     op = state.producers.get(name)
     reduced = reduced_dims(state.workload, op) if op else ()
     inside = [loop.dim for loop in scope.loops[len(home.scope.loops) :] if loop.dim in reduced]
-    if inside and node.kind in _REDUCING:
+    if inside and node.kind is not CollectiveKind.SHIFT:
         expected = f"no loop over {inside[0]} between it and the hold of {name}"
         state.fault(where, expected, "one", "move it out of that loop, or the hold into it")
     around = [other for other in state.open[name] if other.depth == home.depth]
