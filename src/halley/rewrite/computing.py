@@ -53,9 +53,10 @@ def _loops(state: State, where: str, op: Op, scope: Scope) -> None:
             if any(key in home.axes and key not in home.scope.split for key in scope.split):
                 expected = f"no loop over {outside[0]} outside the distributed hold {home.node.memory}: {name}"
                 state.fault(where, expected, "one", f"hold {name} outside that loop, or inside the spread")
-            for key in kept_beyond(state.workload, home, name, state.scopes, scope)[:1]:
-                # they would be filled again with what is never changed there, and drain it
-                expected = f"no loop over {outside[0]} outside hold {home.node.memory}: {name}, kept beyond its share of {dot(key)}"
+            shared = kept_beyond(state.workload, home, name, state.scopes, scope)
+            if shared:  # members outside it would be filled again with what they never add to, and drain it
+                place = f"hold {home.node.memory}: {name}, kept beyond its share of {dot(shared)}"
+                expected = f"no loop over {outside[0]} outside {place}"
                 state.fault(where, expected, "one", f"hold {name} outside that loop, or inside the share")
 
 

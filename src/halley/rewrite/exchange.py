@@ -40,7 +40,7 @@ def collective(state: State, node: Collective, path: Path) -> None:
         remedy = did_you_mean(node.algorithm, known) if known else f"no algorithm serves {node.kind} here"
         state.fault(where, *misfit, remedy)
     homes = {name: _home(state, where, node, name) for name in node.tensors}
-    if not all([_in_its_share(state, where, name, home, scope) for name, home in homes.items() if home]):
+    if [name for name, home in homes.items() if home and not _in_its_share(state, where, name, home, scope)]:
         return
     if scope.size(key) == 1:
         return
@@ -62,12 +62,12 @@ def collective(state: State, node: Collective, path: Path) -> None:
 
 
 def _in_its_share(state: State, where: str, name: str, home: Residence, scope: Scope) -> bool:
-    """What the collective does to the tensor holds for all members that keep it: none of them is outside its shares of axes."""
-    beyond_share = kept_beyond(state.workload, home, name, state.scopes, scope)
-    for key in beyond_share[:1]:
-        expected = f"all members of {dot(key)} that keep {name} in {home.node.memory} in its share"
+    """What the collective does to the tensor holds for all members that keep it: none of them is outside its share of an axis."""
+    outside = kept_beyond(state.workload, home, name, state.scopes, scope)
+    if outside:
+        expected = f"all members of {dot(outside)} that keep {name} in {home.node.memory} in its share"
         state.fault(where, expected, "others outside it", f"move it out of that share, or hold {name} inside it")
-    return not beyond_share
+    return outside is None
 
 
 def _home(state: State, where: str, node: Collective, name: str) -> Residence | None:

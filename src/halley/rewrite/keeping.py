@@ -54,11 +54,11 @@ def kept(workload: Workload, home: Residence, name: str, scopes: Mapping[Path, S
     return Kept(chains, active, {key: first.until(key) for key in home.axes & narrowing}, first)
 
 
-def kept_beyond(workload: Workload, home: Residence, name: str, scopes: Mapping[Path, Scope], scope: Scope) -> list[AxisKey]:
-    """The axes on which members outside the shares of a node in a Hold keep something of a tensor that it touches."""
+def kept_beyond(workload: Workload, home: Residence, name: str, scopes: Mapping[Path, Scope], scope: Scope) -> AxisKey | None:
+    """An axis on which members outside the share of a node in the Hold keep something of a tensor, if there is one."""
     keeps = kept(workload, home, name, scopes).active
-    found = [(key, keeps[key], scope.share(key)) for key in sorted(home.axes & scope.shares.keys())]
-    return [key for key, (first, stop), (low, high) in found if first < low or high < stop]
+    shares = [(key, keeps[key], scope.share(key)) for key in sorted(home.axes & scope.shares.keys())]
+    return next((key for key, (first, stop), (low, high) in shares if first < low or high < stop), None)
 
 
 def _agree(leaves: list[Scope], dim: str, length: int) -> bool:
