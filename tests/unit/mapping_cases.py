@@ -108,6 +108,20 @@ LEGAL: dict[str, tuple[Workload, str]] = {
     ),
     "scan": (SCAN, nest("hold dram: a x h", "for c by 3", f"spread c by 2 {X}", "hold obuf: a x h", "compute h")),
     "gather": (GATHER, nest("hold dram: j w o", f"spread i by 3 {X}", "for c by 1", "hold obuf: j w o", "compute o")),
+    "a collective behind a share": (
+        GEMM,
+        nest(
+            *(ABC, f"spread k by 4 {X}", "hold obuf: C"),
+            seq(node("parallel over cluster.y shares 1", nest("for k by 2", "compute C")), f"all-reduce C {RING}"),
+        ),
+    ),
+    "a collective in a share, filled again": (
+        GEMM,
+        nest(
+            *(ABC, f"spread k by 4 {X}", "for k by 2", "hold obuf: C"),
+            node("parallel over cluster.y shares 1", seq("compute C", f"all-reduce C {RING}")),
+        ),
+    ),
     "parallel": (
         PAIR,
         nest(
@@ -337,6 +351,11 @@ ILLEGAL: dict[str, tuple[Workload, str, str]] = {
         nest(ABC, "hold obuf: C", "for k by 4", f"spread k by 2 {X}", seq("compute C", f"all-reduce C {RING}")),
         "expected no loop over k between it and the hold of C; got one; move it out of that loop, or the hold into it",
     ),
+    "an all-gather in a loop over k": (
+        GEMM,
+        nest(ABC, "hold obuf: C", "for k by 4", seq(nest(f"spread n by 3 {X}", "compute C"), f"all-gather C {RING}")),
+        f"all-gather C {RING}: expected no loop over k between it and the hold of C",
+    ),
     "a shift between two holds": (
         SOFTMAX,
         nest(ABP, SOFT, "hold obuf: S", seq("compute S", f"shift S {X} with neighbour", *REST)),
@@ -416,6 +435,25 @@ ILLEGAL: dict[str, tuple[Workload, str, str]] = {
         GEMM,
         nest(ABC, "for k by 4", "hold obuf: C", f"spread m by 2 {X}", "compute C"),
         "expected no loop over k outside the distributed hold obuf: C",
+    ),
+    "an accumulator kept where nothing is added": (
+        GEMM,
+        nest(
+            *(ABC, f"spread k by 4 {X}", "for k by 2", "hold obuf: C"),
+            seq(node("parallel over cluster.y shares 1", "compute C"), f"all-reduce C {RING}"),
+        ),
+        "compute C: expected no loop over k outside hold obuf: C, kept beyond its share of cluster.y",
+    ),
+    "a collective without members that keep the tensor": (
+        GEMM,
+        nest(
+            *(ABC, "hold obuf: C"),
+            seq(
+                nest("spread n by 3 over cluster.y", f"spread k by 4 {X}", "compute C"),
+                node("parallel over cluster.y shares 1", f"all-reduce C {RING}"),
+            ),
+        ),
+        f"all-reduce C {RING}: expected all members of cluster.y that keep C in obuf in its share; got others outside it",
     ),
     "parts that are not filled again": (
         GEMM,

@@ -189,16 +189,22 @@ def test_part_of_a_ring_is_a_line() -> None:
 
 
 @pytest.mark.parametrize("shares", ["2 1", "1 2"])
-def test_a_collective_has_all_the_parts_that_it_combines(shares: str) -> None:
+def test_a_collective_takes_along_all_members_that_keep_its_tensor(shares: str) -> None:
     """In another child of parallel it would combine what that child's members have, which is nothing: even where it has one
     member, and so nothing to do."""
     work = build("scatter-add", {"tokens": 8, "slots": 2, "width": 5})
-    apart = [nest(f"spread m by 4 {X}", "compute scatter"), f"reduce-scatter Y {X} to v with direct"]
+    apart = [nest(f"spread m by {8 // int(shares[0])} {X}", "compute scatter"), f"reduce-scatter Y {X} to v with direct"]
     tree = parse(nest("hold dram: X Y index", "hold obuf: Y", node(f"parallel {X} shares {shares}", *apart)))
-    members = chip(3)
-    found, message = faults(tree, work, members), dynamic(tree, work, members)
-    if shares == "2 1":
-        assert "expected all parts of Y on the members that it combines" in str(found[0])
-        assert "expected all parts of Y on the members that it combines" in message
-    else:
-        assert bool(found) == bool(message)
+    expected = "in obuf in its share; got others outside it"
+    assert expected in str(faults(tree, work, chip(3))[0])
+    assert expected in dynamic(tree, work, chip(3))
+
+
+@pytest.mark.parametrize("loop", ["for k by 8", "for k by 2"])
+def test_a_collective_of_one_member_takes_along_all_that_keep_its_tensor(loop: str) -> None:
+    """It has nothing to do. But the members of its share would keep, be filled with and drain what they never add to."""
+    stages = node("pipeline m by 2 over cluster.y shares 1 1", "compute C", f"reduce-scatter C {X} to m with direct")
+    tree = parse(nest(ABC, loop, "hold obuf: C", stages))
+    found, message = faults(tree, GEMM, chip(x=1)), dynamic(tree, GEMM, chip(x=1))
+    assert "expected all members of cluster.y that keep C in obuf in its share; got others outside it" in str(found[-1])
+    assert "in its share" in message or "beyond its share" in message

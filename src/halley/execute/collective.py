@@ -71,7 +71,7 @@ def collective(store: Store, journal: Journal, node: Collective, scope: Scope) -
     holds = {name: _hold(store, node, name, scope, depth) for name in node.tensors}
     table = steps(node.kind, node.algorithm, topology, count)
     for name in node.tensors:
-        _check_parts(store, node, name, holds[name], position, range(first, first + count))
+        _check_share(node, name, holds[name], scope)
     if count == 1:
         return
     _check(store, node, scope, holds, depth)
@@ -132,15 +132,11 @@ def _hold(store: Store, node: Collective, name: str, scope: Scope, depth: int) -
     return found[-1]
 
 
-def _check_parts(store: Store, node: Collective, name: str, hold: OpenHold, position: int, members: range) -> None:
-    """No partial result lies with a member of the axis that takes no part."""
-    if not isinstance(hold.placements[name].get((node.level, node.axis)), Partial):
-        return
-    others = (buffer for instance, buffer in hold.buffers[name].items() if instance[position] not in members)
-    if any(((buffer.owner == store.numbers[name]) & (buffer.count > 0)).any() for buffer in others):
-        expected, got = f"all parts of {name} on the members that it combines", "parts on members that another child has"
-        remedy = "put it into the child that makes the tensor, or behind both"
-        raise IllegalMapping(Fault(_text(node), expected, got, remedy))
+def _check_share(node: Collective, name: str, hold: OpenHold, scope: Scope) -> None:
+    """In a share, a collective takes along every member that keeps some of the tensor."""
+    if hold.reaches_beyond(name, scope):
+        expected, got = f"all members that keep {name} in {hold.node.memory} in its share", "others outside it"
+        raise IllegalMapping(Fault(_text(node), expected, got, f"move it out of that share, or hold {name} inside it"))
 
 
 def _check(store: Store, node: Collective, scope: Scope, holds: Mapping[str, OpenHold], depth: int) -> None:
@@ -190,7 +186,7 @@ def _check(store: Store, node: Collective, scope: Scope, holds: Mapping[str, Ope
             raise IllegalMapping(Fault(where, "a dim that no other axis shards", got, "choose another dim"))
         op = store.producers.get(name)
         again = [dim for dim, _ in scope.loops[len(holds[name].scope.loops) :] if op and dim in store.reduced(op)]
-        if again and Partial in NEEDS[node.kind]:
+        if again and node.kind is not Kind.SHIFT:
             remedy = "move it out of that loop, or the hold into it"
             raise IllegalMapping(Fault(where, f"no loop over {again[0]} between it and the hold of {name}", "one", remedy))
         outside = [hold for hold in scope.holds[name] if hold is not holds[name] and hold.depth == depth]

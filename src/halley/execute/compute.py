@@ -115,6 +115,9 @@ def _check_loops(store: Store, site: Site) -> None:
                         f"hold {name} outside that loop, or inside the spread",
                     )
                 )
+            if outside and hold.reaches_beyond(name, scope):
+                expected = f"no loop over {outside[0]} outside hold {hold.node.memory}: {name}, kept beyond its share"
+                raise IllegalMapping(Fault(where, expected, "one", f"hold {name} outside that loop, or inside the share"))
 
 
 def _check_windows(op: Op, scope: Scope, where: str) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from halley.execute.counters import Move, Tally
 from halley.execute.functions import MONOID_DEFINITIONS, Array, Monoid
-from halley.execute.members import AxisKey, Box, Instance, Member, Scope, slices
+from halley.execute.members import AxisKey, Box, Instance, Member, Scope, size, slices
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Hold
 from halley.ir.placement import Placement
@@ -78,6 +78,11 @@ class OpenHold:
 
     def buffer(self, tensor: str, member: Member) -> Buffer:
         return self.buffers[tensor][member[: self.scope.siblings.width(self.depth)]]
+
+    def reaches_beyond(self, tensor: str, scope: Scope) -> bool:
+        """Whether an instance keeps some of the tensor that is none of the members' in a scope inside."""
+        there = {member[: self.scope.siblings.width(self.depth)] for member in scope.ranges}
+        return any(instance not in there for instance, boxes in self.boxes[tensor].items() if any(map(size, boxes)))
 
 
 class Store:

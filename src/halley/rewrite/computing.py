@@ -8,6 +8,7 @@ from halley.ir.array import Array
 from halley.ir.hardware import MatrixEngine
 from halley.ir.placement import Partial
 from halley.ir.workload import Op, OpKind
+from halley.rewrite.keeping import kept_beyond
 from halley.rewrite.residence import Held, is_stateful, network_adds, reduced_dims, repeating, written
 from halley.rewrite.scopes import Path, Scope
 from halley.rewrite.state import State, dot
@@ -52,6 +53,11 @@ def _loops(state: State, where: str, op: Op, scope: Scope) -> None:
             if any(key in home.axes and key not in home.scope.split for key in scope.split):
                 expected = f"no loop over {outside[0]} outside the distributed hold {home.node.memory}: {name}"
                 state.fault(where, expected, "one", f"hold {name} outside that loop, or inside the spread")
+            shared = kept_beyond(state.workload, home, name, state.scopes, scope)
+            if shared:  # members outside it would be filled again with what they never add to, and drain it
+                place = f"hold {home.node.memory}: {name}, kept beyond its share of {dot(shared)}"
+                expected = f"no loop over {outside[0]} outside {place}"
+                state.fault(where, expected, "one", f"hold {name} outside that loop, or inside the share")
 
 
 def _whole_dims(state: State, where: str, op: Op, scope: Scope) -> None:

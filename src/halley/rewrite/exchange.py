@@ -9,6 +9,7 @@ from halley.ir.mapping import Collective, CollectiveKind
 from halley.ir.placement import Partial, Placement, Replicate, Shard, Single
 from halley.ir.text import to_text
 from halley.network.axis import algorithms
+from halley.rewrite.keeping import kept_beyond
 from halley.rewrite.layout import AxisKey, beyond, restrict
 from halley.rewrite.residence import Held, Residence, combined, reduced_dims, repeating, unfit
 from halley.rewrite.scopes import Path, Scope
@@ -39,11 +40,8 @@ def collective(state: State, node: Collective, path: Path) -> None:
         remedy = did_you_mean(node.algorithm, known) if known else f"no algorithm serves {node.kind} here"
         state.fault(where, *misfit, remedy)
     homes = {name: _home(state, where, node, name) for name in node.tensors}
-    for name, home in homes.items():
-        if home and name in home.held and not _all_parts(home.held[name], scope, key):
-            got, remedy = "parts on members that another child has", "put it into the child that makes the tensor, or behind both"
-            state.fault(where, f"all parts of {name} on the members that it combines", got, remedy)
-            return
+    if [name for name, home in homes.items() if home and not _in_its_share(state, where, name, home, scope)]:
+        return
     if scope.size(key) == 1:
         return
     dims = {state.workload.tensors[name].dims for name in node.tensors}
@@ -63,10 +61,13 @@ def collective(state: State, node: Collective, path: Path) -> None:
             home.held[name] = replace(home.held[name], relative=(maximum, state.versions[maximum]))
 
 
-def _all_parts(held: Held, scope: Scope, key: AxisKey) -> bool:
-    """Whether the members of an axis that have partial results are among those that are there."""
-    there, (first, stop) = scope.share(key), held.active.get(key, (0, scope.chip.axis(*key).size))
-    return key not in held.partial or (there[0] <= first and stop <= there[1])
+def _in_its_share(state: State, where: str, name: str, home: Residence, scope: Scope) -> bool:
+    """What the collective does to the tensor holds for all members that keep it: none of them is outside its share of an axis."""
+    outside = kept_beyond(state.workload, home, name, state.scopes, scope)
+    if outside:
+        expected = f"all members of {dot(outside)} that keep {name} in {home.node.memory} in its share"
+        state.fault(where, expected, "others outside it", f"move it out of that share, or hold {name} inside it")
+    return outside is None
 
 
 def _home(state: State, where: str, node: Collective, name: str) -> Residence | None:
@@ -140,7 +141,7 @@ def _uninterrupted(state: State, where: str, node: Collective, name: str, home: 
     op = state.producers.get(name)
     reduced = reduced_dims(state.workload, op) if op else ()
     inside = [loop.dim for loop in scope.loops[len(home.scope.loops) :] if loop.dim in reduced]
-    if inside and node.kind in _REDUCING:
+    if inside and node.kind is not CollectiveKind.SHIFT:
         expected = f"no loop over {inside[0]} between it and the hold of {name}"
         state.fault(where, expected, "one", "move it out of that loop, or the hold into it")
     around = [other for other in state.open[name] if other.depth == home.depth]

@@ -48,10 +48,22 @@ def kept(workload: Workload, home: Residence, name: str, scopes: Mapping[Path, S
     for key, split in first.split.items():
         if split.dim not in chains and _agree(leaves, split.dim, len(first.ways[split.dim])):
             narrowing.add(key)
-    shares = {key: {leaf.share(key) for leaf in leaves} for key in home.axes}
-    around = {key: first if len(found) == 1 else home.scope for key, found in shares.items()}
-    active = {key: first.active(key) if key in narrowing else around[key].share(key) for key in home.axes}
+    active = {key: first.active(key) if key in narrowing else _common_share(home, leaves, key) for key in home.axes}
     return Kept(chains, active, {key: first.until(key) for key in home.axes & narrowing}, first)
+
+
+def kept_beyond(workload: Workload, home: Residence, name: str, scopes: Mapping[Path, Scope], scope: Scope) -> AxisKey | None:
+    """An axis on which members outside the share of a node in the Hold keep something of a tensor, if there is one."""
+    keeps = kept(workload, home, name, scopes).active
+    shares = [(key, keeps[key], scope.share(key)) for key in sorted(home.axes & scope.shares.keys())]
+    return next((key for key, (first, stop), (low, high) in shares if first < low or high < stop), None)
+
+
+def _common_share(home: Residence, leaves: list[Scope], key: AxisKey) -> Interval:
+    """The innermost share of an axis that one child of `Parallel` or `Pipeline` has and that all touches lie in."""
+    parts = [leaf.parts.get(key, ()) for leaf in leaves]
+    common = [part for part in parts[0] if all(part in others for others in parts)]
+    return common[-1][1] if common else home.scope.share(key)
 
 
 def _agree(leaves: list[Scope], dim: str, length: int) -> bool:

@@ -36,7 +36,7 @@ class Split:
 class Scope:
     """``extents``: the sizes that a member's range of each dim can have. ``chains``: the cuts of each dim; ``ways``: as they
     are written, with loops that run once and splits over axes of one member. ``shares``: (first, stop) members of an axis
-    that a `Parallel` or `Pipeline` leaves."""
+    that a `Parallel` or `Pipeline` leaves; ``parts``: its children around, outermost first, each with its share."""
 
     chip: Chip
     extents: Mapping[str, frozenset[int]]
@@ -44,6 +44,7 @@ class Scope:
     ways: Mapping[str, Chain] = field(default_factory=dict)
     split: Mapping[AxisKey, Split] = field(default_factory=dict)
     shares: Mapping[AxisKey, Interval] = field(default_factory=dict)
+    parts: Mapping[AxisKey, tuple[tuple[Path, Interval], ...]] = field(default_factory=dict)
     loops: tuple[Loop, ...] = ()
 
     def chain(self, dim: str) -> Chain:
@@ -89,10 +90,12 @@ class Scope:
             return inside
         return inside._cut(dim, Cut(min(node.tile, max(self.extents[dim])), key, self.share(key)[0]))
 
-    def divide(self, key: AxisKey, shares: tuple[int, ...], index: int) -> Scope:
-        """Inside child ``index`` of a `Parallel` or `Pipeline`."""
+    def divide(self, key: AxisKey, shares: tuple[int, ...], index: int, path: Path) -> Scope:
+        """Inside child ``index`` of the `Parallel` or `Pipeline` at a path."""
         first = self.share(key)[0] + sum(shares[:index])
-        return replace(self, shares={**self.shares, key: (first, first + shares[index])})
+        share = (first, first + shares[index])
+        parts = (*self.parts.get(key, ()), ((*path, index), share))
+        return replace(self, shares={**self.shares, key: share}, parts={**self.parts, key: parts})
 
     def _way(self, dim: str, cut: Cut) -> dict[str, Chain]:
         return {**self.ways, dim: (*self.ways.get(dim, ()), cut)}
@@ -129,7 +132,7 @@ def _inside(node: Node, path: Path, scope: Scope, faults: list[tuple[Path, Fault
             if fault:
                 faults.append((path, fault))
             for index in range(len(node.children)):
-                inner = scope if fault else scope.divide((node.level, node.axis), node.shares, index)
+                inner = scope if fault else scope.divide((node.level, node.axis), node.shares, index, path)
                 yield inner.loop(path, node.dim, node.tile) if isinstance(node, Pipeline) else inner
         case _:
             yield from (scope for _ in children(node))
