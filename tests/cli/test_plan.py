@@ -218,8 +218,17 @@ def test_all_faults_of_a_model_file_at_once(folder: Path) -> None:
     (folder / "bad.yaml").write_text(TINY.replace("layers: 4", "layers: -4").replace("hidden:", "hiden:"))
     outcome = halley("plan", "bad.yaml", *FEW)
     assert (outcome.code, outcome.out, len(outcome.err.splitlines())) == (1, "", 3)
-    assert "layers: expected greater than or equal to 1; got -4" in outcome.err
+    assert "layers: expected a number greater than or equal to 1; got -4" in outcome.err
     assert "did you mean 'hidden'?" in outcome.err
+
+
+def test_keys_that_do_not_go_together_are_told_at_their_line(folder: Path) -> None:
+    text = TINY.replace("kv_heads: 8", "kv_heads: 3")
+    (folder / "odd.yaml").write_text(text)
+    outcome = halley("plan", "odd.yaml", *FEW)
+    line = text.splitlines().index("kv_heads: 3") + 1
+    assert (outcome.code, outcome.out) == (1, "")
+    assert outcome.err.startswith(f"halley: odd.yaml:{line}: kv_heads: expected a divisor of heads (8); got 3")
 
 
 def test_a_file_that_exists_is_kept(folder: Path) -> None:

@@ -23,6 +23,14 @@ _KINDS = {
     "string_type": "text",
     "string_too_short": "text",
     "string_pattern_mismatch": "text",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
 }
 """What the built-in validation errors expected, by their type."""
 
@@ -48,7 +56,7 @@ def _findings(model: type[BaseModel], error: ValidationError, prefix: KeyPath) -
             parent = model_at(model, location[:-1])
             purpose = (parent.model_fields[str(location[-1])].description or "") if parent else ""
             got, remedy = _instead(str(location[-1]), item["input"], parent)
-            yield Finding(path[:-1], f"this key ({purpose})", got, remedy, key=str(location[-1]))
+            yield Finding(path[:-1], f"this key ({purpose})" if purpose else "this key", got, remedy, key=str(location[-1]))
         elif kind == "extra_forbidden":
             parent = model_at(model, location[:-1])
             known = list(parent.model_fields) if parent else []
@@ -56,7 +64,8 @@ def _findings(model: type[BaseModel], error: ValidationError, prefix: KeyPath) -
         elif kind == "too_short":
             yield Finding(path, "at least one entry", "none")
         else:
-            expected = _KINDS.get(kind, item["msg"].removeprefix("Input should be "))
+            said = item["msg"].removeprefix("Input should be ")
+            expected = _KINDS.get(kind, f"a number {said}" if kind.startswith(("greater_than", "less_than")) else said)
             remedy = "put it in quotes" if kind == "string_type" and isinstance(item["input"], (int, float)) else ""
             yield Finding(path, expected, got, remedy)
 

@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from halley.errors import BadInput
+from halley.errors import BadInput, Fault
 from halley.io.check import check
 from halley.io.entries import Text
 from halley.io.models import Model
 from halley.io.shelf import found
-from halley.io.text import read_yaml
+from halley.io.text import Finding, read_yaml
 from halley.library import MODELS
 from halley.workloads.parameters import SIZE_LIMIT
 from halley.workloads.transformer import Experts, Latent, Transformer
@@ -84,8 +84,13 @@ def parse_model(text: str, name: str = "model") -> Transformer:
     if file is None:
         raise BadInput(document.faults(findings))
     given = file.model_dump(exclude={"format", "remark", "experts", "latent"})
-    return Transformer(
-        **given,
-        experts=Experts(**file.experts.model_dump()) if file.experts else None,
-        latent=Latent(**file.latent.model_dump()) if file.latent else None,
-    )
+    experts = Experts(**file.experts.model_dump()) if file.experts else None
+    latent = Latent(**file.latent.model_dump()) if file.latent else None
+    try:
+        return Transformer(**given, experts=experts, latent=latent)
+    except BadInput as error:  # of a key together with others: "model NAME, KEY"
+        raise BadInput(document.faults(_at_its_key(file.name, fault) for fault in error.faults)) from None
+
+
+def _at_its_key(model: str, fault: Fault) -> Finding:
+    return Finding(tuple(fault.where.removeprefix(f"model {model}, ").split(", ")), fault.expected, fault.got, fault.remedy)
