@@ -51,7 +51,14 @@ def _unlooped(node: Node, loops: Loops) -> Node:
 
 
 def _held(hold: Hold, body: Node) -> Node:
-    """A Hold around what may begin with others, in the order of their tensors: which is around which makes no difference."""
-    if isinstance(body, Hold) and body.tensors < hold.tensors:
+    """A Hold around what may begin with others, in the order of their tensors: which is around which makes no difference, unless
+    one makes a phase of what is inside and the other does not."""
+    if isinstance(body, Hold) and body.tensors < hold.tensors and _alike(body.buffers, hold.buffers):
         return replace(body, body=_held(hold, body.body))
     return replace(hold, body=body)
+
+
+def _alike(first: Number, second: Number) -> bool:
+    """Whether both numbers of buffers are open, or the same."""
+    given = [type(number) is int for number in (first, second)]
+    return first == second if all(given) else not any(given)
