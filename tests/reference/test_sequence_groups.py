@@ -70,3 +70,18 @@ def test_windows_of_a_tensor_without_the_streamed_dim_run_as_they_are_costed(see
         made.append((ops, frame, [draw.choice(own) for own in shapes]))
     tree = whole(workload, chip, made, [drawn_tiles(draw, slots_of(group), False) for group in made])
     assert Checker(workload, chip, seed)(tidy(tree, workload.dims))
+
+
+def test_slots_of_a_stage_have_names_of_their_own() -> None:
+    """Also where what is streamed are the rows themselves: of two slots of one name, one would hide the other's choices."""
+    workload, machine = build("hyena", {"length": 6, "model": 4}), template(search_chip(Random(1)))
+    met = 0
+    for group in consecutive_groups(len(workload.ops)):
+        if group.bit_count() > 3:
+            continue
+        for frame in frames(workload, machine, group_ops(workload, group)):
+            for skeleton in (skeleton for stage in frame.stages for skeleton in stage.skeletons):
+                names = [slot.name for slot in (*frame.shared, *skeleton.slots)]
+                assert len(set(names)) == len(names), (frame.name, skeleton.name, names)
+                met += 1
+    assert met > 100

@@ -105,6 +105,7 @@ def _chains(dim: str, slots: Sequence[Slot], symbols: Mapping[str, Number]) -> d
     columns: dict[str, Array] = {}
     rows = 1
     for slot in slots:
+        assert slot.name not in columns, f"two slots are named {slot.name}: one would hide the other's choices"
         limit = slot.limit(symbols)
         if isinstance(limit, Term):
             assert limit.kinds == {dim}, f"the range that {slot.name} cuts depends on {sorted(limit.kinds)}"

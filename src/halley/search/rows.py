@@ -147,16 +147,19 @@ def chunked_skeletons(
     row_slot = Slot(f"{prefix}{rows}2", rows, sizes(rows), lambda t: here(t)[rows])
     found = [Skeleton(f"whole rows{split_name}", (row_slot, chunk), whole, reduces)]
     cut = passes(workload, stage.ops, stage.long)
-    if cut is not None:
+    if cut is not None and (stage.long != rows or short):  # along the rows themselves, with nothing kept around: as whole rows
 
         def streamed(tiles: Tiles) -> Node:
             nodes: list[Node] = []
             for part in cut:
-                nodes += _pass(stage, part, tiles[f"{prefix}{stage.long}2"], tiles[chunk.name])
+                nodes += _pass(stage, part, tiles[long_slot.name], tiles[chunk.name])
             node = statistics(one(nodes))
             return wrap(tiles, Hold(template.output, short, node, tiles[around.name]) if short else node)
 
-        long_slot = Slot(f"{prefix}{stage.long}2", stage.long, sizes(stage.long), lambda t: here(t)[stage.long])
+        if stage.long == rows:  # tiles of the rows' own tiles
+            long_slot = Slot(f"{prefix}{rows}3", rows, sizes(rows), lambda t: t[row_slot.name])
+        else:
+            long_slot = Slot(f"{prefix}{stage.long}2", stage.long, sizes(stage.long), lambda t: here(t)[stage.long])
         slots = (row_slot, long_slot, chunk, *((around,) if short else ()))
         found.append(Skeleton(f"rows streamed in {len(cut)} passes{split_name}", slots, streamed, reduces))
     return found
