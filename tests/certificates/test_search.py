@@ -15,6 +15,7 @@ from tests.certificates.exhaustive import (
     draw_chip,
     draw_divisible,
     draw_graph,
+    draw_hidden,
     draw_workload,
     exhaustive,
     kernels,

@@ -133,7 +133,7 @@ class GroupSearch:
 
     def _total(self, frame: int) -> Values:
         """Lower bounds of a frame for each combination of its shared tile sizes; no rows where all are hopeless."""
-        if self.frames[frame].cut:
+        if self.frames[frame].joint:
             rounds = self._overlapped(frame)
             return rounds.total() if rounds else np.empty((0, len(self.objectives)))
         floors = self._floor(frame)
@@ -147,7 +147,7 @@ class GroupSearch:
             own = self.frames[frame]
             made = promising(self, own) if own.shares else None
             # if times do not matter hidden work does not pay: overlapped stages move and compute the same, and keep no less
-            if not own.shares and self.costs.timed and (useful := self._useful(own)):
+            if not own.shares and (self.costs.timed or not own.cut) and (useful := self._useful(own)):
                 made = useful, in_children(self, self._bare(useful, self.costs.combinations(own)))
             self._rounds[frame] = Rounds(self, *made) if made else None
         return self._rounds[frame]
@@ -206,7 +206,7 @@ class GroupSearch:
 
     def solve(self, frame: int, combination: int, quick: bool = False) -> None:
         """Best of every stage, then their combinations. ``quick`` takes the first mapping of each stage."""
-        if self.frames[frame].cut:
+        if self.frames[frame].joint:
             if rounds := self._overlapped(frame):
                 rounds.solve(combination, quick)
             return
