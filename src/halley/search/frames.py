@@ -385,7 +385,7 @@ class _Maker:
         there = (*self._handed_over(), *self.kept)
         handed = tuple(name for name in there if _touches(run, name))
         whole = frozenset(dim for op in run for dim in op.dims if dim in self.whole)
-        key = self.template.axes, run, self.row, self.walk, self.kept, self.batch, handed, whole
+        key = self.template.axes, run, self.row, self.walk, self.batch, handed, whole
         if key not in self.laid.stages:
             self.laid.stages[key] = self._shared_stage(run, handed)
         return self.laid.stages[key]

@@ -318,7 +318,7 @@ class Rounds:
 
     def _reach(self, picks: Mapping[int, Pick], expected: Values) -> None:
         """Add a plan, by the pick of each stage, with its exact cost to the frontier."""
-        tiles = self.search.settled(self.frame.shared)
+        tiles = self.search.costs.settled(self.frame.shared)
         for part, nodes in picks.values():
             for tree, node in zip(part.trees.values(), nodes, strict=True):
                 tiles |= tree.sizes(int(node))

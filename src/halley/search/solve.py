@@ -54,7 +54,11 @@ class GroupSearch:
     costs: Costing = field(init=False)
     _floors: dict[int, list[Values]] = field(default_factory=dict)
     _rounds: dict[int, Rounds | None] = field(default_factory=dict)
-    _in_turn: dict[int, Values] = field(default_factory=dict)
+    _drafts: dict[Hashable, Estimate] = field(default_factory=dict)
+    _in_turn: dict[tuple[int, int], Values] = field(default_factory=dict)
+    _leaner: dict[tuple[int, ...], tuple[Sequence[Slot], tuple[Slot, ...]]] = field(default_factory=dict)
+    _lean_slots: dict[int, tuple[Slot, Slot | None]] = field(default_factory=dict)
+    _limited: tuple[str, ...] | None = None
     vectors: dict[Hashable, Vector] = field(default_factory=dict)
     arounds: dict[tuple[Cut, str], Around] = field(default_factory=dict)
 
@@ -196,9 +200,9 @@ class GroupSearch:
                 if self._wastes(made, skeleton):
                     bounds.append(never)
                     continue
-                if known and id(skeleton) not in self._in_turn:
-                    self._in_turn[id(skeleton)] = self.costs.bounds(made, index, skeleton)
-                bounds.append(self._in_turn[id(skeleton)] if known else nothing)
+                if known and (id(skeleton), rows) not in self._in_turn:
+                    self._in_turn[id(skeleton), rows] = self.costs.bounds(made, index, skeleton)
+                bounds.append(self._in_turn[id(skeleton), rows] if known else nothing)
             found.append(np.array(bounds).reshape(-1, *shape))
         return found
 

@@ -65,8 +65,9 @@ class Frame:
         return tuple(range(stages - self.behind, stages)) if self.cut else ()
 
     def known_by(self, stage: int, skeleton: Skeleton) -> Hashable:
-        """What a shape's cost and room are known by, with ``cut`` or without: these depend on it for what follows the rounds."""
-        return id(skeleton), self.cut if stage in self.last else ()
+        """What a shape's cost and room are known by, with ``cut`` or without: these depend on it for what follows the rounds; and
+        the room on what is kept around them."""
+        return id(skeleton), self.cut if stage in self.last else (), self.kept
 
     def overlapped(self) -> Iterator[Frame]:
         """The same with stages at work on successive rounds, in every way."""
