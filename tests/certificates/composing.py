@@ -46,16 +46,15 @@ def mappings(workload: Workload, chip: Chip, ops: Sequence[Op]) -> Iterator[tupl
 
 
 def _overlaps(workload: Workload, frame: Frame, runs: Runs) -> bool:
-    """Whether the space has these runs of a frame at work at once. Where a further dim is walked, all that lacks it is held around
-    its tiles then, each part of it for one run: several would need more than two buffers."""
-    further = [slot.dim for slot in frame.shared if slot.name.startswith("tile of")]
-    users = {
-        name: {place for place, run in enumerate(runs) for stage in run for op in frame.stages[stage].ops if name in _of(workload, op)}
-        for name, tensor in workload.tensors.items()
-        if not {*further} <= {*tensor.dims}
-    }
-    around = {name for name, places in users.items() if places}
-    return not further or (around == {name for name, _ in frame.kept} and all(len(places) < 2 for places in users.values()))
+    """Whether the space has these runs of a frame at work at once. Where a further dim is walked, all that lacks it is held
+    around its tiles then, each part of it for one run: several would need more than two buffers."""
+    further = {slot.dim for slot in frame.shared if slot.name.startswith("tile of")}
+    users: dict[str, set[int]] = {}
+    for place, run in enumerate(runs):
+        for name in (name for stage in run for op in frame.stages[stage].ops for name in _of(workload, op)):
+            if not further <= {*workload.tensors[name].dims}:
+                users.setdefault(name, set()).add(place)
+    return {*users} <= {name for name, _ in frame.kept} and all(len(places) == 1 for places in users.values())
 
 
 def _of(workload: Workload, op: str) -> tuple[str, ...]:

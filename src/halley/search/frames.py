@@ -119,14 +119,8 @@ class _Maker:
     ``kept``: what lies in that buffer around it."""
 
     def __init__(
-        self,
-        workload: Workload,
-        template: Template,
-        ops: tuple[Op, ...],
-        laid: Laid,
-        walk: str = "",
-        kept: tuple[str, ...] = (),
-    ) -> None:
+        self, workload: Workload, template: Template, ops: tuple[Op, ...], laid: Laid, walk: str = "", kept: tuple[str, ...] = ()
+    ) -> None:  # fmt: skip
         self.workload, self.template, self.ops, self.laid, self.walk, self.kept = workload, template, ops, laid, walk, kept
         self.runs = runs(workload, ops)
         read = {name for op in ops for name in op.inputs}

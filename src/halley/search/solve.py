@@ -54,11 +54,7 @@ class GroupSearch:
     costs: Costing = field(init=False)
     _floors: dict[int, list[Values]] = field(default_factory=dict)
     _rounds: dict[int, Rounds | None] = field(default_factory=dict)
-    _drafts: dict[Hashable, Estimate] = field(default_factory=dict)
     _in_turn: dict[tuple[int, int], Values] = field(default_factory=dict)
-    _leaner: dict[tuple[int, ...], tuple[Sequence[Slot], tuple[Slot, ...]]] = field(default_factory=dict)
-    _lean_slots: dict[int, tuple[Slot, Slot | None]] = field(default_factory=dict)
-    _limited: tuple[str, ...] | None = None
     vectors: dict[Hashable, Vector] = field(default_factory=dict)
     arounds: dict[tuple[Cut, str], Around] = field(default_factory=dict)
 

@@ -14,6 +14,7 @@ from halley.ir.mapping import Node
 from halley.search.compose import Cut, Shares, compositions, cuts
 from halley.search.stages import Skeleton, Slot, Stage, Tiles
 
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """``wrap(tiles, nodes, cut, shares)`` puts one node per stage into the group's tree, with the stages one after the other or,
