@@ -34,8 +34,8 @@ SPACE = (
     Clause(
         "further dim that a group walks",
         "inside its rows, where stages hand over through the shared buffer: none, or one that all ops have and only contractions "
-        "sum over whose results leave, in two parts, four, eight and so on, rounded up; what lacks it held around these there, or "
-        "(inputs alone) not",
+        "sum over whose results leave, in two parts, four, eight and so on, rounded up; what lacks it held around these there, "
+        "or (inputs alone) not",
     ),
     Clause("loop orders", "those that differ in reuse, at two levels (around the stages of a group at one: columns inside)"),
     Clause("shared buffer", "what a contraction reads or writes staged there or past it, each for itself"),
@@ -84,8 +84,8 @@ LEFT_OUT = (
     Clause(
         "further dims that a group walks",
         "two of them; one in other numbers of parts than powers of two, with intermediates in the clusters, stages on shares, or "
-        "ops before and behind that lack it; sums that go back and forth to outer memory; what is held around its tiles with unlike "
-        "numbers of buffers, or under overlap in part, or for several of the runs",
+        "ops before and behind that lack it; sums that go back and forth to outer memory; what is held around its tiles with "
+        "unlike numbers of buffers, or under overlap in part, or for several of the runs",
     ),
     Clause(
         "results of a group",
