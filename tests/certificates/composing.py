@@ -37,10 +37,28 @@ def mappings(workload: Workload, chip: Chip, ops: Sequence[Op]) -> Iterator[tupl
         if len(frame.stages) == 1:
             continue
         for runs in every_run(3 if frame.streamed else len(frame.stages)):  # the closing stage follows when all keys are done
+            if not _overlaps(workload, frame, runs):
+                continue
             yield from buffered(frame, frame.stages, _Composer(workload, frame.stages, runs, Overlap))
             if frame.name == "through the shared buffer":  # what passes between clusters of their own
                 for together, stages in _on_shares(workload, chip, ops, runs, known):
                     yield from buffered(frame, stages, _Composer(workload, stages, runs, together))
+
+
+def _overlaps(workload: Workload, frame: Frame, runs: Runs) -> bool:
+    """Whether the space has these runs of a frame at work at once. Where a further dim is walked, all that lacks it is held
+    around its tiles then, each part of it for one run: several would need more than two buffers."""
+    further = {slot.dim for slot in frame.shared if slot.name.startswith("tile of")}
+    users: dict[str, set[int]] = {}
+    for place, run in enumerate(runs):
+        for name in (name for stage in run for op in frame.stages[stage].ops for name in _of(workload, op)):
+            if not further <= {*workload.tensors[name].dims}:
+                users.setdefault(name, set()).add(place)
+    return {*users} <= {name for name, _ in frame.kept} and all(len(places) == 1 for places in users.values())
+
+
+def _of(workload: Workload, op: str) -> tuple[str, ...]:
+    return (*workload.op(op).inputs, *workload.op(op).outputs)
 
 
 def in_turn(workload: Workload, chip: Chip, ops: Sequence[Op]) -> list[Frame]:

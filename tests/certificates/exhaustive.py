@@ -179,6 +179,21 @@ def draw_graph(draw: random.Random) -> Workload:
     return graph(lines, dims)
 
 
+def draw_hidden(draw: random.Random) -> Workload:
+    """Two kernels with a dim in common beside their rows, which a group can walk inside these: columns, what the second one sums
+    over, or heads."""
+    m, f, k = draw.randint(1, 2), draw.randint(2, 3), draw.randint(1, 2)
+    match draw.choice(["map", "sum", "two", "heads"]):
+        case "map":
+            return graph(["T[m,f] = X[m,k] * W[k,f]", "Y[m,f] = relu(T[m,f])"], {"m": m, "k": k, "f": f})
+        case "sum":
+            return graph(["T[m,f] = relu(X[m,f])", "Y[m,n] = T[m,f] * W[f,n]"], {"m": m, "f": f, "n": k})
+        case "two":
+            return graph(["T[m,f] = X[m,k] * V[k,f]", "Y[m,n] = T[m,f] * W[f,n]"], {"m": m, "k": 1, "f": f, "n": 1})
+        case _:
+            return graph(["A[m,h] = S[m,h,n] * V[h,n]", "Y[m,c] = A[m,h] * W[h,c]"], {"m": m, "h": f, "n": 1, "c": k})
+
+
 def draw_divisible(draw: random.Random) -> Workload:
     """A GEMM and what follows it, or a convolution, whose kernels may be cut anywhere."""
     m, n = draw.randint(1, 2), draw.randint(1, 2)
@@ -278,6 +293,7 @@ __all__ = [
     "draw_chip",
     "draw_divisible",
     "draw_graph",
+    "draw_hidden",
     "draw_workload",
     "exhaustive",
     "kernels",

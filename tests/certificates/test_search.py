@@ -24,6 +24,7 @@ from tests.certificates.exhaustive import (
 from halley.cost.evaluate import evaluate
 from halley.errors import Infeasible
 from halley.io.load import load_chip
+from halley.ir.hardware import Chip
 from halley.ir.mapping import Hold, Node, Overlap, Sequence, Spatial, Temporal, walk
 from halley.ir.workload import Workload
 from halley.search.choice import Choice
@@ -39,10 +40,15 @@ from halley.simulate.simulation import simulate
 from halley.workloads import attention, gemm, gemm_softmax
 
 
-def compare(seed: int, limit: int, drawn: Callable[[random.Random], Workload] = draw_workload) -> str:
+def compare(
+    seed: int,
+    limit: int,
+    drawn: Callable[[random.Random], Workload] = draw_workload,
+    on: Callable[[random.Random], Chip] = draw_chip,
+) -> str:
     """Search and exhaustive walk of one drawn problem; "large" where the walk is too long."""
     draw = random.Random(seed)
-    workload, chip = drawn(draw), draw_chip(draw)
+    workload, chip = drawn(draw), on(draw)
     try:
         front, size = exhaustive(workload, chip, limit)
     except TooLarge:

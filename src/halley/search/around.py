@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +18,7 @@ from halley.cost.program import Array
 from halley.cost.window import counter_of
 from halley.formulas.numbers import Number
 from halley.formulas.timing import total
-from halley.ir.mapping import Compute, Hold, Node, Overlap, Parallel, walk
+from halley.ir.mapping import Compute, Hold, Node, walk
 from halley.ir.mapping import Sequence as Steps
 from halley.search.frontier import Flags
 from halley.search.sets import starts
@@ -92,30 +93,34 @@ def _found(search: GroupSearch, frame: Frame) -> Around:
     sizes, rows = _shared_sizes(search, frame), search.costs.combinations(frame)
     shapes = [stage.skeletons[0] for stage in frame.stages]  # whichever: what they take themselves is left out
     sizes |= {slot.name: 1 for shape in shapes for slot in shape.slots}
-    tree = search.around(frame.tree(sizes, [shape.build(sizes) for shape in shapes]))
-    estimate = evaluate(search.workload, search.chip, tree, held=Steps(()))
+    made = [shape.build(sizes) for shape in shapes]
+    tree = search.around(frame.tree(sizes, made))
+    estimate = evaluate(search.workload, search.chip, tree, times=search.costs.timed, held=Steps(()))
 
     def each(value: Number) -> Array:
         return np.broadcast_to(np.asarray(value, dtype=np.float64), (rows,))
 
     nodes = dict(walk(tree))
-    path = next(path for path, node in nodes.items() if isinstance(node, Overlap | Parallel))
+    path = _around_all(nodes, [node for at, node in enumerate(made) if at not in frame.last])
     outside = [event for event in estimate.events if len(event.path) < len(path) and path[: len(event.path)] == event.path]
     first = path[:1]
     own = next((path[: at + 1] for at in range(len(path) - 1, 0, -1) if isinstance(nodes[path[:at]], Steps)), first)
     phase, whole = estimate.nodes[own], estimate.nodes[first]
-    ramps, serial = phase.entries * (phase.filling + phase.ramp_down), each(0.0)
+    ramps, serial = phase.entries * (phase.filling + phase.ramp_down), 0.0
     if own != first:
         ramps = ramps + whole.filling + whole.ramp_down
-        serial = each(whole.work - estimate.nodes[own[:-1]].work)
+        serial = whole.work - estimate.nodes[own[:-1]].work
+    busy, beside = (_busy(search, outside, *depths) for depths in ((len(own), len(path)), (0, len(own))))
+    if frame.kept:
+        ramps, serial, busy, beside = _with_kept(search, frame, nodes, estimate, path, outside)
     return Around(
         entries=each(estimate.nodes[path].entries),
         phases=each(_phases(nodes, estimate, path)),
         ramps=each(ramps),
-        serial=serial,
+        serial=each(serial),
         energy=each(total(event_energy(search.chip, event)[1] for event in outside)),
-        busy={name: each(time) for name, time in _busy(search, outside, len(own), len(path)).items()},
-        beside={name: each(time) for name, time in _busy(search, outside, 0, len(own)).items()},
+        busy={name: each(time) for name, time in busy.items()},
+        beside={name: each(time) for name, time in beside.items()},
         room=_room(search, frame, frame.tree(sizes, _users(frame))),
         counted=_room(search, frame, frame.in_turn(sizes, _users(frame))),
     )
@@ -129,6 +134,35 @@ def _shared_sizes(search: GroupSearch, frame: Frame) -> dict[str, Number]:
     for dim, nodes in starts(trees, shared, search.costs.combinations(frame)).items():
         sizes |= {name: column[trees[dim].start[nodes]] for name, column in trees[dim].columns.items()}
     return sizes
+
+
+def _with_kept(
+    search: GroupSearch, frame: Frame, nodes: Mapping[Path, Node], estimate: Estimate, path: Path, outside: Sequence[Event]
+) -> tuple[Number, Number, dict[Resource, Number], dict[Resource, Number]]:
+    """Ramps, serial, busy and beside (`Around`) of a frame that keeps tensors around the loop around its stages. With two buffers
+    what comes and goes there does so beside the stages, in one phase with them; with one before and after them, and what is
+    inside is a phase of its own, with ramps of its own."""
+    at = next(at for at in range(1, len(path)) if _keeps(nodes[path[:at]], frame))
+    whole, inner = estimate.nodes[path[:1]], estimate.nodes[path[: at + 1]]
+    hold = nodes[path[:at]]
+    assert isinstance(hold, Hold)
+    single = np.asarray(hold.buffers) == 1
+    ramps = (cost.entries * (cost.filling + cost.ramp_down) for cost in (inner, whole))
+    busy, kept = _busy(search, outside, at + 1, len(path)), _busy(search, outside, 0, at + 1)
+    for resource, time in kept.items():
+        busy[resource] = busy.get(resource, 0.0) + np.where(single, 0.0, time)
+    serial = np.where(single, whole.work - inner.time, 0.0)
+    return np.where(single, *ramps), serial, busy, {resource: np.where(single, time, 0.0) for resource, time in kept.items()}
+
+
+def _keeps(node: Node, frame: Frame) -> bool:
+    return isinstance(node, Hold) and node.names == tuple(name for name, _ in frame.kept)
+
+
+def _around_all(nodes: Mapping[Path, Node], made: Sequence[Node]) -> Path:
+    """The innermost node around some others."""
+    paths = [path for path, node in nodes.items() if any(node is own for own in made)]
+    return tuple(steps[0] for steps in takewhile(lambda steps: len(set(steps)) == 1, zip(*paths, strict=False)))
 
 
 def _phases(nodes: Mapping[Path, Node], estimate: Estimate, path: Path) -> Number:

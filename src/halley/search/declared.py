@@ -31,6 +31,12 @@ SPACE = (
         "with a reduce-scatter of each inner tile that is complete, or of what all inner loops hold",
     ),
     Clause("collectives", "every fitting algorithm, for each axis its own, but those that another one outdoes for any payload"),
+    Clause(
+        "further dim that a group walks",
+        "inside its rows, where stages hand over through the shared buffer: none, or one that all ops have and only contractions "
+        "sum over whose results leave, in two parts, four, eight and so on, rounded up; what lacks it held around these there, "
+        "or (inputs alone) not",
+    ),
     Clause("loop orders", "those that differ in reuse, at two levels (around the stages of a group at one: columns inside)"),
     Clause("shared buffer", "what a contraction reads or writes staged there or past it, each for itself"),
     Clause("numbers of buffers", "one or two for each Hold of a stage (what a vector stage brings in at once alike)"),
@@ -76,8 +82,10 @@ LEFT_OUT = (
     ),
     Clause("sums", "shared out over other dims than the longest column dims (then rows)"),
     Clause(
-        "dims that a group walks",
-        "another one beside its rows and batch, as the hidden one of an MLP: sums that grow from tile to tile",
+        "further dims that a group walks",
+        "two of them; one in other numbers of parts than powers of two, with intermediates in the clusters, stages on shares, or "
+        "ops before and behind that lack it; sums that go back and forth to outer memory; what is held around its tiles with "
+        "unlike numbers of buffers, or under overlap in part, or for several of the runs",
     ),
     Clause(
         "results of a group",

@@ -9,6 +9,8 @@ influence each other: they run one after the other and hand over through buffers
 | rows | one run of vector operations | none |
 | resident | contractions and vector runs | in the clusters' output buffers; one split for all stages |
 | shared | contractions and vector runs | in the shared buffer; each stage has its own split |
+| walked | the same, all over one more dim, which is walked inside the rows | the same, of a tile of that dim; sums that grow from
+tile to tile, and inputs that lack it, are held around them or not |
 | streamed | attention with running softmax | tiles of scores in the output buffers, keys walked in an outer loop |
 
 All with several stages come with these in turn and overlapped (of streamed ones, those inside the loop over keys), shared ones
@@ -20,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import compress, product
 
 from halley.formulas.numbers import minimum
 from halley.ir.hardware import Axis
@@ -50,7 +53,7 @@ from halley.search.stages import (
     told,
 )
 from halley.search.template import Template
-from halley.search.tiles import Sizes, TileSizes, whole
+from halley.search.tiles import Sizes, TileSizes, halvings, whole
 
 
 def runs(workload: Workload, ops: Sequence[Op]) -> list[tuple[Op, ...]]:
@@ -63,6 +66,10 @@ def runs(workload: Workload, ops: Sequence[Op]) -> list[tuple[Op, ...]]:
         else:
             result[-1] = (*result[-1], op)
     return result
+
+
+def _touches(run: Sequence[Op], name: str) -> bool:
+    return any(name in (*op.inputs, *op.outputs) for op in run)
 
 
 def _prefix(run: Sequence[Op]) -> str:
@@ -81,10 +88,11 @@ def walked(workload: Workload, op: Op) -> frozenset[str]:
 @dataclass(frozen=True, slots=True)
 class Laid:
     """What groups of one workload have in common on one machine: the ``stages`` that hand over through the shared buffer, by all
-    that their shapes depend on of their group, and the slots of its ``rows``. One group has few that no smaller one has."""
+    that their shapes depend on of their group, and their ``tiles`` of the dims that groups walk. One group has few that no
+    smaller one has."""
 
     stages: dict[Hashable, Stage] = field(default_factory=dict)
-    rows: dict[str, Slot] = field(default_factory=dict)
+    tiles: dict[tuple[str, str], Slot] = field(default_factory=dict)
 
 
 def frames(workload: Workload, template: Template, ops: Sequence[Op], laid: Laid | None = None) -> Space:
@@ -102,13 +110,18 @@ def frames(workload: Workload, template: Template, ops: Sequence[Op], laid: Laid
     first_contracts = maker.runs[0][0].kind is OpKind.CONTRACT
     through_shared = maker.through_shared()
     in_turn = [*(maker.resident() if first_contracts else ()), through_shared]
-    plain = (*in_turn, *(made for frame in in_turn for made in frame.overlapped()))
+    plain = (*in_turn, *(made for frame in in_turn for made in frame.overlapped()), *maker.walking())
     return Space(plain, tuple(maker.pipelined(through_shared)))
 
 
 class _Maker:
-    def __init__(self, workload: Workload, template: Template, ops: tuple[Op, ...], laid: Laid) -> None:
-        self.workload, self.template, self.ops, self.laid = workload, template, ops, laid
+    """Makes the frames of a group. ``walk``: a dim that stages through the shared buffer walk inside their rows, if any;
+    ``kept``: what lies in that buffer around it."""
+
+    def __init__(
+        self, workload: Workload, template: Template, ops: tuple[Op, ...], laid: Laid, walk: str = "", kept: tuple[str, ...] = ()
+    ) -> None:  # fmt: skip
+        self.workload, self.template, self.ops, self.laid, self.walk, self.kept = workload, template, ops, laid, walk, kept
         self.runs = runs(workload, ops)
         read = {name for op in ops for name in op.inputs}
         self.inside = tuple(name for op in ops for name in op.outputs if name in read)
@@ -248,7 +261,7 @@ class _Maker:
         """Contractions and vector runs whose intermediates stay in the clusters."""
         columns = roles(self.workload, self.runs[0][0]).columns
         vector = [op for run in self.runs for op in run if op.kind is not OpKind.CONTRACT]
-        long = self._long(vector) if vector else columns[-1]
+        long = self._long(vector) if vector else next(reversed(columns), "")
         # other dims that vector operations reduce over would leave their results partial
         summed = {dim for op in vector for dim in self.workload.reduced(op)} - {long}
         dims = tuple(dict.fromkeys(dim for dim in (*self.batch, self.row, *columns) if dim not in summed))
@@ -289,21 +302,65 @@ class _Maker:
             stays, joins(self.template, self.workload, op, split, stays),
         )  # fmt: skip
 
+    def walkable(self) -> Iterator[str]:
+        """Dims that stages through the shared buffer may walk inside their rows: those of every op, which none reduces over but
+        contractions whose sums leave. These sums grow from tile to tile; what else leaves, or is handed over, is done with."""
+        barred = {*self.batch, self.row, *self.whole}
+        for dim in self.ops[0].dims:
+            reducing = [op for op in self.ops if dim in self.workload.reduced(op)]
+            leave = all(op.kind is OpKind.CONTRACT and not set(op.outputs) & set(self.inside) for op in reducing)
+            if leave and self.workload.dims[dim] > 1 and dim not in barred and all(dim in op.dims for op in self.ops):
+                yield dim
+
+    def walking(self) -> Iterator[Frame]:
+        """Stages through the shared buffer that walk a dim inside their rows. What lacks the dim, and so is the same for all of
+        its tiles, is held around these: sums, for they grow, and any of the inputs, or else each stage brings its own. Where
+        all of it is, stages also overlap."""
+        made = {name for op in self.ops for name in op.outputs}
+        for dim in self.walkable():
+            touched = dict.fromkeys(name for op in self.ops for name in (*op.inputs, *op.outputs))
+            same = [name for name in touched if dim not in self.workload.tensors[name].dims]
+            for chosen in product(*((True,) if name in made else (False, True) for name in same)):
+                kept = tuple(compress(same, chosen))
+                frame = _Maker(self.workload, self.template, self.ops, self.laid, dim, kept).through_shared()
+                yield frame
+                if all(chosen):
+                    yield from frame.overlapped()
+
     def through_shared(self) -> Frame:
         """Contractions and vector runs that hand over through the shared buffer, each with its own split."""
         groups = tuple((handed,) for handed in self._handed_over())
         handover = Handover(self.workload, self.template.shared, groups, tuple(self.runs))
         stages = tuple(map(self.shared_stage, range(len(self.runs))))
+        rows = self._slot(self.row)
+        shared = [rows, *([self._slot(self.walk)] if self.walk else ())]
+        around = buffers(f"{' '.join(self.kept)} in {self.template.shared}")
 
         def wrap(tiles: Tiles, nodes: Sequence[Node], cut: Cut, shares: Shares | None) -> Node:
-            node: Node = Temporal(self.row, tiles["rows"], handover.body(nodes, cut, shares))
+            node = handover.body(nodes, cut, shares)
+            for slot in shared[1:]:
+                node = Temporal(slot.dim, tiles[slot.name], node)
+            if self.kept:
+                node = Hold(self.template.shared, tuple((name,) for name in self.kept), node, tiles[around.name])
+            node = Temporal(self.row, tiles[rows.name], node)
             for dim in reversed(self.batch):
                 node = Temporal(dim, 1, node)
             return node
 
         reduces = any(skeleton.splits_reduction for stage in stages for skeleton in stage.skeletons)
-        rows = self.laid.rows.setdefault(self.row, self._row_slot(self.ranges))
-        return Frame("through the shared buffer", (rows,), stages, wrap, reduces)
+        slots = (*shared, around) if self.kept else tuple(shared)
+        kept = tuple((name, frozenset(at for at, run in enumerate(self.runs) if _touches(run, name))) for name in self.kept)
+        return Frame(self._name(), slots, stages, wrap, reduces, kept=kept)
+
+    def _name(self) -> str:
+        if not self.walk:
+            return "through the shared buffer"
+        return f"through the shared buffer, {self.walk} walked" + (f" beside {' '.join(self.kept)}" if self.kept else "")
+
+    def _slot(self, dim: str) -> Slot:
+        """The tile that all stages through the shared buffer have of a dim."""
+        name, sizes = ("rows", self._sizes(dim)) if dim == self.row else (f"tile of {dim}", halvings)
+        return self.laid.tiles.setdefault((name, dim), Slot(name, dim, sizes, lambda tiles: self.ranges[dim]))
 
     def pipelined(self, whole: Frame) -> Iterator[Family]:
         """The same with stages on shares of the clusters: of each axis that is not like one before, in every way."""
@@ -319,16 +376,20 @@ class _Maker:
         """A stage that reads from and writes to the shared buffer, with its own split: the same in all groups that walk the same
         rows and batch around it, hand over the same of its tensors, and leave the same of its dims whole."""
         run = self.runs[index]
-        handed = tuple(name for name in self._handed_over() if any(name in (*op.inputs, *op.outputs) for op in run))
+        there = (*self._handed_over(), *self.kept)
+        handed = tuple(name for name in there if _touches(run, name))
         whole = frozenset(dim for op in run for dim in op.dims if dim in self.whole)
-        key = self.template.axes, run, self.row, self.batch, handed, whole
+        key = self.template.axes, run, self.row, self.walk, self.batch, handed, whole
         if key not in self.laid.stages:
             self.laid.stages[key] = self._shared_stage(run, handed)
         return self.laid.stages[key]
 
     def _shared_stage(self, run: tuple[Op, ...], handed: tuple[str, ...]) -> Stage:
+        slots = [self._slot(dim) for dim in (self.row, self.walk) if dim]
+
         def ranges(tiles: Tiles) -> Ranges:
-            return {**self.ranges, self.row: minimum(self.ranges[self.row], tiles["rows"]), **dict.fromkeys(self.batch, 1)}
+            cut = {slot.dim: minimum(self.ranges[slot.dim], tiles[slot.name]) for slot in slots}
+            return {**self.ranges, **cut, **dict.fromkeys(self.batch, 1)}
 
         if run[0].kind is OpKind.CONTRACT:
             skeletons = self._shared_gemm(run[0], _prefix(run), handed, ranges)

@@ -85,7 +85,8 @@ class Rounds:
         self.chip = search.chip
         self.memories = search.costs.limited
         self.capacities = np.array([self.chip.memory(name).capacity for name in self.memories])
-        self.child_of = {stage: at for at, child in enumerate((*frame.cut, frame.last)) for stage in child}
+        self.child_of = {stage: at for at, child in enumerate((*frame.children, frame.last)) for stage in child}
+        self.shared = search.costs.unsettled(frame.shared)
         self.rows = search.costs.combinations(frame)
         self.left = np.empty(0, dtype=np.int64)
         if not self.rows or not all(stage.skeletons for stage in frame.stages):
@@ -129,12 +130,12 @@ class Rounds:
         """The combinations of shared sizes that can be better than anything elsewhere. On all clusters these have several
         rounds to a phase: in a single one no stage hides another, so that stages in turn, of the same shapes, take no longer and
         hold no more. On shares they may be shapes that stages in turn do not have."""
-        return np.flatnonzero(self.around.entries > (0 if self.frame.shares else self.around.phases))
+        return np.flatnonzero(self.around.entries > (self.around.phases if self.frame.cut and not self.frame.shares else 0))
 
     @property
     def after(self) -> int:
         """The number of what follows the rounds, among the children."""
-        return len(self.frame.cut)
+        return len(self.frame.children)
 
     def _lay_out(self, resources: Iterable[Resource], later: Iterable[Resource]) -> None:
         """The parts of a state: energy; times; work of ``resources`` in the rounds, then of those ``later``; room."""
@@ -198,13 +199,13 @@ class Rounds:
     def _compile(self, index: int, skeleton: Skeleton) -> Vector:
         self.search.tally.tick()
         estimate = self.search.costs.draft(self.frame, index, skeleton)
-        trees = self.search.trees.of(self.frame.shared, self.search.costs.unsettled(skeleton.slots))
+        trees = self.search.trees.of(self.shared, self.search.costs.unsettled(skeleton.slots))
         energy = total(part for name, part in estimate.energy_by.items() if name != "static")
         room = [estimate.footprint.get(name, 0) for name in self.memories]
         outputs = [estimate.time, energy, *estimate.busy.values(), *room]
         made = self.search.trees.program(outputs, trees, f"{skeleton.name}, {self.frame.name}")
         self.search.tally.bounds += self.rows
-        nodes = starts(trees, self.frame.shared, self.rows)
+        nodes = starts(trees, self.shared, self.rows)
         return Vector(skeleton, made, trees, tuple(estimate.busy), least_of_buffers(made, trees, nodes, self.rows).T)
 
     # --- states -------------------------------------------------------------------------------------------------------
@@ -220,7 +221,10 @@ class Rounds:
         for place, resource in enumerate(resources, start):
             states[place] = known.get(resource, 0.0)
         own, counted = self.adding + child * len(self.memories), self.around.room if follows else self.around.counted
-        states[own : own + len(self.memories)] = np.maximum(values[2 + len(part.resources) :] - counted[:, at], 0.0)
+        room = np.maximum(values[2 + len(part.resources) :] - counted[:, at], 0.0)
+        if not self.frame.cut:  # stages in turn share no room: each fits or not, and what it leaves is of no use
+            room = np.where(room + self.around.room[:, at] > self.capacities[:, None], np.inf, 0.0)
+        states[own : own + len(self.memories)] = room
         return states
 
     def join(self, first: Values, second: Values) -> Values:
@@ -314,7 +318,7 @@ class Rounds:
 
     def _reach(self, picks: Mapping[int, Pick], expected: Values) -> None:
         """Add a plan, by the pick of each stage, with its exact cost to the frontier."""
-        tiles: dict[str, int] = {}
+        tiles = self.search.costs.settled(self.frame.shared)
         for part, nodes in picks.values():
             for tree, node in zip(part.trees.values(), nodes, strict=True):
                 tiles |= tree.sizes(int(node))
@@ -345,7 +349,7 @@ class Rounds:
         combination = int(at[0])
         if combination not in part.times:
             self.search.tally.tick()
-            start = starts(part.trees, self.frame.shared, self.rows)
+            start = starts(part.trees, self.shared, self.rows)
             nodes = {dim: int(own[combination]) for dim, own in start.items()}
             room = (self.capacities + self.around.counted[:, combination])[:, None]
 
@@ -408,7 +412,7 @@ class _Step:
     def _refine(self, part: Vector, floor: Values) -> None:
         """Split sets of tile chains until what is left are single mappings."""
         dims, trees = tuple(part.trees), tuple(part.trees.values())
-        start = starts(part.trees, self.rounds.frame.shared, self.rounds.rows)
+        start = starts(part.trees, self.rounds.shared, self.rounds.rows)
         rows = np.array([[int(start[dim][self.at[0]]) for dim in dims]], dtype=np.int64)
         if BUFFERS in dims:
             rows = opened(rows, dims.index(BUFFERS), part.trees[BUFFERS].singles)

@@ -54,7 +54,7 @@ class GroupSearch:
     costs: Costing = field(init=False)
     _floors: dict[int, list[Values]] = field(default_factory=dict)
     _rounds: dict[int, Rounds | None] = field(default_factory=dict)
-    _in_turn: dict[int, Values] = field(default_factory=dict)
+    _in_turn: dict[tuple[int, int], Values] = field(default_factory=dict)
     vectors: dict[Hashable, Vector] = field(default_factory=dict)
     arounds: dict[tuple[Cut, str], Around] = field(default_factory=dict)
 
@@ -133,7 +133,7 @@ class GroupSearch:
 
     def _total(self, frame: int) -> Values:
         """Lower bounds of a frame for each combination of its shared tile sizes; no rows where all are hopeless."""
-        if self.frames[frame].cut:
+        if self.frames[frame].joint:
             rounds = self._overlapped(frame)
             return rounds.total() if rounds else np.empty((0, len(self.objectives)))
         floors = self._floor(frame)
@@ -147,7 +147,7 @@ class GroupSearch:
             own = self.frames[frame]
             made = promising(self, own) if own.shares else None
             # if times do not matter hidden work does not pay: overlapped stages move and compute the same, and keep no less
-            if not own.shares and self.costs.timed and (useful := self._useful(own)):
+            if not own.shares and (self.costs.timed or not own.cut) and (useful := self._useful(own)):
                 made = useful, in_children(self, self._bare(useful, self.costs.combinations(own)))
             self._rounds[frame] = Rounds(self, *made) if made else None
         return self._rounds[frame]
@@ -196,9 +196,9 @@ class GroupSearch:
                 if self._wastes(made, skeleton):
                     bounds.append(never)
                     continue
-                if known and id(skeleton) not in self._in_turn:
-                    self._in_turn[id(skeleton)] = self.costs.bounds(made, index, skeleton)
-                bounds.append(self._in_turn[id(skeleton)] if known else nothing)
+                if known and (id(skeleton), rows) not in self._in_turn:
+                    self._in_turn[id(skeleton), rows] = self.costs.bounds(made, index, skeleton)
+                bounds.append(self._in_turn[id(skeleton), rows] if known else nothing)
             found.append(np.array(bounds).reshape(-1, *shape))
         return found
 
@@ -206,7 +206,7 @@ class GroupSearch:
 
     def solve(self, frame: int, combination: int, quick: bool = False) -> None:
         """Best of every stage, then their combinations. ``quick`` takes the first mapping of each stage."""
-        if self.frames[frame].cut:
+        if self.frames[frame].joint:
             if rounds := self._overlapped(frame):
                 rounds.solve(combination, quick)
             return

@@ -19,7 +19,8 @@ from halley.search.stages import Skeleton, Slot, Stage, Tiles
 class Frame:
     """``wrap(tiles, nodes, cut, shares)`` puts one node per stage into the group's tree, with the stages one after the other or,
     by the ``cut``, overlapped; ``shared`` slots concern several stages; ``streamed``: attention with running softmax; ``behind``:
-    how many stages follow when all rounds of the others are over; ``shares``: clusters of each child of the cut, if these have
+    how many stages follow when all rounds of the others are over; ``kept``: what is held around a loop around the stages, and of
+    each of these the stages that touch it, which are in one child; ``shares``: clusters of each child of the cut, if these have
     clusters of their own."""
 
     name: str
@@ -29,6 +30,7 @@ class Frame:
     splits_reduction: bool
     streamed: bool = False
     behind: int = 0
+    kept: tuple[tuple[str, frozenset[int]], ...] = ()
     cut: Cut = ()
     shares: Shares | None = None
 
@@ -48,19 +50,31 @@ class Frame:
         return self.shares.of(child).place([node])
 
     @property
+    def children(self) -> Cut:
+        """Stages by child of what runs inside the frame's loops: all in one, if these follow each other."""
+        return self.cut or (tuple(range(len(self.stages))),)
+
+    @property
+    def joint(self) -> bool:
+        """Whether what stages cost does not add up: they are at work at once, or something is brought in beside them."""
+        return bool(self.cut or self.kept)
+
+    @property
     def last(self) -> tuple[int, ...]:
         """The stages that follow when all rounds are over."""
         stages = len(self.stages)
         return tuple(range(stages - self.behind, stages)) if self.cut else ()
 
     def known_by(self, stage: int, skeleton: Skeleton) -> Hashable:
-        """What a shape's cost and room are known by, with ``cut`` or without: these depend on it for what follows the rounds."""
-        return id(skeleton), self.cut if stage in self.last else ()
+        """What a shape's cost and room are known by, with ``cut`` or without: these depend on it for what follows the rounds; and
+        the room on what is kept around them."""
+        return id(skeleton), self.cut if stage in self.last else (), self.kept
 
     def overlapped(self) -> Iterator[Frame]:
         """The same with stages at work on successive rounds, in every way."""
         for cut in cuts(len(self.stages) - self.behind):
-            yield replace(self, name=f"{self.name}, stages {_text(cut)} overlapped", cut=cut)
+            if all(any(users <= {*child} for child in cut) for _, users in self.kept):
+                yield replace(self, name=f"{self.name}, stages {_text(cut)} overlapped", cut=cut)
 
 
 def _text(cut: Cut) -> str:

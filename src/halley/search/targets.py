@@ -58,7 +58,7 @@ def targets(bounds: Values, found: Frontier) -> Iterator[float]:
 def improved(search: GroupSearch, bounds: Values, places: Sequence[tuple[int, int]]) -> Values | None:
     """The bounds of a group's frames and combinations (``places``, the most promising first), as high as targets that none beats
     show them to be; none where a target is beaten: then the best is found. Only frames with overlapped stages are worth it."""
-    joint = [bool(search.frames[frame].cut) for frame, _ in places]
+    joint = [search.frames[frame].joint for frame, _ in places]
     for target in targets(bounds[joint], search.found):
         if _beaten(search, target, bounds, places):
             return None

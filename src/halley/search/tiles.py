@@ -47,3 +47,12 @@ class TileSizes:
 def whole(extent: int) -> tuple[int, ...]:
     """For dims that stay whole: only the range itself."""
     return (extent,)
+
+
+def halvings(extent: int) -> tuple[int, ...]:
+    """The extent over two parts, four, eight and so on, rounded up.
+
+    >>> halvings(12), halvings(2), halvings(1)
+    ((1, 2, 3, 6), (1,), ())
+    """
+    return tuple(sorted({-(-extent // (1 << power)) for power in range(1, (extent - 1).bit_length() + 1)}))

@@ -63,6 +63,8 @@ def _wave(search: GroupSearch, numbers: Sequence[int], later: Values) -> None:
         if (closer := improved(search, bounds[order], [places[position] for position in order])) is None:
             return
         bounds[order] = closer
+        if len(search.objectives) > 1:  # against a poor front stages that overlap have too many trade-offs: the others before
+            order = order[np.argsort([bool(search.frames[places[position][0]].cut) for position in order], kind="stable")]
         for index, position in enumerate(order):
             if search.found.hopeless(bounds[position][None, :])[0]:
                 continue
