@@ -37,7 +37,11 @@ SPACE = (
         "sum over whose results leave, in two parts, four, eight and so on, rounded up; what lacks it held around these there, "
         "or (inputs alone) not",
     ),
-    Clause("loop orders", "those that differ in reuse, at two levels (around the stages of a group at one: columns inside)"),
+    Clause(
+        "loop orders",
+        "those that differ in reuse, at two levels; in a group of several stages, whose rows are walked around them all, columns "
+        "inside or the sum inside (the former alone for results that stay)",
+    ),
     Clause("shared buffer", "what a contraction reads or writes staged there or past it, each for itself"),
     Clause("numbers of buffers", "one or two for each Hold of a stage (what a vector stage brings in at once alike)"),
     Clause("results", "held for one tile, or for all inner loops where these come back to them"),
@@ -86,10 +90,6 @@ LEFT_OUT = (
         "two of them; one in other numbers of parts than powers of two, with intermediates in the clusters, stages on shares, or "
         "ops before and behind that lack it; sums that go back and forth to outer memory; what is held around its tiles with "
         "unlike numbers of buffers, or under overlap in part, or for several of the runs",
-    ),
-    Clause(
-        "results of a group",
-        "that leave a group of several stages made whole over outer tiles of their sum before the next of their columns",
     ),
     Clause("cuts within a kernel", "of a workload that does not let its kernels be cut"),
 )

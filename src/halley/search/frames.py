@@ -34,6 +34,7 @@ from halley.search.joins import all_reduces, joins
 from halley.search.rows import RowStage, chunked_skeletons, resident_skeletons
 from halley.search.space import Family, Frame, Space
 from halley.search.stages import (
+    NO_LOOPS,
     Join,
     Ranges,
     Skeleton,
@@ -48,6 +49,7 @@ from halley.search.stages import (
     loop_orders,
     member_ranges,
     named,
+    outer_orders,
     splits,
     spread,
     told,
@@ -190,13 +192,10 @@ class _Maker:
         for split in self._splits(dims):
             inside = member_ranges(self.template, split, self.ranges)
             joined = joins(self.template, self.workload, op, split, stays=False)
-            skeletons: list[Skeleton] = []
-            for outer, last in loop_orders(role):
-                made = gemm_skeletons(
-                    self.workload, self.template, op, "", always(inside), self._sizes, outer, op.inputs,
-                    False, joined, None, True,
-                )  # fmt: skip
-                skeletons += [replace(shape, name=f"{last} innermost outside, {shape.name}") for shape in made]
+            skeletons = gemm_skeletons(
+                self.workload, self.template, op, "", always(inside), self._sizes, loop_orders(role), op.inputs,
+                False, joined, None, True,
+            )  # fmt: skip
             stage = Stage(op.name, (op.name,), tuple(skeletons))
             yield self._frame("single", split, (), (stage,), (), bool(set(split) & set(role.reduced)))
 
@@ -296,9 +295,8 @@ class _Maker:
         role = roles(self.workload, op)
         stays = op.outputs[0] in self.inside
         from_outside = tuple(name for name in op.inputs if name not in self.inside)
-        outer = (*role.reduced, *role.columns)
         return gemm_skeletons(
-            self.workload, self.template, op, prefix, ranges, self._sizes, outer, from_outside,
+            self.workload, self.template, op, prefix, ranges, self._sizes, outer_orders(role, not stays), from_outside,
             stays, joins(self.template, self.workload, op, split, stays),
         )  # fmt: skip
 
@@ -402,12 +400,13 @@ class _Maker:
     ) -> list[Skeleton]:
         role = roles(self.workload, op)
         staged = tuple(name for name in op.inputs if name not in handed)
+        leaves = op.outputs[0] not in handed
         skeletons: list[Skeleton] = []
         dims, reduced = (self._splittable(dims, (op,)) for dims in ((*role.rows, *role.columns), role.reduced))
         for split in splits(self.template, self.workload, (*dims, *reduced)):
             skeletons += gemm_skeletons(
-                self.workload, self.template, op, prefix, ranges, self._sizes, (*role.reduced, *role.columns), staged,
-                False, joins(self.template, self.workload, op, split, stays=False), split, op.outputs[0] not in handed,
+                self.workload, self.template, op, prefix, ranges, self._sizes, outer_orders(role, leaves), staged,
+                False, joins(self.template, self.workload, op, split, stays=False), split, leaves,
             )  # fmt: skip
         return skeletons
 
@@ -462,8 +461,8 @@ class _Maker:
 
         middle = RowStage(workload, template, tuple(running), key, frozenset(self.inside))
         end = RowStage(workload, template, tuple(closing), closing[0].dims[-1], frozenset(self.inside))
-        first = gemm_skeletons(workload, template, scores, "0", ranges, sizes, (), (), True)
-        second = gemm_skeletons(workload, template, values, "2", ranges, sizes, (), (), True)
+        first = gemm_skeletons(workload, template, scores, "0", ranges, sizes, (NO_LOOPS,), (), True)
+        second = gemm_skeletons(workload, template, values, "2", ranges, sizes, (NO_LOOPS,), (), True)
         (last,) = resident_skeletons(end, after_keys, sizes, "3", self.row)
         stages = (
             Stage(scores.name, (scores.name,), tuple(first)),

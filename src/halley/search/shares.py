@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 def promising(search: GroupSearch, frame: Frame) -> tuple[Frame, list[Values]] | None:
     """The frame with those shapes of its stages that may beat what is found, and what each takes alone (shapes x combinations of
     the shared sizes x time and energy but for what leaks); none where a stage has no such shape."""
-    if search.found.hopeless(search.least_of(frame)).all():
+    if search.found.hopeless(search.least_of(frame)).all() or (useful := search.useful(frame)) is None:
         return None
+    frame = useful
     rows, stages = search.costs.combinations(frame), range(len(frame.stages))
     alone: list[Values] = [np.zeros((1, rows, 2)) for _ in stages]
     known = search.costs.lone
@@ -55,7 +56,8 @@ def least_alone(search: GroupSearch, frame: Frame, index: int) -> Values:
     """What a stage takes alone at least (`_alone`), whatever its shape; infinite where it has none."""
     least: Values = np.full((search.costs.combinations(frame), 2 + len(common(search, frame))), np.inf)
     for shape in frame.stages[index].skeletons:
-        least = np.minimum(least, _alone(search, frame, index, shape))
+        if not search.wastes(frame, shape):
+            least = np.minimum(least, _alone(search, frame, index, shape))
     return least
 
 

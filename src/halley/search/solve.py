@@ -88,14 +88,16 @@ class GroupSearch:
         costs = self.least(frame, laid)
         return np.array([[costs[name] for name in self.objectives]])
 
-    def _useful(self, frame: Frame) -> Frame | None:
+    def useful(self, frame: Frame) -> Frame | None:
         """The frame without shapes that waste the array; none where a stage has no others."""
-        left = [tuple(shape for shape in stage.skeletons if not self._wastes(frame, shape)) for stage in frame.stages]
+        left = [tuple(shape for shape in stage.skeletons if not self.wastes(frame, shape)) for stage in frame.stages]
         stages = (replace(stage, skeletons=own) for stage, own in zip(frame.stages, left, strict=True))
         return replace(frame, stages=tuple(stages)) if all(left) else None
 
-    def _wastes(self, frame: Frame, skeleton: Skeleton) -> bool:
-        """Whether a shape is hopeless for how little of the array it can use."""
+    def wastes(self, frame: Frame, skeleton: Skeleton) -> bool:
+        """Whether a shape is hopeless: it could just be faster where no time counts, or it uses too little of the array."""
+        if self.costs.lean and skeleton.revisits:
+            return True
         return skeleton.laid is not None and bool(self.found.hopeless(self.least_of(frame, skeleton.laid))[0])
 
     def dive(self) -> None:
@@ -147,7 +149,7 @@ class GroupSearch:
             own = self.frames[frame]
             made = promising(self, own) if own.shares else None
             # if times do not matter hidden work does not pay: overlapped stages move and compute the same, and keep no less
-            if not own.shares and (self.costs.timed or not own.cut) and (useful := self._useful(own)):
+            if not own.shares and (self.costs.timed or not own.cut) and (useful := self.useful(own)):
                 made = useful, in_children(self, self._bare(useful, self.costs.combinations(own)))
             self._rounds[frame] = Rounds(self, *made) if made else None
         return self._rounds[frame]
@@ -193,7 +195,7 @@ class GroupSearch:
             self.tally.tick()
             bounds: list[Values] = []
             for skeleton in stage.skeletons:  # frames that differ in what overlaps have them in common
-                if self._wastes(made, skeleton):
+                if self.wastes(made, skeleton):
                     bounds.append(never)
                     continue
                 if known and (id(skeleton), rows) not in self._in_turn:

@@ -6,7 +6,7 @@ innermost loop matters, since a tensor is held just inside the last loop that in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
@@ -67,13 +67,15 @@ def _one_or_more(most: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Skeleton:
-    """One tree shape of a stage. ``laid``: its contraction, where the shape has a choice of what lies on the array."""
+    """One tree shape of a stage. ``laid``: its contraction, where the shape has a choice of what lies on the array. ``revisits``:
+    it moves as much as another one of the same sizes and room or more, and can at most be faster (`gemm_skeletons`)."""
 
     name: str
     slots: tuple[Slot, ...]
     build: Callable[[Tiles], Node]
     splits_reduction: bool
     laid: Compute | None = None
+    revisits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,13 +206,28 @@ def told(join: Join) -> str:
     return f", {join[0].kind} {' then '.join(names)}" + (f" to {to}" if to.strip() else "")
 
 
-def loop_orders(role: Roles) -> tuple[tuple[tuple[str, ...], str], ...]:
+LoopOrder = tuple[tuple[str, ...], str]
+"""Dims, outermost first, with a name for what is innermost."""
+
+NO_LOOPS: LoopOrder = ((), "")
+
+
+def loop_orders(role: Roles) -> tuple[LoopOrder, ...]:
     """Loop orders of a contraction that differ in reuse, with a name for what is innermost: the dims of each role in turn, for
     they index the same tensors. An order with other dims between those of one role reuses no more."""
     groups = [group for group in (role.rows, role.columns, role.reduced) if group]
     return tuple(
         ((*(d for group in groups if group != last for d in group), *last), " ".join(last)) for last in reversed(groups)
     )
+
+
+def outer_orders(role: Roles, leaves: bool) -> tuple[LoopOrder, ...]:
+    """Orders of a fused contraction's loops around its inner ones, the rows' around them all: columns inside, so that the operand
+    without them stays; and the sum inside, so that a result that ``leaves`` is whole before the next. One that stays comes and
+    goes in neither."""
+    last = (*role.reduced, *role.columns), " ".join(role.columns)
+    first = (*role.columns, *role.reduced), " ".join(role.reduced)
+    return (last, first) if leaves and role.columns and role.reduced else (last,)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -229,7 +246,7 @@ class _Contraction:
         """What the stage has of each dim, but for its own loops."""
         return member_ranges(self.template, self.inner_split, self.ranges(tiles), tiles)
 
-    def within(self, outer_loops: tuple[str, ...]) -> Callable[[Tiles], Ranges]:
+    def within(self, outer_loops: Set[str]) -> Callable[[Tiles], Ranges]:
         """What its inner loops have of each dim."""
 
         def inside(tiles: Tiles) -> Ranges:
@@ -243,14 +260,16 @@ class _Contraction:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Form:
-    """One shape of a contraction: its inner loops in ``order``, the last role's innermost (``last``), and those outside them; the
-    result's Hold ``early``, around the inner loops; the weights' memory; what lies on the ``array``; the tensors held at the
-    ``local`` level and in the ``shared`` buffer, with the slots of how many ``buffers`` each has; the join ``after`` it."""
+    """One shape of a contraction: its inner loops in ``order``, the last role's innermost (``last``), and those outside them,
+    where there is a choice with a name for it (``outside``); the result's Hold ``early``, around the inner loops; the weights'
+    memory; what lies on the ``array``; the tensors held at the ``local`` level and in the ``shared`` buffer, with the slots of
+    how many ``buffers`` each has; the join ``after`` it."""
 
     of: _Contraction
     order: tuple[str, ...]
     outer_order: tuple[str, ...]
     last: str
+    outside: str
     early: bool
     weight: str
     array: Array
@@ -284,7 +303,7 @@ class _Form:
         name = f"{op.name}: {self.last} innermost" + (f", {op.outputs[0]} around" if self.early else "")
         name += f", {op.inputs[1]} in {self.weight}" if len(self.of.template.weights) > 1 else ""
         name += told(self.after) + (f", {' x '.join(map(side_text, self.array))} on the array" if self.array else "")
-        return name + (f", clusters split {named(split)}" if split is not None else "")
+        return self.outside + name + (f", clusters split {named(split)}" if split is not None else "")
 
 
 def gemm_skeletons(
@@ -294,7 +313,7 @@ def gemm_skeletons(
     prefix: str,
     ranges: Callable[[Tiles], Ranges],
     sizes: Callable[[str], Sizes],
-    outer_loops: tuple[str, ...],
+    outer_orders: Sequence[LoopOrder],
     staged: tuple[str, ...],
     resident: bool,
     joined: Sequence[Join] = ((),),
@@ -303,24 +322,30 @@ def gemm_skeletons(
 ) -> list[Skeleton]:
     """Shapes of a contraction inside given outer loops.
 
-    ``outer_loops`` are tiled at the shared buffer, ``staged`` tensors are held there; ``resident``: the output already lies in
-    the clusters; ``joined``: every way to join the sums, where a split makes them partial; ``inner_split``: a spread of this
-    stage's own between the two loop levels; ``via_shared``: the output may pass through the shared buffer.
+    ``outer_orders``: every order of the loops that are tiled at the shared buffer, all of the same dims; ``staged`` tensors are
+    held there; ``resident``: the output already lies in the clusters; ``joined``: every way to join the sums, where a split makes
+    them partial; ``inner_split``: a spread of this stage's own between the two loop levels; ``via_shared``: the output may pass
+    through the shared buffer.
+
+    With columns inside the loops around, a result comes back for every tile of the sum; with the sum inside, it stays. Weights
+    come in for every tile of both in either order, and so does the other operand at the clusters: only one that is staged stays
+    for all columns. Where it is not, columns inside revisit.
     """
     role, output = roles(workload, op), op.outputs[0]
     of = _Contraction(workload, template, op, prefix, ranges, resident, inner_split)
     found: list[Skeleton] = []
     # all shapes have their sizes in common: what is found of a slot serves all of them
-    within = of.within(outer_loops)
+    outer_loops = dict.fromkeys(dim for loops, _ in outer_orders for dim in loops)
+    within = of.within(outer_loops.keys())
     outside = {dim: Slot(f"{prefix}{dim}1", dim, sizes(dim), of_dim(ranges, dim)) for dim in outer_loops}
     inside = {dim: Slot(f"{prefix}{dim}2", dim, sizes(dim), of_dim(within, dim)) for dim in op.dims}
     held: dict[tuple[str, str], Slot] = {}
     shared = (*staged, output) if via_shared else tuple(staged)
     every_array = arrays(workload, template.engine, op, uncut(workload, of.around))
-    choices = product(loop_orders(role), (False, True), template.weights, every_array)
-    for (every_loop, last), early, weight, array in choices:
+    choices = product(outer_orders, loop_orders(role), (False, True), template.weights, every_array)
+    for (every_outer, outer_last), (every_loop, last), early, weight, array in choices:
         beside = {dim for side in array for dim in side[1:]}
-        order, outer_order = (tuple(dim for dim in loops if dim not in beside) for loops in (every_loop, outer_loops))
+        order, outer_order = (tuple(dim for dim in loops if dim not in beside) for loops in (every_loop, every_outer))
         reduces_last = order[-1] in role.reduced
         if early and (resident or reduces_last):
             continue  # it stays anyway, or is complete before the next is begun
@@ -329,12 +354,15 @@ def gemm_skeletons(
         for tensor, memory in (*local.items(), *((tensor, template.shared) for tensor in shared)):
             slot = buffers(f"{prefix}{tensor} in {memory}", optional=memory == template.shared)
             flags[memory, tensor] = held.setdefault((memory, tensor), slot)
+        revisits = len(outer_orders) == 2 and outer_last == " ".join(role.columns) and op.inputs[0] not in shared
+        around = f"{outer_last} innermost outside, " if len(outer_orders) > 1 else ""
         slots = (*(outside[dim] for dim in outer_order), *(inside[dim] for dim in order), *flags.values())
         for after in joined:
             if after and not resident and not early and not reduces_last:
                 continue  # a partial result would leave the cluster on every visit
-            form = _Form(of, order, outer_order, last, early, weight, array, local, shared, flags, after)
-            found.append(Skeleton(form.name, slots, form.build, bool(after), Compute(op.name, array) if array else None))
+            form = _Form(of, order, outer_order, last, around, early, weight, array, local, shared, flags, after)
+            laid = Compute(op.name, array) if array else None
+            found.append(Skeleton(form.name, slots, form.build, bool(after), laid, revisits))
     return found
 
 
