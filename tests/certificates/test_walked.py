@@ -23,7 +23,7 @@ from halley.search.problem import Objective, Problem
 from halley.search.result import Solution
 from halley.search.space import Frame
 from halley.search.template import template
-from halley.workloads import gated_mlp, gemm_gelu_gemm, gemm_softmax
+from halley.workloads import gated_mlp, gemm_gelu_gemm, gemm_softmax, graph
 
 
 def draw_far(draw: random.Random) -> Chip:
@@ -129,3 +129,11 @@ def test_a_block_whose_hidden_rows_do_not_fit_is_fused_through_its_hidden_dim() 
     best = optimise(Problem(gemm_gelu_gemm(512, 768, 3072), load_chip("edge"), Objective.ENERGY, baselines=("unfused",))).best
     assert best.groups == (("expand", "activate", "contract"),)
     assert "f walked" in best.shape[0]
+
+
+def test_a_group_of_which_an_intermediate_leaves_walks_no_further_dim() -> None:
+    """It would go out from its one buffer between the tiles."""
+    work = graph(["T[m,f] = X[m,k] * V[k,f]", "Y[m,n] = T[m,f] * W[f,n]", "R[m,f] = relu(T[m,f])"], dict.fromkeys("mknf", 4))
+    machine = template(load_chip("edge"))
+    assert any("walked" in frame.name for frame in frames(work, machine, work.ops).plain)
+    assert not any("walked" in frame.name for frame in frames(work, machine, work.ops[:2]).plain)

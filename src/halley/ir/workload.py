@@ -8,7 +8,7 @@ shows itself. Tensors are indexed by dim names only; `Op.dims` is the iteration 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
@@ -227,6 +227,10 @@ class Workload:
 
     def consumers(self, tensor: str) -> tuple[Op, ...]:
         return tuple(op for op in self.ops if tensor in op.inputs)
+
+    def leaves(self, tensor: str, ops: Collection[str]) -> bool:
+        """Whether others than some ops need a tensor, or it is a result."""
+        return tensor in self.outputs or any(op.name not in ops for op in self.consumers(tensor))
 
     @property
     def inputs(self) -> tuple[str, ...]:

@@ -36,13 +36,9 @@ def form(workload: Workload, ops: Sequence[Op], kept: Sequence[str]) -> Hashable
     )  # fmt: skip
     inside = {op.name for op in ops}
     mapped = {op.inputs[0] for op in ops if op.kind is OpKind.MAP and op.inputs}
-
-    def read_later(name: str) -> bool:
-        """Whether somebody outside needs the tensor, so that no map may work in its place."""
-        return name in workload.outputs or any(op.name not in inside for op in workload.consumers(name))
-
+    # of one that others need, too, no map may work in its place
     shapes = tuple(
-        (dims(*workload.tensors[name].dims), workload.tensors[name].dtype, name in mapped and read_later(name))
+        (dims(*workload.tensors[name].dims), workload.tensors[name].dtype, name in mapped and workload.leaves(name, inside))
         for name in tensors.of
     )
     # whoever reads windows of a dim, be it outside the group, lets loops over their base and offset narrow it

@@ -120,9 +120,7 @@ class Handover:
     def _leaves(self, group: tuple[str, ...]) -> bool:
         """Whether some of it is needed further out, too."""
         here = {op.name for stage in self.stages for op in stage}
-        return any(
-            name in self.workload.outputs or any(op.name not in here for op in self.workload.consumers(name)) for name in group
-        )
+        return any(self.workload.leaves(name, here) for name in group)
 
 
 def _series(nodes: Sequence[Node]) -> Node:

@@ -88,8 +88,9 @@ LEFT_OUT = (
     Clause(
         "further dims that a group walks",
         "two of them; one in other numbers of parts than powers of two, with intermediates in the clusters, stages on shares, or "
-        "ops before and behind that lack it; sums that go back and forth to outer memory; what is held around its tiles with "
-        "unlike numbers of buffers, or under overlap in part, or for several of the runs",
+        "ops before and behind that lack it; one of a group of which an intermediate leaves, too; sums that go back and forth to "
+        "outer memory; what is held around its tiles with unlike numbers of buffers, or under overlap in part, or for several of "
+        "the runs",
     ),
     Clause("cuts within a kernel", "of a workload that does not let its kernels be cut"),
 )

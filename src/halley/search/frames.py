@@ -302,7 +302,11 @@ class _Maker:
 
     def walkable(self) -> Iterator[str]:
         """Dims that stages through the shared buffer may walk inside their rows: those of every op, which none reduces over but
-        contractions whose sums leave. These sums grow from tile to tile; what else leaves, or is handed over, is done with."""
+        contractions whose sums leave. These sums grow from tile to tile; what else leaves, or is handed over, is done with. None
+        where something is handed over and leaves."""
+        here = {op.name for op in self.ops}
+        if any(self.workload.leaves(name, here) for name in self._handed_over()):
+            return
         barred = {*self.batch, self.row, *self.whole}
         for dim in self.ops[0].dims:
             reducing = [op for op in self.ops if dim in self.workload.reduced(op)]

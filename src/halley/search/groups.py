@@ -149,7 +149,7 @@ def _kept(workload: Workload, kernels: Kernels) -> tuple[str, ...]:
     return tuple(
         name
         for name in dict.fromkeys(name for op in ops for name in (*op.inputs, *op.outputs))
-        if name not in made or name in workload.outputs or any(op.name not in inside for op in workload.consumers(name))
+        if name not in made or workload.leaves(name, inside)
     )
 
 

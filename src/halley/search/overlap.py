@@ -62,15 +62,25 @@ def in_children(search: GroupSearch, in_turn: Sequence[Values]) -> list[Values]:
 @dataclass(frozen=True, slots=True)
 class Vector:
     """A shape of a stage, compiled: lower bounds of its time, its energy without leakage, the busy time of each resource and the
-    footprint of each memory with a limit (rows in this order). ``least``: these for each combination of the shared sizes;
-    ``times``: least times of combinations that were looked at closely."""
+    footprint of each memory with a limit (rows in this order). ``starts``: the sets of all tiles, one for each combination of
+    the shared sizes, of which `at_least` keeps bounds; ``times``: least times of combinations that were looked at closely."""
 
     skeleton: Skeleton
     costs: Compiled
     trees: Mapping[str, ChainTree]
     resources: tuple[Resource, ...]
-    least: Array
+    starts: Mapping[str, Indices]
     times: dict[int, float] = field(default_factory=dict)
+    _least: dict[int, Array] = field(default_factory=dict)
+
+    def at_least(self, rows: Indices) -> Array:
+        """Bounds for some combinations of the shared sizes. Frames that have a shape in common ask for different ones, each for
+        those that are left."""
+        new = np.array([row for row in rows.tolist() if row not in self._least], dtype=np.int64)
+        if len(new):
+            nodes = {dim: own[new] for dim, own in self.starts.items()}
+            self._least.update(zip(new.tolist(), least_of_buffers(self.costs, self.trees, nodes, len(new)), strict=True))
+        return np.stack([self._least[row] for row in rows.tolist()], axis=1)
 
     def bounds(self, nodes: Mapping[str, Indices], rows: int) -> Array:
         return self.costs(nodes, rows).T
@@ -112,8 +122,7 @@ class Rounds:
             (r for r, own in users.items() if depth_of(self.chip, r) < inside and (r in shared or len(own - {self.after}) > 1)),
             (resource for resource in self.around.beside if self.after in users.get(resource, ())),
         )
-        every = np.arange(self.rows)
-        self.floors = [[self.state(at, part, part.least, every) for part in parts] for at, parts in enumerate(self.parts)]
+        self.floors = [[self._floor(at, part) for part in parts] for at, parts in enumerate(self.parts)]
 
     def _least(self, alone: Sequence[Values]) -> Values:
         """Lower bounds of the objectives for each combination of shared sizes, before anything else is known of the frame: the
@@ -156,8 +165,7 @@ class Rounds:
             if not len(self.left):
                 break
             parts[stage] = [self._vector(stage, skeleton) for skeleton in shapes[stage]]
-            every = np.arange(self.rows)
-            states[stage] = np.stack([self.state(stage, part, part.least, every) for part in parts[stage]], axis=1)
+            states[stage] = np.stack([self._floor(stage, part) for part in parts[stage]], axis=1)
             self._narrow(states, shapes)
         kept = [{id(skeleton) for skeleton in own} for own in shapes]
         return [[part for part in own if id(part.skeleton) in kept[at]] for at, own in enumerate(parts)]
@@ -204,11 +212,16 @@ class Rounds:
         room = [estimate.footprint.get(name, 0) for name in self.memories]
         outputs = [estimate.time, energy, *estimate.busy.values(), *room]
         made = self.search.trees.program(outputs, trees, f"{skeleton.name}, {self.frame.name}")
-        self.search.tally.bounds += self.rows
-        nodes = starts(trees, self.shared, self.rows)
-        return Vector(skeleton, made, trees, tuple(estimate.busy), least_of_buffers(made, trees, nodes, self.rows).T)
+        return Vector(skeleton, made, trees, tuple(estimate.busy), starts(trees, self.shared, self.rows))
 
     # --- states -------------------------------------------------------------------------------------------------------
+
+    def _floor(self, stage: int, part: Vector) -> Values:
+        """The least states of a stage's shape, one for each combination of shared sizes; infinite where nothing is left of it."""
+        self.search.tally.bounds += len(self.left)
+        found: Values = np.full((self.width, self.rows), np.inf)
+        found[:, self.left] = self.state(stage, part, part.at_least(self.left), self.left)
+        return found
 
     def state(self, stage: int, part: Vector, values: Array, at: Indices) -> Values:
         """States of a stage's shape from its bounds; ``at``: the combination of shared sizes of each."""
