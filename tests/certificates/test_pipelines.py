@@ -115,7 +115,7 @@ def test_bounds_of_all_numbers_of_members_hold_for_each(objective: Objective, mo
         nonlocal seen
         found = found_alone(search, frame, index, skeleton)
         if shares._open_members(search, frame, skeleton) is not None:
-            expected = shares._compiled(search, frame, index, skeleton, ())
+            expected = shares._bounds(search, frame, index, skeleton, ())
             assert (found <= expected * (1 + 1e-12)).all()
             if objective is Objective.ENERGY:
                 np.testing.assert_allclose(found, expected, rtol=1e-12)

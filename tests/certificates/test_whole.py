@@ -133,4 +133,4 @@ def test_a_finer_cut_takes_no_less_room() -> None:
 
 
 def room_of(search: GroupSearch, frame: Frame) -> Values:
-    return around._room(search, frame, frame.tree(around._shared_sizes(search, frame), around._users(frame)))
+    return around._room(search, frame, frame.tree(around._shared_sizes(search, frame), frame.users()))

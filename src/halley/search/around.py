@@ -18,7 +18,7 @@ from halley.cost.program import Array
 from halley.cost.window import counter_of
 from halley.formulas.numbers import Number
 from halley.formulas.timing import total
-from halley.ir.mapping import Compute, Hold, Node, walk
+from halley.ir.mapping import Hold, Node, walk
 from halley.ir.mapping import Sequence as Steps
 from halley.search.frontier import Flags
 from halley.search.sets import starts
@@ -71,14 +71,9 @@ def rounds(search: GroupSearch, frame: Frame) -> Array:
 def has_room(search: GroupSearch, frame: Frame) -> Flags:
     """For which combinations of the shared tile sizes a frame's own Holds fit. Those of a finer cut take no less: what passes
     between children has as many buffers as children are on its way."""
-    room = _room(search, frame, frame.tree(_shared_sizes(search, frame), _users(frame)))
+    room = _room(search, frame, frame.tree(_shared_sizes(search, frame), frame.users()))
     capacities = [search.chip.memory(name).capacity for name in search.costs.limited]
     return np.asarray((room <= np.reshape(capacities, (-1, 1))).all(axis=0))
-
-
-def _users(frame: Frame) -> list[Node]:
-    """The ops of each stage, as what uses the frame's Holds."""
-    return [Steps(tuple(Compute(op) for op in stage.ops)) for stage in frame.stages]
 
 
 def _room(search: GroupSearch, frame: Frame, tree: Node) -> Array:
@@ -103,16 +98,8 @@ def _found(search: GroupSearch, frame: Frame) -> Around:
     nodes = dict(walk(tree))
     path = _around_all(nodes, [node for at, node in enumerate(made) if at not in frame.last])
     outside = [event for event in estimate.events if len(event.path) < len(path) and path[: len(event.path)] == event.path]
-    first = path[:1]
-    own = next((path[: at + 1] for at in range(len(path) - 1, 0, -1) if isinstance(nodes[path[:at]], Steps)), first)
-    phase, whole = estimate.nodes[own], estimate.nodes[first]
-    ramps, serial = phase.entries * (phase.filling + phase.ramp_down), 0.0
-    if own != first:
-        ramps = ramps + whole.filling + whole.ramp_down
-        serial = whole.work - estimate.nodes[own[:-1]].work
-    busy, beside = (_busy(search, outside, *depths) for depths in ((len(own), len(path)), (0, len(own))))
-    if frame.kept:
-        ramps, serial, busy, beside = _with_kept(search, frame, nodes, estimate, path, outside)
+    parts = (_with_kept if frame.kept else _by_phases)(search, frame, nodes, estimate, path, outside)
+    ramps, serial, busy, beside = parts
     return Around(
         entries=each(estimate.nodes[path].entries),
         phases=each(_phases(nodes, estimate, path)),
@@ -121,8 +108,8 @@ def _found(search: GroupSearch, frame: Frame) -> Around:
         energy=each(total(event_energy(search.chip, event)[1] for event in outside)),
         busy={name: each(time) for name, time in busy.items()},
         beside={name: each(time) for name, time in beside.items()},
-        room=_room(search, frame, frame.tree(sizes, _users(frame))),
-        counted=_room(search, frame, frame.in_turn(sizes, _users(frame))),
+        room=_room(search, frame, frame.tree(sizes, frame.users())),
+        counted=_room(search, frame, frame.in_turn(sizes, frame.users())),
     )
 
 
@@ -136,10 +123,29 @@ def _shared_sizes(search: GroupSearch, frame: Frame) -> dict[str, Number]:
     return sizes
 
 
+Parts = tuple[Number, Number, dict[Resource, Number], dict[Resource, Number]]
+"""Ramps, serial, busy and beside of an `Around`."""
+
+
+def _by_phases(
+    search: GroupSearch, frame: Frame, nodes: Mapping[Path, Node], estimate: Estimate, path: Path, outside: Sequence[Event]
+) -> Parts:
+    """Of a frame whose rounds are the phases, or lie in phases with what follows them."""
+    first = path[:1]
+    own = next((path[: at + 1] for at in range(len(path) - 1, 0, -1) if isinstance(nodes[path[:at]], Steps)), first)
+    phase, whole = estimate.nodes[own], estimate.nodes[first]
+    ramps: Number = phase.entries * (phase.filling + phase.ramp_down)
+    serial: Number = 0.0
+    if own != first:
+        ramps = ramps + whole.filling + whole.ramp_down
+        serial = whole.work - estimate.nodes[own[:-1]].work
+    return ramps, serial, _busy(search, outside, len(own), len(path)), _busy(search, outside, 0, len(own))
+
+
 def _with_kept(
     search: GroupSearch, frame: Frame, nodes: Mapping[Path, Node], estimate: Estimate, path: Path, outside: Sequence[Event]
-) -> tuple[Number, Number, dict[Resource, Number], dict[Resource, Number]]:
-    """Ramps, serial, busy and beside (`Around`) of a frame that keeps tensors around the loop around its stages. With two buffers
+) -> Parts:
+    """Of a frame that keeps tensors around the loop around its stages. With two buffers
     what comes and goes there does so beside the stages, in one phase with them; with one before and after them, and what is
     inside is a phase of its own, with ramps of its own."""
     at = next(at for at in range(1, len(path)) if _keeps(nodes[path[:at]], frame))

@@ -167,17 +167,29 @@ class Costing:
     def bounds(self, frame: Frame, index: int, skeleton: Skeleton) -> Values:
         """Lower bounds of what a stage costs, whatever its own tile sizes and the room that it takes: a row for each
         combination of the shared sizes. Found once for all shapes that come to the same (`halley.search.whole`)."""
-        tree, node = self.whole(frame, index, skeleton, self.symbols(frame, skeleton))
-        node = node if len(frame.stages) > 1 else tree
-        shared = self.unsettled(frame.shared)
+        return self.on_whole(frame, index, skeleton, self._objectives)
+
+    def on_whole(
+        self,
+        frame: Frame,
+        index: int,
+        skeleton: Skeleton,
+        outputs: Callable[[Estimate], Sequence[Number]],
+        further: Sequence[Slot] = (),
+    ) -> Values:
+        """The same of any ``outputs`` of an estimate, always the same ones of a tree. ``further``: open numbers beside the shared
+        sizes; the rows are the combinations of them all."""
+        tree, node = self.whole(frame, index, skeleton, self.symbols(frame, skeleton) | self.trees.symbols(further))
+        shared = (*self.unsettled(frame.shared), *further)
         chains = self.trees.of(shared, self.unsettled([slot for slot in skeleton.slots if slot.dim == BUFFERS]))
         key = (self.objectives, essence(tree, self.workload), *self.trees.of(shared, ()).values(), *chains.values())
         if key not in self.trees.whole:
-            found = self.share(tree, node, Steps(()), self.chooses(skeleton), ramps=False)
-            rows = self.combinations(frame)
+            self.tally.tick()
+            chooses, rows = self.chooses(skeleton), self.trees.combinations(shared)
+            found = self.share(tree, node if len(frame.stages) > 1 else tree, Steps(()), chooses, ramps=False)
+            made = self.trees.compiled(outputs(found), chains, f"{skeleton.name}, {frame.name}")
             self.tally.bounds += rows
-            made = self.trees.compiled(self._objectives(found), chains, f"{skeleton.name}, {frame.name}")
-            self.trees.whole[key] = least_of_buffers(made, chains, starts(chains, shared, rows), rows, self.chooses(skeleton))
+            self.trees.whole[key] = least_of_buffers(made, chains, starts(chains, shared, rows), rows, chooses)
         return self.trees.whole[key]
 
     def in_turn(self, frame: Frame, index: int, skeleton: Skeleton) -> StageCosts:
@@ -243,6 +255,6 @@ class Costing:
     def held(self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number]) -> Node:
         """The group's tree with one stage, and all that may lie in the frame's buffers: the other stages' shapes are open, but
         their ops use these whatever shape they take."""
-        users: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops)) for stage in frame.stages]
+        users = frame.users()
         users[index] = frame.alone(index, skeleton.build(tiles))
         return self.around((frame.tree if index in frame.last else frame.in_turn)(tiles, users))

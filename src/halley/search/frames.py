@@ -9,8 +9,7 @@ influence each other: they run one after the other and hand over through buffers
 | rows | one run of vector operations | none |
 | resident | contractions and vector runs | in the clusters' output buffers; one split for all stages |
 | shared | contractions and vector runs | in the shared buffer; each stage has its own split |
-| walked | the same, all over one more dim, which is walked inside the rows | the same, of a tile of that dim; sums that grow from
-tile to tile, and inputs that lack it, are held around them or not |
+| walked | the same, all over one more dim, walked inside the rows | the same, of a tile of it; around: sums, inputs without it |
 | streamed | attention with running softmax | tiles of scores in the output buffers, keys walked in an outer loop |
 
 All with several stages come with these in turn and overlapped (of streamed ones, those inside the loop over keys), shared ones

@@ -31,7 +31,6 @@ class Trees:
         self.normal = Normal(self.terms)
         self.cautious = Normal(self.terms, differences=False)
         self.stages: dict[Hashable, StageCosts] = {}
-        self.alone: dict[Hashable, Values] = {}
         self.whole: dict[Hashable, Values] = {}
         self._programs: dict[Hashable, Compiled] = {}
         self._known: dict[object, ChainTree] = {}

@@ -7,22 +7,20 @@ once for all groups, cuts and shares of the others.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from halley.cost.estimate import Resource
+from halley.cost.estimate import Estimate, Resource
+from halley.formulas.numbers import Number
 from halley.formulas.timing import total
-from halley.ir.mapping import Sequence as Steps
 from halley.ir.mapping import Spatial, walk
 from halley.search.frontier import Flags, Values
-from halley.search.sets import starts
-from halley.search.shapes import least_of_buffers
 from halley.search.space import Frame
-from halley.search.stages import BUFFERS, Skeleton, Slot, members, one
-from halley.search.trim import essence
+from halley.search.stages import Skeleton, Slot, members, one
 
 if TYPE_CHECKING:
     from halley.search.solve import GroupSearch
@@ -88,10 +86,10 @@ def _found_alone(search: GroupSearch, frame: Frame, index: int, skeleton: Skelet
     shares = frame.shares
     assert shares is not None
     if number is None:
-        return _compiled(search, frame, index, skeleton, ())
+        return _bounds(search, frame, index, skeleton, ())
     *_, most = number.sizes(1)
     every = replace(frame, shares=replace(shares, counts=(most,) * len(frame.cut)))
-    found = _compiled(search, every, index, skeleton, (number,))
+    found = _bounds(search, every, index, skeleton, (number,))
     child = next(at for at, stages in enumerate(frame.cut) if index in stages)
     by_number = found.reshape(search.costs.combinations(frame), -1, found.shape[1])  # shared sizes, numbers of members, parts
     return np.asarray(by_number[:, number.sizes(1).index(shares.counts[child])])
@@ -116,25 +114,14 @@ def _members(axis: str, dim: str, most: int) -> Slot:
     return Slot(members(axis), dim, lambda extent: numbers, one, (2, most))
 
 
-def _compiled(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton, further: tuple[Slot, ...]) -> Values:
+def _bounds(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton, further: Sequence[Slot]) -> Values:
     """The same with further open numbers beside the shared sizes: combinations of them all."""
-    symbols = search.costs.symbols(frame, skeleton) | search.trees.symbols(further)
-    tree, node = search.costs.whole(frame, index, skeleton, symbols)
-    shared = (*search.costs.unsettled(frame.shared), *further)
-    held = [slot for slot in skeleton.slots if slot.dim == BUFFERS]
-    grid, chains = search.trees.of(shared, ()), search.trees.of(shared, search.costs.unsettled(held))
-    key = (search.objectives, essence(tree, search.workload), *grid.values(), *chains.values())
-    if key not in search.trees.alone:
-        chooses = search.costs.chooses(skeleton)
-        found = search.costs.share(tree, node, Steps(()), chooses, ramps=False)
+
+    def parts(found: Estimate) -> list[Number]:
         energy = total(part for name, part in found.energy_by.items() if name != "static")
-        busy = (found.busy.get(resource, 0) for resource in common(search, frame))
-        made = search.trees.compiled([found.time, energy, *busy], chains, f"{skeleton.name}, {frame.name}")
-        rows = search.trees.combinations(shared)
-        search.tally.bounds += rows
-        search.tally.tick()
-        search.trees.alone[key] = least_of_buffers(made, chains, starts(chains, shared, rows), rows, chooses)
-    return search.trees.alone[key]
+        return [found.time, energy, *(found.busy.get(resource, 0) for resource in common(search, frame))]
+
+    return search.costs.on_whole(frame, index, skeleton, parts, further)
 
 
 def _hopeless(search: GroupSearch, frame: Frame, index: int, alone: list[Values]) -> Flags:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from halley.ir.mapping import Node
+from halley.ir.mapping import Compute, Node
+from halley.ir.mapping import Sequence as Steps
 from halley.search.compose import Cut, Shares, compositions, cuts
 from halley.search.stages import Skeleton, Slot, Stage, Tiles
 
@@ -41,6 +42,10 @@ class Frame:
     def in_turn(self, tiles: Tiles, nodes: Sequence[Node]) -> Node:
         """The group's tree with its stages one after the other."""
         return self.wrap(tiles, nodes, (), None)
+
+    def users(self) -> list[Node]:
+        """The ops of each stage, as what uses the frame's Holds."""
+        return [Steps(tuple(Compute(op) for op in stage.ops)) for stage in self.stages]
 
     def alone(self, stage: int, node: Node) -> Node:
         """A stage's node on the clusters that it has."""

@@ -354,7 +354,7 @@ def gemm_skeletons(
         for tensor, memory in (*local.items(), *((tensor, template.shared) for tensor in shared)):
             slot = buffers(f"{prefix}{tensor} in {memory}", optional=memory == template.shared)
             flags[memory, tensor] = held.setdefault((memory, tensor), slot)
-        revisits = len(outer_orders) == 2 and outer_last == " ".join(role.columns) and op.inputs[0] not in shared
+        revisits = len(outer_orders) > 1 and every_outer[-1] in role.columns and op.inputs[0] not in staged
         around = f"{outer_last} innermost outside, " if len(outer_orders) > 1 else ""
         slots = (*(outside[dim] for dim in outer_order), *(inside[dim] for dim in order), *flags.values())
         for after in joined:
