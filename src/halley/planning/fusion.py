@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from halley.ir.workload import Op, OpKind, Workload
 from halley.planning.training_kernels import LOCAL, Share, TrainingGraph, kernels, shares_of
-from halley.search.frames import walked
+from halley.search.fused import walked
 
 LEFT_OUT = (
     "fused groups of more than two kernels, of parts of kernels, across passes, of a product with a norm or softmax",

@@ -15,7 +15,7 @@ from halley.search.buffers import hasten
 from halley.search.choice import Choice
 from halley.search.count import count_mappings
 from halley.search.floors import Floors
-from halley.search.frames import Laid, frames
+from halley.search.frames import frames
 from halley.search.frontier import Values, minimal
 from halley.search.partitions import Kernels, group_ops
 from halley.search.problem import Problem
@@ -24,6 +24,7 @@ from halley.search.solve import GroupSearch
 from halley.search.space import Space
 from halley.search.tally import Interrupted, Tally
 from halley.search.template import template
+from halley.search.through_shared import Laid
 
 
 @dataclass(slots=True, eq=False)

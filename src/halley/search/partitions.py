@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 from halley.ir.workload import Op, Workload
-from halley.search.frames import walked
+from halley.search.fused import walked
 
 Kernels = int
 """A set of kernels: bit i stands for kernel i."""
