@@ -13,9 +13,12 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+
+TYPE_CHECKING = False  # as in `typing`, which takes as long to load as all else that the command needs before it can take Ctrl-C
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from halley.cost.estimate import Estimate
     from halley.cost.evaluate import evaluate
     from halley.errors import BadInput, HalleyError, IllegalMapping, Infeasible, InternalError, UnitError

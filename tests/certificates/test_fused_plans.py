@@ -170,6 +170,22 @@ def test_when_interrupted_groups_that_are_not_known_run_apart(
     assert proof.bound <= hoped.cost.time < cost.time
 
 
+@pytest.mark.parametrize("step", ["fused group", "proven; looks for plans of other kinds"])
+def test_an_interrupt_between_searches_keeps_the_plan(step: str, hoped: TrainingResult) -> None:
+    """As what shows the progress raises it, where there was one that was lost."""
+    told = list[str]()
+
+    def progress(text: str, share: float) -> None:
+        told.append(text)
+        if any(step in each for each in told):
+            raise KeyboardInterrupt
+
+    result = best_fused_plan(FOUR, progress=progress, others=2).result
+    assert any(step in each for each in told)
+    assert result.outcome is Outcome.LIMIT
+    assert result.certificate.bound <= hoped.cost.time
+
+
 def test_the_limit_is_that_of_all_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock passes the limit while the first group is searched, whose entry is kept: its search came to its end."""
     searches = list[float]()

@@ -11,7 +11,7 @@ from halley.cli import options
 from halley.cli.errors import LIMIT
 from halley.cli.options import BaselineOption, JsonOption, ObjectiveOption, TimeLimitOption
 from halley.cli.parameters import workload_from
-from halley.cli.solve import enough, solve
+from halley.cli.solve import enough, solve_each
 from halley.errors import BadInput, Fault
 from halley.io.load import load_chip
 from halley.io.result import load_result, result_document
@@ -56,7 +56,7 @@ def compare(
         Problem(work, machine, goal, time_limit=limit, baselines=wanted, fixed_variant=fixed) for machine in machines
     ]
     remarks = options.remarks()
-    results = [solve(problem, remarks, problem.chip.name) for problem in problems]
+    results = solve_each([(problem.chip.name, problem) for problem in problems], remarks)
     if json:
         found = [reasons_document(item) for result in results for item in all_reasons(result)]
         options.print_json(_document([result_document(result) for result in results], found))
@@ -66,7 +66,7 @@ def compare(
             console.print(problem_text(work, result.problem.chip, goal), style="bold", markup=False)
             show(console, [comparison(result), *map(reasons_table, all_reasons(result))])
             console.print()
-    if not all(enough(result, 0.0) for result in results):
+    if len(results) < len(problems) or not all(enough(result, 0.0) for result in results):
         raise typer.Exit(LIMIT)
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from halley.cli import options
 from halley.cli.errors import LIMIT
 from halley.cli.options import JsonOption, TimeLimitOption
-from halley.cli.solve import enough, solve
+from halley.cli.solve import enough, solve_each
 from halley.io.load import load_chip
 from halley.io.result import UNITS, estimate_document
 from halley.ir.workload import Workload
@@ -49,18 +49,18 @@ def demo(
         for role, work in _kernels(name, length)
     ]
     remarks = options.remarks()
-    results: list[tuple[str, str, Result]] = []
-    for position, (name, role, problem) in enumerate(problems, 1):
-        label = f"{position}/{len(problems)} {ROLES[role]} of {name} on {problem.chip.name}"
-        if not remarks.is_terminal:
-            remarks.print(Text(label))
-        results.append((name, role, solve(problem, remarks, label)))
+    labelled = [
+        (f"{position}/{len(problems)} {ROLES[role]} of {name} on {problem.chip.name}", problem)
+        for position, (name, role, problem) in enumerate(problems, 1)
+    ]
+    found = solve_each(labelled, remarks, announced=True)
+    results = [(name, role, result) for (name, role, _), result in zip(problems, found, strict=False)]  # fewer after Ctrl-C
     if json:
         options.print_json({"schema": "halley.demo/1", "tokens": length, "results": [_document(*item) for item in results]})
     else:
         show(options.output(), [demo_table(results, length)])
-    if not all(enough(result, 0.0) for _, _, result in results):
-        remarks.print(Text("plans marked * stopped at the time limit: the best so far"))
+    if len(found) < len(problems) or not all(enough(result, 0.0) for result in found):
+        remarks.print(Text("plans marked * stopped at the time limit or by Ctrl-C: the best so far"))
         raise typer.Exit(LIMIT)
 
 

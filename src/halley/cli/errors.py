@@ -16,12 +16,12 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from halley.cli.interrupts import INTERRUPTED
 from halley.errors import BadInput, Fault, HalleyError, InternalError, did_you_mean
 
 USAGE = 1
 LIMIT = 3
 BROKEN = 70
-INTERRUPTED = 130
 
 
 class LimitReached(HalleyError):

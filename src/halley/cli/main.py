@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from halley.cli.errors import HalleyGroup
+from halley.cli.interrupts import leave, on_interrupt
 from halley.version import halley_version
 
 COMMANDS = (
@@ -53,7 +54,8 @@ class Commands(HalleyGroup):
 @cache
 def command(name: str) -> Any:
     """A command as the option parser has it."""
-    module = import_module(f"halley.cli.{name}")
+    with on_interrupt(leave):
+        module = import_module(f"halley.cli.{name}")
     if hasattr(module, "app"):
         group = typer.main.get_group(module.app)
         group.name = name

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from types import FrameType
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from halley.cli.errors import Cancelled, LimitReached
+from halley.cli.interrupts import noted
 from halley.errors import Fault, Infeasible
 from halley.search.optimise import optimise
 from halley.search.problem import Problem
@@ -23,14 +22,18 @@ PATIENCE = 1.0
 
 
 class Bar:
-    """A progress bar on a terminal, once the search has taken a while."""
+    """What a search calls at every step: a progress bar on a terminal, once it has taken a while, and the end of the search by
+    Ctrl-C where the exception of its own was lost. Raises KeyboardInterrupt: there was one."""
 
     def __init__(self, console: Console, label: str) -> None:
         self.console, self.label = console, label
+        self.interrupts: list[int] = []
         self.started = time.monotonic()
         self.progress: Progress | None = None
 
     def __call__(self, text: str, share: float) -> None:
+        if self.interrupts:
+            raise KeyboardInterrupt
         if self.progress is None:
             if not self.console.is_terminal or time.monotonic() - self.started < PATIENCE:
                 return
@@ -50,8 +53,37 @@ def solve(problem: Problem, console: Console, label: str = "searching") -> Resul
 
     Raises Infeasible; LimitReached, Cancelled: the limit, or Ctrl-C, came before any mapping was found.
     """
+    return _solve(problem, console, label)[0]
+
+
+def solve_each(problems: Sequence[tuple[str, Problem]], console: Console, announced: bool = False) -> list[Result]:
+    """The results of searches in turn, each with its label, which may be ``announced`` where no bar shows it. Ctrl-C gives those
+    so far, the best of the search under way among them.
+
+    Raises as `solve`, Cancelled and KeyboardInterrupt only before the first result.
+    """
+    results: list[Result] = []
+    for label, problem in problems:
+        if announced and not console.is_terminal:
+            console.print(Text(label))
+        try:
+            result, interrupted = _solve(problem, console, label)
+        except (Cancelled, KeyboardInterrupt):
+            if not results:
+                raise
+            interrupted = True
+        else:
+            results.append(result)
+        if interrupted and len(results) < len(problems):
+            console.print(Text(f"halley: interrupted; {len(results)} of {len(problems)} are searched"))
+            break
+    return results
+
+
+def _solve(problem: Problem, console: Console, label: str) -> tuple[Result, bool]:
+    """The result, and whether Ctrl-C asked for it."""
     with searching(console, f"{problem.workload.name} on {problem.chip.name}", "mapping", problem.time_limit, label) as bar:
-        return optimise(problem, bar)
+        return optimise(problem, bar), bool(bar.interrupts)
 
 
 @contextmanager
@@ -62,36 +94,17 @@ def searching(console: Console, where: str, what: str, limit: float | None, labe
     """
     bar = Bar(console, label)
     try:
-        with _interrupts() as interrupts:
+        with noted() as bar.interrupts:
             yield bar
     except Infeasible:
         # the search words both alike; what the user needs to hear, and the exit code, differ
-        if interrupts:
+        if bar.interrupts:
             raise Cancelled(Fault(where, f"a first {what}", "Ctrl-C before there was one", "let it run longer")) from None
         if limit is not None and time.monotonic() - bar.started > limit:
             raise LimitReached(Fault(where, f"a first {what} before the time limit", "none", "raise --time-limit")) from None
         raise
     finally:
         bar.stop()
-
-
-@contextmanager
-def _interrupts() -> Iterator[list[int]]:
-    """Collects the Ctrl-Cs that arrive, beside the KeyboardInterrupt that each raises."""
-    seen: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield seen
-        return
-
-    def handler(number: int, frame: FrameType | None) -> None:
-        seen.append(number)
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGINT, handler)
-    try:
-        yield seen
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def enough(result: Result, gap: float) -> bool:

@@ -6,12 +6,19 @@ import signal
 import sys
 from importlib import import_module
 
+from halley.cli.interrupts import leave, unraisable
+
 
 def main() -> None:
     """Entry point of the ``halley`` command; leaves the process with the exit code."""
+    # set even where the parent had Ctrl-C ignored, as shells do for what scripts start beside them: a search has always taken it
+    signal.signal(signal.SIGINT, leave)
+    sys.unraisablehook = unraisable
+    run = import_module("halley.cli.main").app
     try:
-        run = import_module("halley.cli.main").app
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        run()
     except KeyboardInterrupt:
-        print("halley: interrupted", file=sys.stderr)
-        sys.exit(128 + signal.SIGINT)
-    run()
+        leave()
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the answer and the exit code stand: the interpreter need only end

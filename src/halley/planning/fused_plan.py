@@ -77,7 +77,11 @@ def best_fused_plan(
             if stopped:
                 break
             if progress is not None:
-                progress(f"fused group {fusion.name}, {number + 1} of {len(missing)}", number / len(missing))
+                try:
+                    progress(f"fused group {fusion.name}, {number + 1} of {len(missing)}", number / len(missing))
+                except KeyboardInterrupt:
+                    stopped = True
+                    break
             entry, stopped = _searched(fusion_pattern(fusion).workload(key.extents), chip, each, end)
             if entry is not None:
                 found = found.with_entries({key: entry})

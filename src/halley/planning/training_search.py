@@ -78,9 +78,9 @@ def best_training_plan(
         search, stopped = runs[-1].found, any(run.stopped for run in runs)
         raise Infeasible(list(shortage(search.problem, search.floors, stopped, lambda other: _fits(other, model))))
     if all(run.proof.closed for run in runs):
-        if progress is not None:
-            progress(f"best {format_time(best.found.incumbent)}, proven; looks for plans of other kinds", 1.0)
         with suppress(KeyboardInterrupt):
+            if progress is not None:
+                progress(f"best {format_time(best.found.incumbent)}, proven; looks for plans of other kinds", 1.0)
             best.found.fill(others, lambda: (left() or 0.0) < 0)
     return _result(best.found, runs, others)
 

@@ -39,10 +39,12 @@ class Frontier:
         kept: Flags = np.asarray(~(self.points >= values).all(axis=1))
         points = self.points[kept]
         at = int(np.searchsorted(points[:, 0], values[0]))
-        self.points = np.insert(points, at, values, axis=0)
-        self.payloads = [p for p, keep in zip(self.payloads, kept, strict=True) if keep]
-        self.payloads.insert(at, payload)
-        self._second = np.append(np.inf, self.points[:, -1])
+        points = np.insert(points, at, values, axis=0)
+        payloads = [p for p, keep in zip(self.payloads, kept, strict=True) if keep]
+        payloads.insert(at, payload)
+        second = np.append(np.inf, points[:, -1])
+        # at once, so that Ctrl-C cannot come between them
+        self.points, self.payloads, self._second = points, payloads, second
 
     def join(self, other: Frontier) -> None:
         """Add the points of another that have a payload."""

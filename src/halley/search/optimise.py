@@ -51,6 +51,9 @@ ROUNDING = 1e-9
 FEW = 2
 """Contractions in a group that is searched early."""
 
+INTERRUPTED = "interrupted"
+"""Why a search stopped, after Ctrl-C."""
+
 NEAR = 1.1
 """Plans promise about the same up to this ratio of their least values. Only the order of the search depends on it."""
 
@@ -107,10 +110,22 @@ class _Optimiser:
             self._search()
             for restriction in self.baselines:
                 self._settle(restriction)
-        except (Interrupted, KeyboardInterrupt) as stop:
-            self.stopped = str(stop) or "interrupted"
-            if isinstance(stop, Interrupted):
-                self._first_plans()
+        except Interrupted as stop:
+            self.stopped = str(stop)
+            self._first_plans()
+        except KeyboardInterrupt:
+            self.stopped = INTERRUPTED
+        self.tally.tick = _nothing
+        try:
+            return self._answer()
+        except KeyboardInterrupt:
+            if self.stopped == INTERRUPTED:
+                raise
+            self.stopped = INTERRUPTED
+            return self._answer()  # it is there, and need only be put together
+
+    def _answer(self) -> Result:
+        """The best of what is known, searched to the end or not."""
         best = self._best(BEST)
         if best is None:
             raise self._infeasible()

@@ -1,0 +1,93 @@
+"""Ctrl-C at moments where the exception that Python makes of it is lost: each is chosen, none is left to timing."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from tests.cli.running import halley
+
+from halley.cli import solve
+from halley.search.optimise import optimise
+
+DROPPED = """
+import atexit, signal, sys
+
+class Dropped:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)  # Python cannot raise what comes of it here: it prints and forgets it
+
+class AtImport:
+    def find_spec(self, name, *_):
+        if name == "{module}":
+            Dropped()
+
+{setup}
+sys.meta_path.insert(0, AtImport())
+from halley.cli.start import main
+main()
+"""
+
+AT_WORK = "from halley.cli import options; show = options.output; options.output = lambda: Dropped() and show()"
+
+
+def command(module: str, setup: str) -> subprocess.CompletedProcess[str]:
+    """`halley chips` with Ctrl-C where a module is about to be loaded, or as in the set-up."""
+    script = DROPPED.format(module=module, setup=setup)
+    return subprocess.run([sys.executable, "-c", script, "chips"], capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("module", "setup"),
+    [
+        pytest.param("typer", "", id="the command line is loaded"),
+        pytest.param("halley.cli.chips", "", id="the command is loaded"),
+        pytest.param("typer", "signal.signal(signal.SIGINT, signal.SIG_IGN)", id="the parent had Ctrl-C ignored"),
+        pytest.param("", AT_WORK, id="the command is at work"),
+    ],
+)
+def test_ctrl_c_ends_the_command_in_words(module: str, setup: str) -> None:
+    outcome = command(module, setup)
+    assert (outcome.returncode, outcome.stdout, outcome.stderr) == (130, "", "halley: interrupted\n")
+
+
+def test_ctrl_c_after_the_answer_changes_nothing() -> None:
+    outcome = command("", "atexit.register(signal.raise_signal, signal.SIGINT)")
+    assert (outcome.returncode, outcome.stderr) == (0, "")
+    assert "edge" in outcome.stdout
+
+
+def interrupt_and_lose_it() -> None:
+    with suppress(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_a_search_asks_at_its_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    def search(problem: Any, progress: solve.Bar) -> Any:
+        interrupt_and_lose_it()
+        return optimise(problem, progress)
+
+    monkeypatch.setattr(solve, "optimise", search)
+    outcome = halley("optimise", "gemm", "--m", "64", "--n", "64", "--k", "64", "--chip", "edge", "--no-save")
+    assert outcome.code == 130
+    assert "Ctrl-C before there was one" in outcome.err
+
+
+def test_ctrl_c_ends_searches_that_would_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched = []
+
+    def search(problem: Any, progress: solve.Bar) -> Any:
+        result = optimise(problem, progress)
+        searched.append(problem.chip.name)
+        interrupt_and_lose_it()
+        return result
+
+    monkeypatch.setattr(solve, "optimise", search)
+    words = ["compare", "embedding", "--tokens", "9", "--vocabulary", "4", "--width", "3", "--chip", "edge", "--chip", "cloud"]
+    outcome = halley(*words, "--json")
+    assert (outcome.code, searched, len(outcome.json["results"])) == (3, ["edge"], 1)
+    assert "halley: interrupted; 1 of 2 are searched" in outcome.err
