@@ -12,7 +12,7 @@ column for each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -27,12 +27,13 @@ from halley.ir.hardware import Chip
 from halley.search.around import around
 from halley.search.chains import ChainTree
 from halley.search.frontier import Flags, Values
-from halley.search.fronts import Fronts, Pick, dominated, undominated
-from halley.search.sets import BEAM, DIVES, foremost, opened, split_in, starts
+from halley.search.fronts import Pick
+from halley.search.sets import starts
+from halley.search.settling import Settling
 from halley.search.shapes import Compiled, least_of_buffers
 from halley.search.sharpen import least_time
 from halley.search.space import Frame
-from halley.search.stages import BUFFERS, Skeleton
+from halley.search.stages import Skeleton
 
 if TYPE_CHECKING:
     from halley.search.solve import GroupSearch
@@ -176,7 +177,7 @@ class Rounds:
         for stage, skeletons in enumerate(shapes):
             least = [own[:, :, self.left].min(axis=1) for at, own in enumerate(states) if at != stage]
             own = states[stage][:, :, self.left].reshape(self.width, -1)
-            joined = self.join(np.tile(self._together(least), len(skeletons)), own)
+            joined = self.join(np.tile(self.together(least), len(skeletons)), own)
             hopeless = self.search.found.hopeless(self.objectives(joined, np.tile(self.left, len(skeletons))))
             possible = ~hopeless.reshape(len(skeletons), -1)
             self.left = self.left[possible.any(axis=0)]
@@ -282,54 +283,34 @@ class Rounds:
         result: Values = np.full((self.rows, len(self.search.objectives)), np.inf)
         if len(self.left):
             least = [np.min([floor[:, self.left] for floor in floors], axis=0) for floors in self.floors]
-            result[self.left] = self.objectives(self._together(least), self.left)
+            result[self.left] = self.objectives(self.together(least), self.left)
         return result
 
     # --- shared tile sizes fixed --------------------------------------------------------------------------------------
 
     def solve(self, combination: int, quick: bool = False) -> None:
-        """Find what each stage can be, those of fewest mappings first, then the plans that beat the frontier. ``quick`` follows
-        the most promising choice alone."""
+        """Find what each stage can be, then the plans that beat the frontier. ``quick`` follows the most promising choice alone.
+
+        Most resources and memories limit no plan. So mappings of a stage are told apart by their times and energies alone at
+        first, and by the limits that frames before were found to need. Where a plan of what is left then costs more, by a limit
+        that was left out of account, all is done again with that."""
         at = np.array([combination])
         if not quick and self._in_many():
             self._sharpen(at)
-        least = [np.min([floor[:, at] for floor in floors], axis=0) for floors in self.floors]
-        if self.search.found.hopeless(self.objectives(self._together(least), at))[0]:
-            return
-        order = sorted(range(len(self.parts)), key=lambda stage: sum(map(_mappings, self.parts[stage])))
-        settled: list[Fronts] = []
-        for place, stage in enumerate(order):
-            others = self._together([*(front.states[:, :1] for front in settled), *(least[s] for s in order[place + 1 :])])
-            front = _Step(self, stage, others, at, quick).run()
-            if front is None:
-                return
-            settled.append(front)
-        self._join_up(settled, order, at)
+        told = self.search.told[self.frame.shares is not None]
+        while limits := Settling(self, at, quick, () if quick else self._parts_of(self.limits().keys() - told)).run():
+            told |= limits
 
-    def _join_up(self, fronts: Sequence[Fronts], order: Sequence[int], at: Indices) -> None:
-        """Add the plans that beat the frontier: a pick of each front, which are those of the stages in this ``order``. Sets of
-        picks are split until what is left are single ones."""
-        rows = np.zeros((1, len(fronts)), dtype=np.int64)
-        stack = [(self._of_picks(fronts, rows, at), rows)]
-        while stack:
-            self.search.tally.tick()
-            bounds, rows = foremost(stack, self.search.found.hopeless)
-            sizes = np.stack([front.size[rows[:, place]] for place, front in enumerate(fronts)], axis=1)
-            single = sizes.max(axis=1, initial=1) == 1
-            for bound, row in zip(bounds[single], rows[single], strict=True):
-                if not self.search.found.hopeless(bound[None, :])[0]:
-                    self._reach(dict(zip(order, map(Fronts.pick, fronts, row), strict=True)), bound)
-            if single.all():
-                continue
-            rows = split_in(fronts, rows[~single], sizes[~single].argmax(axis=1))
-            stack.append((self._of_picks(fronts, rows, at), rows))
+    def limits(self) -> Mapping[Hashable, Sequence[int]]:
+        """The parts of a state that a resource or a memory limits, by that."""
+        found: dict[Hashable, list[int]] = {}
+        for place, resource in enumerate((*self.resources, *self.later), self.busy.start):
+            found.setdefault(resource, []).append(place)
+        for place, name in enumerate(self.memories, self.adding):
+            found[name] = [*range(place, self.width, len(self.memories))]
+        return found
 
-    def _of_picks(self, fronts: Sequence[Fronts], rows: Indices, at: Indices) -> Values:
-        """What plans cost at least, a node of each front per row."""
-        self.search.tally.bounds += len(rows)
-        return self.objectives(self._together([front.states[:, own] for front, own in zip(fronts, rows.T, strict=True)]), at)
-
-    def _reach(self, picks: Mapping[int, Pick], expected: Values) -> None:
+    def reach(self, picks: Mapping[int, Pick], expected: Values) -> None:
         """Add a plan, by the pick of each stage, with its exact cost to the frontier."""
         tiles = self.search.costs.settled(self.frame.shared)
         for part, nodes in picks.values():
@@ -341,6 +322,9 @@ class Rounds:
             got = f"{values} for {self.frame.name}"
             raise InternalError(Fault("search", f"overlapped stages to cost {expected} together", got, "please report"))
 
+    def _parts_of(self, limits: Set[Hashable]) -> list[int]:
+        return [part for limit, parts in self.limits().items() if limit in limits for part in parts]
+
     def _in_many(self) -> bool:
         """Whether a stage's shapes are in many frames: as many as the others can have members of an axis."""
         shares = self.frame.shares
@@ -351,7 +335,7 @@ class Rounds:
         all frames that have the shapes, most of which are hopeless then."""
         for stage, (parts, floors) in enumerate(zip(self.parts, self.floors, strict=True)):
             least = [np.min([floor[:, at] for floor in own], axis=0) for own in self.floors]
-            others = self._together([state for other, state in enumerate(least) if other != stage])
+            others = self.together([state for other, state in enumerate(least) if other != stage])
             for part, floor in zip(parts, floors, strict=True):
                 if not self.search.found.hopeless(self.objectives(self.join(others, floor[:, at]), at))[0]:
                     child, time = 1 + self.child_of[stage], self._least_time(part, at)
@@ -372,92 +356,9 @@ class Rounds:
             part.times[combination] = least_time(part.bounds, part.trees, nodes, fits)
         return part.times[combination]
 
-    def _together(self, states: Sequence[Values]) -> Values:
+    def together(self, states: Sequence[Values]) -> Values:
         """The join of some states."""
         result = states[0]
         for state in states[1:]:
             result = self.join(result, state)
         return result
-
-
-def _mappings(part: Vector) -> float:
-    """How many mappings a shape has, about."""
-    return float(np.prod([float(tree.count) for tree in part.trees.values()]))
-
-
-@dataclass(slots=True)
-class _Step:
-    """What one more stage can be. ``others``: the least that these take; ``at``: the combination of shared sizes."""
-
-    rounds: Rounds
-    stage: int
-    others: Values
-    at: Indices
-    quick: bool
-    front: Values = field(init=False)
-    made: list[Pick] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.front = np.empty((self.rounds.width, 0))
-
-    def run(self) -> Fronts | None:
-        """The mappings of the stage that may matter: no other one takes no more in every part."""
-        floors = [self._bounds(floor[:, self.at]) for floor in self.rounds.floors[self.stage]]
-        order = sorted(range(len(floors)), key=lambda place: tuple(floors[place][0]))
-        for place in order[:DIVES] if self.quick else order:
-            if not self._hopeless(floors[place])[0]:
-                self._refine(self.rounds.parts[self.stage][place], floors[place])
-        if not self.made:
-            return None
-        if self.quick:  # the one that leaves most room to the others, of those that bound plans alike
-            bounds = self._bounds(self.front)
-            best = np.lexsort((self.front[self.rounds.adding :].sum(axis=0), *bounds.T[::-1]))[:1]
-            return Fronts(self.front[:, best], [self.made[int(best[0])]])
-        return Fronts(self.front, self.made)
-
-    def _bounds(self, states: Values) -> Values:
-        """What plans cost at least with these states of the stage."""
-        return self.rounds.objectives(self.rounds.join(self.others, states), self.at)
-
-    def _hopeless(self, bounds: Values) -> Flags:
-        return self.rounds.search.found.hopeless(bounds)
-
-    def _refine(self, part: Vector, floor: Values) -> None:
-        """Split sets of tile chains until what is left are single mappings."""
-        dims, trees = tuple(part.trees), tuple(part.trees.values())
-        start = starts(part.trees, self.rounds.shared, self.rounds.rows)
-        rows = np.array([[int(start[dim][self.at[0]]) for dim in dims]], dtype=np.int64)
-        if BUFFERS in dims:
-            rows = opened(rows, dims.index(BUFFERS), part.trees[BUFFERS].singles)
-            floor = self._bounds(self._states(part, rows))
-        stack = [(floor, rows)]
-        while stack:
-            self.rounds.search.tally.tick()
-            _, rows = foremost(stack, self._hopeless, BEAM if self.quick else 0)
-            sizes = np.array([tree.size[rows[:, at]] for at, tree in enumerate(trees)]).reshape(len(trees), len(rows))
-            single = sizes.max(axis=0, initial=1) == 1
-            if single.any():
-                self._keep(part, rows[single])
-                rows, sizes = rows[~single], sizes[:, ~single]
-            if not len(rows):
-                continue
-            rows = split_in(trees, rows, sizes.argmax(axis=0))
-            states = self._states(part, rows)
-            values = self._bounds(states)
-            kept = np.flatnonzero(~self._hopeless(values))
-            kept = kept[~dominated(states[:, kept], self.front)]
-            stack.append((values[kept], rows[kept]))
-
-    def _states(self, part: Vector, rows: Indices) -> Values:
-        """States of a shape's sets."""
-        nodes = {dim: np.ascontiguousarray(rows[:, place]) for place, dim in enumerate(part.trees)}
-        self.rounds.search.tally.bounds += len(rows)
-        return self.rounds.state(self.stage, part, part.bounds(nodes, len(rows)), self.at)
-
-    def _keep(self, part: Vector, rows: Indices) -> None:
-        """Add single mappings to what the stage can be."""
-        self.rounds.search.tally.costed += len(rows)
-        states = np.hstack([self.front, self._states(part, rows)])
-        made = [*self.made, *((part, tuple(row)) for row in rows)]
-        best = undominated(states)
-        self.front, self.made = states[:, best], [made[place] for place in best]

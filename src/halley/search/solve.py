@@ -37,7 +37,8 @@ from halley.search.waves import search_all
 @dataclass(slots=True)
 class GroupSearch:
     """Search of one group. ``around`` puts the group's tree under the workload's outer Holds; ``least``: lower bounds of a frame
-    that need no search. ``frames``: those at hand, by number; ones with stages on shares of the clusters come and go."""
+    that need no search. ``frames``: those at hand, by number; ones with stages on shares of the clusters come and go. ``told``:
+    the resources and memories by which mappings of overlapped stages had to be told apart, on all clusters and on shares."""
 
     workload: Workload
     chip: Chip
@@ -57,6 +58,7 @@ class GroupSearch:
     _in_turn: dict[tuple[int, int], Values] = field(default_factory=dict)
     vectors: dict[Hashable, Vector] = field(default_factory=dict)
     arounds: dict[tuple[Cut, str], Around] = field(default_factory=dict)
+    told: tuple[set[Hashable], set[Hashable]] = field(default_factory=lambda: (set(), set()))
 
     def __post_init__(self) -> None:
         self.frames, self.found = list(self.space.plain), Frontier(len(self.objectives), self.gap)
@@ -118,7 +120,7 @@ class GroupSearch:
             self.workload, self.chip, space, self.around, objectives, self.tally, self.gap, self.trees, self.least
         )
         if objectives == self.objectives:
-            made.costs, made.vectors, made.arounds = self.costs, self.vectors, self.arounds
+            made.costs, made.vectors, made.arounds, made.told = self.costs, self.vectors, self.arounds, self.told
         return made
 
     # --- shared tile sizes open ---------------------------------------------------------------------------------------
