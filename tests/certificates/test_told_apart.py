@@ -1,0 +1,82 @@
+"""Mappings of overlapped stages are told apart by few limits first: the answers are those that all limits from the start give."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Hashable, Sequence
+
+import pytest
+from tests.certificates.exhaustive import draw_chip, draw_hidden, draw_workload
+from tests.certificates.test_streamed import draw_attention
+from tests.certificates.test_walked import draw_far
+
+from halley.errors import Infeasible
+from halley.io.load import load_chip
+from halley.ir.hardware import Chip
+from halley.ir.workload import Workload
+from halley.search.optimise import optimise
+from halley.search.overlap import Rounds
+from halley.search.problem import Objective, Problem
+from halley.search.settling import Settling
+from halley.workloads import gemm_gelu_gemm
+
+KINDS = (draw_workload, draw_attention, draw_hidden)
+
+
+def drawn(seed: int) -> tuple[Workload, Chip]:
+    draw = random.Random(seed)
+    workload = KINDS[seed % len(KINDS)](draw)
+    return workload, (draw_far if seed % 2 else draw_chip)(draw)
+
+
+def answer(problem: Problem) -> Sequence[Sequence[float]]:
+    """Values of the best plan and of the front."""
+    try:
+        result = optimise(problem)
+    except Infeasible:
+        return []
+    best = result.best.estimate
+    assert result.best.certificate.gap == 0.0
+    value = {"time": best.time, "energy": best.energy, "edp": best.time * best.energy}[problem.objective.value]
+    return [(float(value),), *((float(point.time), float(point.energy)) for point in result.front)]
+
+
+def same(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Holds the answer against that with all limits from the start; returns how often limits were found to be missing."""
+    missing = 0
+
+    def counted(settling: Settling, run: Callable[[Settling], set[Hashable]] = Settling.run) -> set[Hashable]:
+        nonlocal missing
+        limits = run(settling)
+        missing += bool(limits)
+        return limits
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Settling, "run", counted)
+        few = answer(problem)
+    with monkeypatch.context() as patch:
+        patch.setattr(Rounds, "_parts_of", lambda rounds, limits: [])
+        every = answer(problem)
+    assert len(few) == len(every)
+    for point, expected in zip(few, every, strict=True):
+        assert point == pytest.approx(expected, rel=1e-9, abs=0)
+    return missing
+
+
+def test_a_plan_hangs_on_limits_that_were_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = gemm_gelu_gemm(32, 128, 256)
+    assert same(Problem(workload, load_chip("edge"), baselines=False), monkeypatch)
+
+
+@pytest.mark.parametrize(("seed", "asked"), [(5, Objective.EDP), (16, Objective.TIME), (19, "front")])
+def test_drawn_answers_are_those_of_all_limits(seed: int, asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    objective = Objective.TIME if asked == "front" else Objective(asked)
+    assert same(Problem(*drawn(seed), objective, baselines=False, front=asked == "front"), monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(20))
+def test_drawn_answers_are_those_of_all_limits_at_length(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(100 + 15 * block, 115 + 15 * block):
+        for objective in (Objective.TIME, Objective.EDP):
+            same(Problem(*drawn(seed), objective, baselines=False, front=objective is Objective.TIME), monkeypatch)
