@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 
+from halley.errors import BadInput, Fault, did_you_mean
 from halley.ir.hardware import Chip
 from halley.ir.workload import Workload
 
@@ -24,7 +25,13 @@ class Problem:
     ``gap``: with the objectives time and energy, an answer is good enough when it is proved to be within this factor
     (0.01: one per cent) of the optimum. ``time_limit`` [s] stops the search with the best so far; ``baselines`` are searched
     beside the best: all that apply, none, or those of these names (`halley.search.baselines.BASELINES`); ``front`` asks for
-    the time-energy front.
+    the time-energy front. The objective may be given by its word.
+
+    Raises BadInput with all that is wrong.
+
+    >>> from halley import build, load_chip
+    >>> Problem(build("gemm", {"m": 64, "n": 64, "k": 64}), load_chip("edge"), "energy").objective
+    <Objective.ENERGY: 'energy'>
     """
 
     workload: Workload
@@ -36,3 +43,21 @@ class Problem:
     baselines: bool | tuple[str, ...] = True
     front: bool = False
     fixed_variant: bool = False
+
+    def __post_init__(self) -> None:
+        words = [item.value for item in Objective]
+        faults = []
+        if not isinstance(self.workload, Workload):
+            faults.append(Fault("problem, workload", "a Workload", repr(self.workload), "make one with halley.build"))
+        if not isinstance(self.chip, Chip):
+            faults.append(Fault("problem, chip", "a Chip", repr(self.chip), "load one with halley.load_chip"))
+        if self.objective not in words:
+            remedy = did_you_mean(str(self.objective), words)
+            faults.append(Fault("problem, objective", ", ".join(words), repr(self.objective), remedy))
+        if not 0 <= self.gap < 1:
+            faults.append(Fault("problem, gap", "a number from 0 to below 1", repr(self.gap), "write 0.01 for one per cent"))
+        if self.time_limit is not None and not self.time_limit >= 0:
+            faults.append(Fault("problem, time_limit", "seconds, at least 0", repr(self.time_limit)))
+        if faults:
+            raise BadInput(faults)
+        object.__setattr__(self, "objective", Objective(self.objective))
