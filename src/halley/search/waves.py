@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from halley.search.dive import dive
 from halley.search.frontier import Values
 from halley.search.pipelines import Pipelines
 from halley.search.tally import Interrupted
-from halley.search.targets import dive, improved
 
 if TYPE_CHECKING:
     from halley.search.solve import GroupSearch
@@ -60,9 +60,6 @@ def _wave(search: GroupSearch, numbers: Sequence[int], later: Values) -> None:
         order = order[~search.found.hopeless(bounds[order])]
         dive(search, bounds, places, order)
         order = order[~search.found.hopeless(bounds[order])]
-        if (closer := improved(search, bounds[order], [places[position] for position in order])) is None:
-            return
-        bounds[order] = closer
         if len(search.objectives) > 1:  # against a poor front stages that overlap have too many trade-offs: the others before
             order = order[np.argsort([bool(search.frames[places[position][0]].cut) for position in order], kind="stable")]
         for index, position in enumerate(order):
