@@ -63,6 +63,7 @@ def same(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> int:
     return missing
 
 
+@pytest.mark.slow
 def test_a_plan_hangs_on_limits_that_were_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = gemm_gelu_gemm(32, 128, 256)
     assert same(Problem(workload, load_chip("edge"), baselines=False), monkeypatch)

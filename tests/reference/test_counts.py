@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -122,12 +122,17 @@ KINDS_OF_ALL_OPS = (
 """Workloads in which, together, every kind of op occurs, and ops that need not wait for each other."""
 
 
-def test_the_generator_reaches_every_node_and_collective() -> None:
+REACHING = (47, 69, 70, 115, 122, 159, 169, 175)
+"""Seeds whose trees reach everything together; should the generator change, the slow variant draws until it does."""
+
+
+@pytest.mark.parametrize("seeds", [REACHING, pytest.param(range(400), marks=pytest.mark.slow)], ids=["few", "many"])
+def test_the_generator_reaches_every_node_and_collective(seeds: Iterable[int]) -> None:
     wanted = (
         {Temporal, Spatial, Hold, Collective, Compute, Sequence, Overlap, Parallel, Pipeline}, set(CollectiveKind), set(OpKind)
     )  # fmt: skip
     reached: tuple[set[type], set[CollectiveKind], set[OpKind]] = (set(), set(), set())
-    for seed in range(400):
+    for seed in seeds:
         _, workload, _, tree = grown(seed, 20, (KINDS_OF_ALL_OPS[seed % len(KINDS_OF_ALL_OPS)],))
         reached[0].update(type(node) for _, node in walk(tree))
         reached[1].update(node.kind for _, node in walk(tree) if isinstance(node, Collective))
