@@ -16,7 +16,7 @@ from halley.cli.errors import options_of
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.io.save import dumps
 from halley.search.baselines import BASELINES
-from halley.search.problem import Objective
+from halley.search.problem import Objective, gap_faults, objective_faults
 from halley.units import SECONDS, parse
 
 WALL_TIME = replace(SECONDS, example="60 s", per_cycle={})
@@ -48,9 +48,8 @@ def objective(text: str | None, default: Objective = Objective.TIME) -> Objectiv
     """Raises BadInput: no objective of that name."""
     if text is None:
         return default
-    words = [item.value for item in Objective]
-    if text not in words:
-        raise BadInput(Fault("--objective", "time, energy or edp", repr(text), did_you_mean(text, words)))
+    if faults := [*objective_faults("--objective", text)]:
+        raise BadInput(faults)
     return Objective(text)
 
 
@@ -102,8 +101,8 @@ def gap(text: str | None, default: float = 0.0) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not 0 <= value < 1:
-        raise BadInput(Fault("--gap", "a number from 0 to below 1", repr(text), "write 0.01 for one per cent"))
+    if faults := [*gap_faults("--gap", value, repr(text))]:
+        raise BadInput(faults)
     return value
 
 

@@ -44,7 +44,7 @@ class QuestionModel(Model):
     workload: WorkloadModel = Field(description="what was mapped")
     chip: Annotated[ChipFile, WrapValidator(_as_it_is)] = Field(description="the whole chip, as in a chip file")
     objective: Literal["time", "energy", "edp"] = Field(description="what the search made small")
-    gap: Amount = Field(description="relative distance to the bound that was good enough")
+    gap: Annotated[Amount, Field(lt=1)] = Field(description="relative distance to the bound that was good enough")
     time_limit_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(description="limit of the search; null: none")
     baselines: bool | list[Text] = Field(description="true: every baseline that applies was searched too; or which ones")
     front: bool = Field(description="whether the time-energy front was asked for")

@@ -98,8 +98,8 @@ def _found(search: GroupSearch, frame: Frame) -> Around:
     nodes = dict(walk(tree))
     path = _around_all(nodes, [node for at, node in enumerate(made) if at not in frame.last])
     outside = [event for event in estimate.events if len(event.path) < len(path) and path[: len(event.path)] == event.path]
-    parts = (_with_kept if frame.kept else _by_phases)(search, frame, nodes, estimate, path, outside)
-    ramps, serial, busy, beside = parts
+    parts = _with_kept if frame.kept else _by_phases
+    ramps, serial, busy, beside = parts(search, frame, nodes, estimate, path, outside)
     return Around(
         entries=each(estimate.nodes[path].entries),
         phases=each(_phases(nodes, estimate, path)),
@@ -145,9 +145,9 @@ def _by_phases(
 def _with_kept(
     search: GroupSearch, frame: Frame, nodes: Mapping[Path, Node], estimate: Estimate, path: Path, outside: Sequence[Event]
 ) -> Parts:
-    """Of a frame that keeps tensors around the loop around its stages. With two buffers
-    what comes and goes there does so beside the stages, in one phase with them; with one before and after them, and what is
-    inside is a phase of its own, with ramps of its own."""
+    """Of a frame that keeps tensors around the loop around its stages. With two buffers what comes and goes there does so beside
+    the stages, in one phase with them; with one before and after them, and what is inside is a phase of its own, with ramps of
+    its own."""
     at = next(at for at in range(1, len(path)) if _keeps(nodes[path[:at]], frame))
     whole, inner = estimate.nodes[path[:1]], estimate.nodes[path[: at + 1]]
     hold = nodes[path[:at]]

@@ -46,12 +46,6 @@ class Frontier:
         # at once, so that Ctrl-C cannot come between them
         self.points, self.payloads, self._second = points, payloads, second
 
-    def join(self, other: Frontier) -> None:
-        """Add the points of another that have a payload."""
-        for point, payload in zip(other.points, other.payloads, strict=True):
-            if payload is not None:
-                self.add(point, payload)
-
 
 def minimal(points: Values) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Indices of the points that no other is at least as good as in every objective; of equals the first.

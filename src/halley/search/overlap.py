@@ -282,8 +282,7 @@ class Rounds:
         """Lower bounds of the objectives for each combination of shared tile sizes."""
         result: Values = np.full((self.rows, len(self.search.objectives)), np.inf)
         if len(self.left):
-            least = [np.min([floor[:, self.left] for floor in floors], axis=0) for floors in self.floors]
-            result[self.left] = self.objectives(self.together(least), self.left)
+            result[self.left] = self.objectives(self.together(self.least_states(self.left)), self.left)
         return result
 
     # --- shared tile sizes fixed --------------------------------------------------------------------------------------
@@ -298,17 +297,17 @@ class Rounds:
         if not quick and self._in_many():
             self._sharpen(at)
         told = self.search.told[self.frame.shares is not None]
-        while limits := Settling(self, at, quick, () if quick else self._parts_of(self.limits().keys() - told)).run():
+        while limits := Settling(self, at, quick, {} if quick else self._hidden(told)).run():
             told |= limits
 
-    def limits(self) -> Mapping[Hashable, Sequence[int]]:
-        """The parts of a state that a resource or a memory limits, by that."""
+    def _hidden(self, told: Set[Hashable]) -> Mapping[Hashable, Sequence[int]]:
+        """The parts of a state that a resource or a memory limits, by that; without those by which mappings are told apart."""
         found: dict[Hashable, list[int]] = {}
         for place, resource in enumerate((*self.resources, *self.later), self.busy.start):
             found.setdefault(resource, []).append(place)
         for place, name in enumerate(self.memories, self.adding):
             found[name] = [*range(place, self.width, len(self.memories))]
-        return found
+        return {limit: parts for limit, parts in found.items() if limit not in told}
 
     def reach(self, picks: Mapping[int, Pick], expected: Values) -> None:
         """Add a plan, by the pick of each stage, with its exact cost to the frontier."""
@@ -322,9 +321,6 @@ class Rounds:
             got = f"{values} for {self.frame.name}"
             raise InternalError(Fault("search", f"overlapped stages to cost {expected} together", got, "please report"))
 
-    def _parts_of(self, limits: Set[Hashable]) -> list[int]:
-        return [part for limit, parts in self.limits().items() if limit in limits for part in parts]
-
     def _in_many(self) -> bool:
         """Whether a stage's shapes are in many frames: as many as the others can have members of an axis."""
         shares = self.frame.shares
@@ -334,8 +330,7 @@ class Rounds:
         """Raise what shapes take at least, as far as they may matter, to their least times. These are found once for
         all frames that have the shapes, most of which are hopeless then."""
         for stage, (parts, floors) in enumerate(zip(self.parts, self.floors, strict=True)):
-            least = [np.min([floor[:, at] for floor in own], axis=0) for own in self.floors]
-            others = self.together([state for other, state in enumerate(least) if other != stage])
+            others = self.together([state for other, state in enumerate(self.least_states(at)) if other != stage])
             for part, floor in zip(parts, floors, strict=True):
                 if not self.search.found.hopeless(self.objectives(self.join(others, floor[:, at]), at))[0]:
                     child, time = 1 + self.child_of[stage], self._least_time(part, at)
@@ -355,6 +350,10 @@ class Rounds:
 
             part.times[combination] = least_time(part.bounds, part.trees, nodes, fits)
         return part.times[combination]
+
+    def least_states(self, at: Indices) -> list[Values]:
+        """Of each stage the least of its shapes, for some combinations of shared sizes."""
+        return [np.min([floor[:, at] for floor in floors], axis=0) for floors in self.floors]
 
     def together(self, states: Sequence[Values]) -> Values:
         """The join of some states."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 
@@ -45,19 +46,27 @@ class Problem:
     fixed_variant: bool = False
 
     def __post_init__(self) -> None:
-        words = [item.value for item in Objective]
         faults = []
         if not isinstance(self.workload, Workload):
             faults.append(Fault("problem, workload", "a Workload", repr(self.workload), "make one with halley.build"))
         if not isinstance(self.chip, Chip):
             faults.append(Fault("problem, chip", "a Chip", repr(self.chip), "load one with halley.load_chip"))
-        if self.objective not in words:
-            remedy = did_you_mean(str(self.objective), words)
-            faults.append(Fault("problem, objective", ", ".join(words), repr(self.objective), remedy))
-        if not 0 <= self.gap < 1:
-            faults.append(Fault("problem, gap", "a number from 0 to below 1", repr(self.gap), "write 0.01 for one per cent"))
+        faults += [*objective_faults("problem, objective", self.objective), *gap_faults("problem, gap", self.gap, repr(self.gap))]
         if self.time_limit is not None and not self.time_limit >= 0:
             faults.append(Fault("problem, time_limit", "seconds, at least 0", repr(self.time_limit)))
         if faults:
             raise BadInput(faults)
         object.__setattr__(self, "objective", Objective(self.objective))
+
+
+def objective_faults(where: str, word: str) -> Iterator[Fault]:
+    """What is wrong with the word of an objective."""
+    words = [item.value for item in Objective]
+    if word not in words:
+        yield Fault(where, "time, energy or edp", repr(word), did_you_mean(word, words))
+
+
+def gap_faults(where: str, gap: float, written: str) -> Iterator[Fault]:
+    """What is wrong with a relative gap that was ``written`` so."""
+    if not 0 <= gap < 1:
+        yield Fault(where, "a number from 0 to below 1", written, "write 0.01 for one per cent")

@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Settling:
     """The search of a frame with the combination ``at`` of its shared sizes. Mappings of a stage are told apart by the parts of
-    their states but the ``hidden`` ones; ``quick`` follows the most promising choice alone."""
+    their states but the ``hidden`` ones, by limit; ``quick`` follows the most promising choice alone."""
 
     rounds: Rounds
     at: Indices
     quick: bool
-    hidden: Sequence[int]
+    hidden: Mapping[Hashable, Sequence[int]]
 
     def run(self) -> set[Hashable]:
         """Settle the stages, those of fewest mappings first, then add the plans that beat the frontier. Returns limits that have
         to be told apart as well: a plan costs more by these, and others that take less of them may be better."""
         rounds = self.rounds
-        least = [np.min([floor[:, self.at] for floor in floors], axis=0) for floors in rounds.floors]
+        least = rounds.least_states(self.at)
         if self.hopeless(rounds.objectives(rounds.together(least), self.at))[0]:
             return set()
         order = sorted(range(len(rounds.parts)), key=lambda stage: sum(map(_mappings, rounds.parts[stage])))
@@ -86,17 +86,16 @@ class Settling:
             rounds.reach(picks, costs)
         if not (costs > bound).any():
             return set()
-        limits = {limit for limit in rounds.limits() if (self._seen(states, limit) > bound).any()}
+        limits = {limit for limit in self.hidden if (rounds.objectives(self.told_apart(states, limit), self.at) > bound).any()}
         if not limits:
             raise InternalError(Fault("search", f"a plan to cost {bound}", f"{costs}, by no limit left out", "please report"))
         return limits
 
-    def _seen(self, states: Values, limit: Hashable) -> Values:
-        """What a plan costs by the parts of its state that are told apart, and those of a limit."""
+    def told_apart(self, states: Values, by: Hashable = None) -> Values:
+        """States without the parts that are hidden, but for those of one limit."""
         seen = states.copy()
-        seen[[part for part in self.hidden if part not in self.rounds.limits()[limit]]] = 0.0
-        (costs,) = self.rounds.objectives(seen, self.at)
-        return np.asarray(costs)
+        seen[[part for limit, parts in self.hidden.items() if limit != by for part in parts]] = 0.0
+        return seen
 
     def states(self, stage: int, part: Vector, rows: Indices) -> Values:
         """States of sets of a stage's shape, a node per dim."""
@@ -167,7 +166,7 @@ class _Step:
             states = self._states(part, rows)
             values = self._bounds(states)
             kept = np.flatnonzero(~settling.hopeless(values))
-            kept = kept[~dominated(self._told_apart(states[:, kept]), self.front)]
+            kept = kept[~dominated(settling.told_apart(states[:, kept]), self.front)]
             stack.append((values[kept], rows[kept]))
 
     def _states(self, part: Vector, rows: Indices) -> Values:
@@ -175,17 +174,10 @@ class _Step:
         self.settling.rounds.search.tally.bounds += len(rows)
         return self.settling.states(self.stage, part, rows)
 
-    def _told_apart(self, states: Values) -> Values:
-        """States without the parts that are hidden."""
-        if len(self.settling.hidden):
-            states = states.copy()
-            states[self.settling.hidden] = 0.0
-        return states
-
     def _keep(self, part: Vector, rows: Indices) -> None:
         """Add single mappings to what the stage can be."""
         self.settling.rounds.search.tally.costed += len(rows)
-        states = np.hstack([self.front, self._told_apart(self._states(part, rows))])
+        states = np.hstack([self.front, self.settling.told_apart(self._states(part, rows))])
         made = [*self.made, *((part, tuple(row)) for row in rows)]
         best = undominated(states)
         self.front, self.made = states[:, best], [made[place] for place in best]
