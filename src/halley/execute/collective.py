@@ -151,6 +151,7 @@ def _check(store: Store, node: Collective, scope: Scope, holds: Mapping[str, Ope
     dims = {store.workload.tensors[name].dims for name in node.tensors}
     if len(dims) != 1:
         raise IllegalMapping(Fault(where, "tensors with the same dims", f"{sorted(dims)}", "use one collective each"))
+    scope.check_cut_once(where)
     for window in scope.windows:
         cutting = {window.base, window.offset}.intersection((*(dim for dim, _ in scope.loops), *scope.split.values()))
         if window.dim in next(iter(dims)) and cutting:

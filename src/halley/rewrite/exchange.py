@@ -9,6 +9,7 @@ from halley.ir.mapping import Collective, CollectiveKind
 from halley.ir.placement import Partial, Placement, Replicate, Shard, Single
 from halley.ir.text import to_text
 from halley.network.axis import algorithms
+from halley.rewrite.computing import cut_once
 from halley.rewrite.keeping import kept_beyond
 from halley.rewrite.layout import AxisKey, beyond, restrict
 from halley.rewrite.residence import Held, Residence, combined, reduced_dims, repeating, unfit
@@ -91,6 +92,7 @@ def _placed(state: State, where: str, node: Collective, scope: Scope, dims: tupl
     if split and split.dim in dims:
         remedy = "hold the tensor outside the spread, and put the collective between"
         state.fault(where, f"a place outside the split of {split.dim} over that axis", "inside it", remedy)
+    cut_once(state, where, scope)
     for window in state.workload.windows.values():
         around = [loop.dim for loop in scope.loops] + [split.dim for split in scope.split.values()]
         cutting = sorted({window.base, window.offset}.intersection(around))
