@@ -75,9 +75,10 @@ def put(tree: Node, path: Path, node: Node) -> Node:
 
 
 class Editor:
-    """Random edits of the trees of one problem. An edit returns the new tree, or None where it finds no place."""
+    """Random edits of the trees of one problem. An edit returns the new tree, or None where it finds no place. ``strays``: loops
+    and splits over dims that nothing inside has are among them; they always are where windows are read."""
 
-    def __init__(self, random: Random, workload: Workload, chip: Chip) -> None:
+    def __init__(self, random: Random, workload: Workload, chip: Chip, strays: bool = False) -> None:
         self.random, self.workload, self.chip = random, workload, chip
         self.edits: tuple[tuple[Callable[[Node], Node | None], int], ...] = (
             (self.loop, 6),
@@ -97,6 +98,8 @@ class Editor:
         self.engine = chip.matrix if chip.matrix is not None and chip.matrix.dataflow is not Dataflow.NONE else None
         if self.engine is not None and any(op.kind is OpKind.CONTRACT for op in workload.ops):
             self.edits = (*self.edits, (self.lay, 3))
+        if strays or workload.windows:
+            self.edits = (*self.edits, (self.stray, 3))
 
     def edit(self, tree: Node) -> Node | None:
         functions, weights = zip(*self.edits, strict=True)
@@ -162,6 +165,16 @@ class Editor:
             return Spatial(dim, tile, level, axis.name, node)
 
         return self.wrapped(tree, around)
+
+    def stray(self, tree: Node) -> Node | None:
+        """A loop or split around a node, over any dim of the workload: its ops may lack it, or know it by other dims alone."""
+        dim = self.random.choice(list(self.workload.dims))
+        extent = self.workload.dims[dim]
+        if self.random.random() < 0.2:
+            return self.wrapped(tree, lambda node: Temporal(dim, self.random.randint(1, extent), node))
+        level, axis = self.random.choice(self.chip.axes)
+        tile = self.random.randint(min(-(-extent // axis.size), extent), extent)
+        return self.wrapped(tree, lambda node: Spatial(dim, tile, level, axis.name, node))
 
     def _combined(self, node: Node, op: Op, level: str, axis: Axis) -> Node:
         """Collectives that complete an op's parts, somewhere between its Compute and the node."""

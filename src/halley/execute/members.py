@@ -171,7 +171,7 @@ class Scope:
         return replace(self, ranges=ranges, loops=(*self.loops, (dim, index)))
 
     def check_cut_once(self, where: str) -> None:
-        """A dim that is read at a sum of two others is cut itself, or with them: parts of both kinds may have nothing in common."""
+        """A dim that is read at a sum of two others is cut itself or with them: parts of both kinds may share nothing."""
         cut = {dim for dim, _ in self.loops}.union(self.split.values())
         for window in self.windows:
             with_it = [dim for dim in (window.base, window.offset) if dim in cut]
