@@ -99,7 +99,7 @@ class Editor:
         if self.engine is not None and any(op.kind is OpKind.CONTRACT for op in workload.ops):
             self.edits = (*self.edits, (self.lay, 3))
         if strays or workload.windows:
-            self.edits = (*self.edits, (self.stray, 3))
+            self.edits = (*self.edits, (self.stray, 6 if workload.windows else 3))
 
     def edit(self, tree: Node) -> Node | None:
         functions, weights = zip(*self.edits, strict=True)
@@ -167,14 +167,25 @@ class Editor:
         return self.wrapped(tree, around)
 
     def stray(self, tree: Node) -> Node | None:
-        """A loop or split around a node, over any dim of the workload: its ops may lack it, or know it by other dims alone."""
-        dim = self.random.choice(list(self.workload.dims))
-        extent = self.workload.dims[dim]
-        if self.random.random() < 0.2:
-            return self.wrapped(tree, lambda node: Temporal(dim, self.random.randint(1, extent), node))
-        level, axis = self.random.choice(self.chip.axes)
-        tile = self.random.randint(min(-(-extent // axis.size), extent), extent)
-        return self.wrapped(tree, lambda node: Spatial(dim, tile, level, axis.name, node))
+        """Loops or splits around a node, over any dim of the workload: its ops may lack it, or know it by other dims alone. Half
+        of the time, where windows are read, two of them: over what is read and over what adds up to it."""
+        dims = [self.random.choice(list(self.workload.dims))]
+        if self.workload.windows and self.random.random() < 0.5:
+            window = self.random.choice(list(self.workload.windows.values()))
+            dims = self.random.sample([window.dim, self.random.choice([window.base, window.base, window.offset])], 2)
+
+        def around(node: Node) -> Node:
+            for dim in dims:
+                extent = self.workload.dims[dim]
+                if self.random.random() < 0.2:
+                    node = Temporal(dim, self.random.randint(1, extent), node)
+                    continue
+                level, axis = self.random.choice(self.chip.axes)
+                tile = self.random.randint(min(-(-extent // axis.size), extent), extent)
+                node = Spatial(dim, tile, level, axis.name, node)
+            return node
+
+        return self.wrapped(tree, around)
 
     def _combined(self, node: Node, op: Op, level: str, axis: Axis) -> Node:
         """Collectives that complete an op's parts, somewhere between its Compute and the node."""

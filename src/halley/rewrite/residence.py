@@ -88,7 +88,9 @@ class Held:
 @dataclass(slots=True)
 class Residence:
     """An open Hold. ``axes``: those of its memory's level and of the levels further out. ``lost``: tensors that another of
-    their group has overwritten, with its name; ``mixed``: tensors that left parts of another standing, with its name."""
+    their group has overwritten, with its name; ``mixed``: tensors that left parts of another standing, with its name;
+    ``replaced``: what there was of that other.
+    """
 
     node: Hold
     path: Path
@@ -98,6 +100,7 @@ class Residence:
     held: dict[str, Held] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)
     mixed: dict[str, str] = field(default_factory=dict)
+    replaced: dict[str, Held] = field(default_factory=dict)
 
     def mates(self, name: str) -> list[str]:
         """The other tensors of its group that are there."""

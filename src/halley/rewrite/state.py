@@ -83,8 +83,13 @@ class State:
             if self.overwrites(home, name, held, home.held[other]):
                 home.mixed.pop(name, None)
             else:
-                home.mixed[name] = other
+                home.mixed[name], home.replaced[name] = other, home.held[other]
         home.put(name, held)
+
+    def settle(self, home: Residence, name: str) -> None:
+        """A collective has brought the tensor to more members: it may be wherever what it was made from was."""
+        if name in home.mixed and self.overwrites(home, name, home.held[name], home.replaced[name]):
+            del home.mixed[name]
 
     def overwrites(self, home: Residence, name: str, new: Held, old: Held) -> bool:
         """Whether the new tensor, on the members that have some of it, is wherever the old one was."""
