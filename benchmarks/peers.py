@@ -84,7 +84,7 @@ CASES: dict[str, Case] = {
     "attention": Case(f"{HEADS}, fused", _attention, Peer(51.2265e-3, 2.24695e-3, 16.7, 364), 16.7 / 30, front=True),
     "attention-unfused": Case(f"{HEADS}, unfused", _attention, Peer(114.491e-3, 2.80954e-3, 7.9, 286), fused=False),
     "softmax": Case(f"{HEADS}, softmax as four einsums", _four, Peer(99.5910e-3, 4.49390e-3, 47.4, 692)),
-    "layer-7b": Case(f"{LAYER}, fused", _layer, Peer(91.1482e-3, 6.75451e-3, 193, 852), 193 / 25, front=True),
+    "layer-7b": Case(f"{LAYER}, fused", _layer, Peer(91.1482e-3, 6.75451e-3, 193, 852), 193 / 25),
     "layer-7b-unfused": Case(f"{LAYER}, unfused", _layer, Peer(121.422e-3, 6.92838e-3, 30.2, 381), fused=False),
     "layer-175b": Case(
         "GPT-3 175B layer, 2048 tokens, fused",

@@ -35,9 +35,10 @@ def test_fused_attention_takes_half_of_the_peers_energy_at_most(word: str) -> No
     """Scores stay in the local buffers, and the weights take their place."""
     case, best = solved(word)
     assert float(best.estimate.energy) < case.peer.energy / 2
-    assert any(len(group) > 1 for _, node in walk(best.plan) if isinstance(node, Hold) for group in node.groups)
+    assert any(len(group) > 1 for _, node in walk(best.plan) if isinstance(node, Hold) for group in node.tensors)
 
 
+@pytest.mark.slow
 def test_fused_attention_is_also_faster_at_no_more_energy() -> None:
     case = CASES["attention"]
     time_, energy = within(case)

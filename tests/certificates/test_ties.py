@@ -26,7 +26,7 @@ from halley.search.tally import Interrupted, Tally
 from halley.search.ties import fastest
 from halley.workloads import attention_einsum
 
-WALKS = 800
+WALKS = 300
 """Trees of a frame that are costed one by one."""
 
 GAINING = (7, 28, 54, 57, 70, 75)
@@ -55,7 +55,7 @@ def cost(search: GroupSearch, choice: Choice) -> tuple[float, float]:
     return float(estimate.time), float(estimate.energy)
 
 
-@pytest.mark.parametrize("seed", [*range(7), *GAINING])
+@pytest.mark.parametrize("seed", [*range(4), *GAINING])
 def test_no_mapping_of_the_frame_is_faster_at_this_energy(seed: int) -> None:
     found = least_energy(seed)
     if found is None:

@@ -137,7 +137,7 @@ ONE_FAULT = [
     ("name: tiny", "name: 7", "c.yaml:1: name: expected text; got 7; put it in quotes"),
     ("size: 4", "size: 0", "c.yaml:19: levels.core.network.axes.x.size: expected a whole number from 1 to 1048576; got 0"),
     ("size: 4", "size: 4.0", "c.yaml:19: levels.core.network.axes.x.size: expected a whole number from 1 to 1048576; got 4.0"),
-    ("topology: ring", "topology: rign", "c.yaml:19: levels.core.network.axes.x.topology: expected one of line, ring, full; got 'rign'; did you mean 'ring'?"),
+    ("topology: ring", "topology: rign", "c.yaml:19: levels.core.network.axes.x.topology: expected one of line, ring, full, none; got 'rign'; did you mean 'ring'?"),
     ("multicast: true", "multicast: yes", "c.yaml:21: levels.core.network.multicast: expected true or false; got 'yes'"),
     ("rows: 8", "rows: 8 PEs", "c.yaml:27: engines.matrix.rows: expected a whole number from 1 to 1048576; got '8 PEs'"),
     ("dataflow: output-stationary", "dataflow: [1]", "c.yaml:30: engines.matrix.dataflow: expected one of weight-stationary, input-stationary, output-stationary, none; got a list"),

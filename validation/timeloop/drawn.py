@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from functools import cache
 
 from validation.timeloop.convention import counts, energies
-from validation.timeloop.convert import HERE, WORD, from_timeloop, machine, workload
-from validation.timeloop.files import Block, Case, Problem, read_case
+from validation.timeloop.convert import HERE, from_timeloop, machine, workload
+from validation.timeloop.files import Block, Case, Problem, case_folders, read_case
 
 from halley.cost.estimate import Estimate
 from halley.cost.evaluate import evaluate
@@ -21,6 +21,7 @@ TENSORS = {"A": ("M", "K"), "W": ("K", "N"), "Z": ("M", "N")}
 ARCHITECTURES = ("e01_os_1024", "t01_ws_1024")
 """Cases whose architecture and energies stand for each of the two."""
 
+TEMPORAL = "temporal"
 Loops = tuple[tuple[str, int], ...]
 
 
@@ -29,56 +30,63 @@ def _known(name: str) -> Case:
     return read_case(HERE / "cases" / name)
 
 
-def drawn(number: int, seed: int = 0) -> Iterator[tuple[Case, Estimate]]:
-    """Legal mappings that fit, with Halley's estimate of each: dims are powers of two from 64 to 2048, and their factors of two
-    are dealt to the levels and the mesh at random."""
+def drawn(number: int, seed: int = 0, least: int = 6, most: int = 11) -> Iterator[tuple[Case, Estimate]]:
+    """Legal mappings that fit, half of them to each architecture, with Halley's estimate: dims are powers of two, from the
+    ``least`` to the ``most``; their factors of two are dealt to the levels and the mesh at random, as far as there is room."""
     source = random.Random(seed)
     found = 0
     while found < number:
-        case = _mapping(source, _known(ARCHITECTURES[found % 2]), found)
-        if case is None:
-            continue
-        chip, tree, work = (
-            machine(case.architecture, case.blocks),
-            from_timeloop(case.blocks, case.architecture, case.problem),
-            workload(case.problem),
-        )
-        estimate = evaluate(work, chip, tree)
-        room = {storage.name: storage.capacity for storage in case.architecture.storages[1:]}
-        fits = all(float(estimate.footprint.get(name, 0)) <= words * WORD for name, words in room.items())
-        if fits and not legality_faults(tree, work, chip):
+        case = _mapping(source, _known(ARCHITECTURES[found % 2]), f"drawn {found}", (least, most))
+        chip = machine(case.architecture, case.blocks)
+        tree, work = from_timeloop(case.blocks, case.architecture, case.problem), workload(case.problem)
+        if not legality_faults(tree, work, chip):
             found += 1
-            yield case, estimate
+            yield case, evaluate(work, chip, tree)
 
 
-def _mapping(source: random.Random, known: Case, number: int) -> Case | None:
-    """A mapping with the architecture and the energies of a case; None where the mesh has too many loops."""
+def known_cases() -> Iterator[tuple[Case, Estimate]]:
+    """The mappings that Timeloop was run on, with Halley's estimate of each."""
+    for folder in case_folders(HERE / "cases"):
+        case = read_case(folder)
+        chip, tree = machine(case.architecture, case.blocks), from_timeloop(case.blocks, case.architecture, case.problem)
+        yield case, evaluate(workload(case.problem), chip, tree)
+
+
+def _mapping(source: random.Random, known: Case, name: str, powers: tuple[int, int]) -> Case:
+    """A mapping with the architecture and the energies of a case; a level keeps some of the tensors that it keeps there."""
     architecture = known.architecture
     levels = range(len(architecture.storages))
-    fanout = [architecture.fanout(level + 1) if level + 1 in levels else (1, 1) for level in levels]
-    places = [(level, way) for level in levels for way in ("temporal", "x", "y") if way == "temporal" or max(fanout[level]) > 1]
+    keeps = [block.keeps if not at else _some(source, block.keeps) for at, block in enumerate(known.blocks)]
+    fanout = [dict(zip("xy", architecture.fanout(at + 1), strict=True)) if at + 1 in levels else {} for at in levels]
+    places = [(at, way) for at in levels for way in (TEMPORAL, *fanout[at])]
     factors: dict[tuple[int, str, str], int] = {}
-    extents = {dim: 2 ** source.randint(6, 11) for dim in "MNK"}
-    for dim, extent in extents.items():
-        for _ in range(int(math.log2(extent))):
-            level, way = source.choice(places)
-            factors[level, way, dim] = 2 * factors.get((level, way, dim), 1)
 
-    def loops(level: int, way: str) -> Loops:
-        order = source.sample("MNK", 3)
-        return tuple((dim, factors[level, way, dim]) for dim in order if (level, way, dim) in factors)
+    def has_room() -> bool:
+        for at, storage in enumerate(architecture.storages):
+            inside = {dim: math.prod(size for (own, _, d), size in factors.items() if d == dim and own >= at) for dim in "MNK"}
+            kept = sum(math.prod(inside[dim] for dim in TENSORS[tensor]) for tensor in keeps[at])
+            used = {way: math.prod(size for (own, w, _), size in factors.items() if (own, w) == (at, way)) for way in "xy"}
+            if (at and kept > storage.capacity) or any(used[way] > width for way, width in fanout[at].items()):
+                return False
+        return True
 
-    blocks = []
-    for level in levels:
-        along = {way: loops(level, way) for way in ("temporal", "x", "y")}
-        if any(math.prod(count for _, count in along[way]) > width for way, width in zip("xy", fanout[level], strict=True)):
-            return None
-        keeps = frozenset(name for name in TENSORS if level == 0 or source.random() < 0.75)
-        if level and not any(keeps):
-            return None
-        blocks.append(Block(along["temporal"], along["x"], along["y"], keeps))
-    problem = Problem(extents, TENSORS, "Z")
-    return Case(f"drawn {number}", architecture, problem, tuple(blocks), known.energy, known.mac_energy, {})
+    extents = {dim: 2 ** source.randint(*powers) for dim in "MNK"}
+    for dim in (dim for dim, extent in extents.items() for _ in range(int(math.log2(extent)))):
+        for at, way in (*source.sample(places, len(places)), (0, TEMPORAL)):
+            factors[at, way, dim] = 2 * factors.get((at, way, dim), 1)
+            if has_room():
+                break
+            factors[at, way, dim] //= 2
+
+    def loops(at: int, way: str) -> Loops:
+        return tuple((dim, size) for dim in source.sample("MNK", 3) if (size := factors.get((at, way, dim), 1)) > 1)
+
+    blocks = tuple(Block(loops(at, TEMPORAL), loops(at, "x"), loops(at, "y"), keeps[at]) for at in levels)
+    return Case(name, architecture, Problem(extents, TENSORS, "Z"), blocks, known.energy, known.mac_energy, {})
+
+
+def _some(source: random.Random, tensors: frozenset[str]) -> frozenset[str]:
+    return frozenset(name for name in sorted(tensors) if source.random() < 0.8)
 
 
 def timeloop_energy(case: Case, estimate: Estimate) -> float:
@@ -92,4 +100,4 @@ def own_energy(estimate: Estimate) -> float:
     return float(estimate.energy) * 1e12
 
 
-__all__ = ["drawn", "own_energy", "timeloop_energy"]
+__all__ = ["drawn", "known_cases", "own_energy", "timeloop_energy"]
