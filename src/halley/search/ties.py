@@ -17,7 +17,7 @@ from halley.search.tally import Interrupted, Tally
 EQUAL = 1e-12
 """Energies that differ by this share differ by rounding."""
 
-EFFORT = 20_000
+EFFORT = 10_000
 """Bounds that a search for a faster mapping may take."""
 
 
