@@ -4,11 +4,31 @@ Energies are compared to the digits that the peer prints; times are no part of t
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
+
 import pytest
 from benchmarks.peers import CASES, PRINTED, Case, solve, within
+from tests.certificates.exhaustive import draw_chip
+from tests.certificates.test_search import compare
 
+from halley.ir.hardware import NO_LINK, Chip, Topology
 from halley.ir.mapping import Hold, walk
 from halley.search.result import Solution
+
+
+def without_links(draw: random.Random) -> Chip:
+    chip = draw_chip(draw)
+    outer, shared, clusters = chip.levels
+    assert clusters.network is not None
+    axes = tuple(replace(axis, topology=Topology.NONE, link=NO_LINK) for axis in clusters.network.axes)
+    return replace(chip, levels=(outer, shared, replace(clusters, network=replace(clusters.network, axes=axes))))
+
+
+@pytest.mark.parametrize("seed", [22, 23, 40])
+def test_searches_on_chips_without_links_are_exact(seed: int) -> None:
+    """Against every mapping of drawn problems that are small enough to be walked."""
+    assert compare(seed, 250, on=without_links) == "equal"
 
 
 def solved(word: str) -> tuple[Case, Solution]:

@@ -40,4 +40,5 @@ def fastest(search: GroupSearch, choice: Choice, tick: Callable[[], None], effor
     limit = np.array([[0.0, energy * (1 + EQUAL)]])
     with suppress(Interrupted):
         faster.run(limit)
-    return next(own for own in faster.found.payloads if own is not None)  # the first takes least time
+    found: Choice = next(own for own in faster.found.payloads if own is not None)  # the first takes least time
+    return found
