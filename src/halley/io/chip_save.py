@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from halley.ir.hardware import Chip, Level, Link, MatrixEngine, Memory, Network, VectorEngine
+from halley.ir.hardware import Axis, Chip, Level, Link, MatrixEngine, Memory, Network, Topology, VectorEngine
 
 
 def chip_document(chip: Chip) -> dict[str, Any]:
@@ -65,8 +65,13 @@ def _memory(memory: Memory) -> dict[str, Any]:
     }
 
 
+def _axis(axis: Axis) -> dict[str, Any]:
+    link = {} if axis.topology is Topology.NONE else {"link": _link(axis.link)}
+    return {"size": axis.size, "topology": axis.topology.value, **link}
+
+
 def _network(network: Network) -> dict[str, Any]:
-    axes = {axis.name: {"size": axis.size, "topology": axis.topology.value, "link": _link(axis.link)} for axis in network.axes}
+    axes = {axis.name: _axis(axis) for axis in network.axes}
     port = {"port": _link(network.port)} if network.port else {}
     return {"axes": axes, **port, "multicast": network.multicast, "reduction": network.reduction}
 

@@ -25,7 +25,7 @@ from halley.io.entries import (
     Whole,
     word,
 )
-from halley.ir.hardware import CHIP_TOPOLOGIES, Dataflow
+from halley.ir.hardware import CHIP_TOPOLOGIES, Dataflow, Topology
 from halley.ir.workload import DTYPE_BYTES
 from halley.search.problem import Objective
 
@@ -55,8 +55,10 @@ class AxisFile(Section):
     """Siblings along one axis of a network."""
 
     size: Whole = Field(description="number of siblings along the axis")
-    topology: Annotated[Entry[str], word(CHIP_TOPOLOGIES)] = Field(description="how they are linked: line, ring or full")
-    link: LinkFile = Field(description="the link between neighbours")
+    topology: Annotated[Entry[str], word((*CHIP_TOPOLOGIES, Topology.NONE))] = Field(
+        description="how they are linked: line, ring, full or none"
+    )
+    link: LinkFile | None = Field(None, description="the link between neighbours; left out where there is none")
 
 
 class NetworkFile(Section):

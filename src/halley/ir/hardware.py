@@ -18,7 +18,8 @@ from halley.errors import BadInput, Fault, did_you_mean
 class Topology(StrEnum):
     """How the ranks of one axis are linked; `halley.network.topologies` builds each as a graph.
 
-    The axes of a chip are lines, rings or full (`CHIP_TOPOLOGIES`): a 2-D mesh of siblings is two `LINE` axes.
+    The axes of a chip are lines, rings, full or without links (`CHIP_TOPOLOGIES`): a 2-D mesh of siblings is two `LINE` axes.
+    ``NONE``: siblings reach their parent alone, so that no collective runs over the axis.
     """
 
     LINE = "line"
@@ -31,10 +32,14 @@ class Topology(StrEnum):
     DRAGONFLY = "dragonfly"
     FAT_TREE = "fat-tree"
     DGX_1 = "dgx-1"
+    NONE = "none"
 
 
 CHIP_TOPOLOGIES = (Topology.LINE, Topology.RING, Topology.FULL)
-"""Topologies that the mapping language spreads work over."""
+"""Topologies of a chip's axis with links, over which the mapping language has collectives."""
+
+NETWORK_TOPOLOGIES = tuple(topology for topology in Topology if topology is not Topology.NONE)
+"""Topologies of a network, in which every rank reaches every other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +55,20 @@ class Link:
     overhead: float = 0.0
 
 
+NO_LINK = Link(0.0)
+"""The link of an axis without links: it carries nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Axis:
     """Ranks along one axis of a network: the siblings of a chip's level, or a block of a larger network.
 
-    ``link``: between neighbours, or from a rank to its switch. ``shape``: extents of a mesh or torus; (leaf size, spines) or
-    (leaf size, leaves per pod, spines per pod, cores) of a fat-tree; (routers per group, ranks per router, global links per
-    router) of a dragonfly. ``upper``: between switches (``link`` unless given); ``top``: between pods or groups (``upper``
-    unless given). ``multicast``, ``reduction``: what the switches can do; ``on_request``: they add what one rank asks for, and
-    give the sum to it alone. ``one_way``: a ring whose links all point up. ``multipath``: a message shares all shortest paths
-    instead of taking one.
+    ``link``: between neighbours, or from a rank to its switch; `NO_LINK` on an axis without links. ``shape``: extents of a
+    mesh or torus; (leaf size, spines) or (leaf size, leaves per pod, spines per pod, cores) of a fat-tree; (routers per
+    group, ranks per router, global links per router) of a dragonfly. ``upper``: between switches (``link`` unless given);
+    ``top``: between pods or groups (``upper`` unless given). ``multicast``, ``reduction``: what the switches can do;
+    ``on_request``: they add what one rank asks for, and give the sum to it alone. ``one_way``: a ring whose links all point
+    up. ``multipath``: a message shares all shortest paths instead of taking one.
     """
 
     name: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from halley.ir.hardware import Chip, Level, Link
+from halley.ir.hardware import Chip, Level, Link, Topology
 from halley.report.table import Table
 from halley.units import (
     format_bytes,
@@ -73,7 +73,8 @@ def chip_facts(chip: Chip) -> Iterator[Fact]:
         for axis in level.network.axes:
             yield f"{at}.axes.{axis.name}.size", str(axis.size)
             yield f"{at}.axes.{axis.name}.topology", axis.topology.value
-            yield from _link(f"{at}.axes.{axis.name}.link", axis.link)
+            if axis.topology is not Topology.NONE:
+                yield from _link(f"{at}.axes.{axis.name}.link", axis.link)
         if level.network.port is not None:
             yield from _link(f"{at}.port", level.network.port)
         yield f"{at}.multicast", str(level.network.multicast).lower()
