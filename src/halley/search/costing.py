@@ -166,9 +166,9 @@ class Costing:
 
     def in_any_order(self, frame: Frame, skeleton: Skeleton) -> Compiled:
         """What the only stage of a group costs at least, whatever the order of its loops in time."""
-        (tree, _), chooses = self.alone(frame, 0, skeleton), self.chooses(skeleton)
+        tree, _ = self.alone(frame, 0, skeleton)
         trees = self.trees.of(self.unsettled(frame.shared), self.unsettled(skeleton.slots))
-        found = self.share(tree, tree, Steps(()), chooses, once=True)
+        found = self.share(tree, tree, Steps(()), once=True)
         return self.trees.compiled(self._objectives(found), trees, f"{skeleton.name}, {frame.name}")
 
     def bounds(self, frame: Frame, index: int, skeleton: Skeleton) -> Values:
