@@ -89,6 +89,7 @@ def evaluate(
     sums: Sums | None = None,
     least: bool = False,
     ramps: bool = True,
+    once: bool = False,
 ) -> Estimate:
     """Cost of a mapping, which must be legal (`halley.rewrite.legality.check`); capacity is not checked here.
 
@@ -102,12 +103,15 @@ def evaluate(
     ``held``: a tree to take the footprint of instead, where the costed one leaves out some that use its Holds. ``sums``: what
     earlier trees of the same workload found, for terms. ``least``: lower bounds of the times, which hold whatever number of
     buffers, but 0, stands for an open one (not with rounds). Without ``ramps``, first fills and last drains take only their
-    latency, as if of tiles without size.
+    latency, as if of tiles without size. ``once``: lower bounds that hold whatever order loops in time have, as if every tensor
+    moved once and every node were entered once (not with rounds, nor with lockstep).
     """
     paths = {node.op: path for path, node in walk(tree) if isinstance(node, Compute)}
     _check_engines(workload, chip, paths)
     _check_lockstep(chip, tree)
-    fold = _Fold(counter_of(workload, chip, totals, times, sums), paths, only, least, ramps)
+    counter = counter_of(workload, chip, totals, times, sums)
+    counter.once = once
+    fold = _Fold(counter, paths, only, least, ramps)
     root = fold.visit(tree, Scope())
     asked = fold.nodes[only or ()]
     events = [event for event in fold.events if event.path[: len(asked.path)] == asked.path] if only else fold.events

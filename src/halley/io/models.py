@@ -33,7 +33,7 @@ from halley.search.problem import Objective
 class Model(BaseModel):
     """Unknown keys are errors, and nothing is converted silently."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, title=None)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True, title=None)
 
 
 class Section(Model):
@@ -146,7 +146,7 @@ class ChipFile(Section):
 class WorkloadFile(BaseModel):
     """The workload: its kind, and the parameters that the kind asks for."""
 
-    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True, defer_build=True)
     __pydantic_extra__: dict[str, Parameter]
 
     kind: Text = Field(description="kind of workload, e.g. gemm-softmax", examples=["gemm-softmax"])

@@ -73,7 +73,7 @@ class Technology(Section):
 class LinksFile(BaseModel):
     """The table of link technologies."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
     dated: Text
     currency: Text
     rows: dict[str, Technology]
