@@ -86,6 +86,12 @@ FUNCTIONS: dict[str, Function] = {
     "product": Function({"mul": 2}, 3, "x * y * z"),
     "product_difference": Function({"mul": 2, "add": 1}, 4, "x * y - z * w"),
     "product_sum": Function({"mul": 2, "add": 1}, 4, "x * y + z * w"),
+    "scale_window": Function(
+        {"mul": 1, "add": 1},
+        1,
+        "x * scale where row modulo queries + offset - window < key <= row modulo queries + offset, else -inf",
+        ("scale", "queries", "offset", "window"),
+    ),
     "decay_mask": Function({"add": 1, "exp": 1, "mul": 1}, 3, "x * exp(y - z) where source <= target, else 0"),
     "add_decayed": Function({"add": 1, "exp": 1, "mul": 1}, 3, "x + y * exp(z)"),
     "silu_mul": Function({"exp": 1, "add": 1, "div": 1, "mul": 1}, 2, "x / (1 + exp(-x)) * y"),
