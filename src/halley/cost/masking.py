@@ -15,8 +15,7 @@ from collections.abc import Mapping
 from halley.cost.counting import Along, Axes, Counter, Loop, Scope
 from halley.cost.pairs import Cut, Cuts, How, Seen, pairs
 from halley.formulas.numbers import Number, anywhere, floor_div
-from halley.formulas.tiling import Split
-from halley.ir.masks import Mask
+from halley.formulas.terms import Operation, Term
 
 
 class MaskCounter(Counter):
@@ -39,7 +38,7 @@ class MaskCounter(Counter):
         if loop is None or loop.mask is None or loop.dim in skip:
             return super().boxes(dims, scope, loops, each, critical, leaf, skip)
         loops = self._known(loops)
-        key = ("seen", dims, id(loops), each, critical, skip, tuple(scope.shares.items())) if leaf is None else None
+        key = None if leaf else ("seen", dims, id(loops), each, critical, skip, tuple(scope.shares.items()))
         if key is not None and key in self._sums:
             return self._sums[key][0]
         mask, leaf = loop.mask, leaf or {}
@@ -50,7 +49,7 @@ class MaskCounter(Counter):
         every, apart = self._less(self._every, critical), self._less(each, critical)
         along = {dim: leaf.get(dim) or Along(self, dim, loops, "covered" if dim in dims else "visits") for dim in plane}
         counted = {dim: every if dim in dims else apart for dim in plane}
-        result = result * self._seen(loop, loops, along, counted, critical)
+        result = result * self._seen(loops, along, counted, critical)
         if key is not None:
             self._sums[key] = (result, loops)
         return result
@@ -61,17 +60,16 @@ class MaskCounter(Counter):
             return super().product(loops, factors)
         plane = {dim: along for dim, along in factors.items() if dim in (loop.mask.rows, loop.mask.keys)}
         rest = super().product(loops, {dim: along for dim, along in factors.items() if dim not in plane})
-        return rest * self._seen(loop, loops, plane, dict.fromkeys(plane, frozenset()), self._every)
+        return rest * self._seen(loops, plane, dict.fromkeys(plane, frozenset()), self._every)
 
     def entries(self, scope: Scope) -> Number:
         return self.boxes((), scope, scope.loops, frozenset(), self._every)
 
     def _seen(
-        self, loop: Loop, loops: tuple[Loop, ...], along: Mapping[str, Along], counted: Mapping[str, Axes], critical: Axes
+        self, loops: tuple[Loop, ...], along: Mapping[str, Along], counted: Mapping[str, Axes], critical: Axes
     ) -> Number:
         """Sum over the pairs of tiles that are seen. ``along``: what each of both dims counts as, along the axes ``counted``."""
-        assert loop.mask is not None
-        mask, at = loop.mask, loops.index(loop)
+        at, loop, mask = next((at, loop, loop.mask) for at, loop in enumerate(loops) if loop.mask)
 
         def how(own: Loop) -> How:
             if own.first_only:
@@ -84,12 +82,15 @@ class MaskCounter(Counter):
         extents = self.workload.dims[mask.rows], self.workload.dims[mask.keys]
         seen = pairs(Seen(mask, *extents, cuts, loop.tile))
         inner = {dim: self._splits(dim, loops[at + 1 :], counted[dim]) for dim in along}
-        rows = {bits: along[mask.rows].of(size, inner[mask.rows]) for bits, size in sizes_of(extents[0], cuts)}
-        keys = {bits: along[mask.keys].of(size, inner[mask.keys]) for bits, size in sizes_of(extents[1], (Cut(loop.tile),))}
+        keys = [(bits, along[mask.keys].of(size, inner[mask.keys])) for bits, size in sizes_of(extents[1], (Cut(loop.tile),))]
         result: Number = 0
-        for a, of_rows in rows.items():
-            for b, of_keys in keys.items():
-                result = result + seen(a, b) * (of_rows * of_keys)
+        for size, alike in _alike(sizes_of(extents[0], cuts)):
+            of_rows = along[mask.rows].of(size, inner[mask.rows])
+            for b, of_keys in keys:
+                number: Number = 0
+                for a in alike:
+                    number = number + seen(a, b)
+                result = result + number * (of_rows * of_keys)
         return result
 
 
@@ -104,18 +105,31 @@ def sizes_of(extent: Number, cuts: Cuts) -> list[tuple[int, Number]]:
         inner: list[tuple[int, Number]] = []
         for bits, size in found:
             whole = floor_div(size, cut.tile)
-            ragged = size - whole * cut.tile
+            ragged = 0 if _multiple(size, cut.tile) else size - whole * cut.tile
             inner += [(2 * bits, cut.tile)] if anywhere(whole) else []
             inner += [(2 * bits + 1, ragged)] if anywhere(ragged) else []
         found = inner
     return found
 
 
+def _multiple(size: Number, tile: Number) -> bool:
+    """Whether an open size is made as a multiple of a tile."""
+    return isinstance(size, Term) and (size is tile or (size.operation is Operation.MULTIPLY and tile in (size.a, size.b)))
+
+
+def _alike(sizes: list[tuple[int, Number]]) -> list[tuple[Number, list[int]]]:
+    """The sizes that are the same number or term together."""
+    found: dict[object, tuple[Number, list[int]]] = {}
+    for bits, size in sizes:
+        found.setdefault(size if isinstance(size, int) else id(size), (size, []))[1].append(bits)
+    return list(found.values())
+
+
 def masked_rescales(
     counter: Counter, scope: Scope, dims: tuple[str, ...], each: Axes, critical: Axes, reduced: tuple[str, ...]
 ) -> Number:
-    """Points of an accumulator, or of its rows, that see a newer maximum inside a loop over the keys of a mask: those of all tiles
-    that are seen, less those of the first."""
+    """Points of an accumulator, or of its rows, that see a newer maximum inside a loop over the keys of a mask: those of all
+    tiles that are seen, less those of the first."""
     visited = counter.boxes(dims, scope, scope.loops, each, critical)
     loops = tuple(loop.first if loop.axis is None and loop.dim in reduced else loop for loop in scope.loops)
     return visited - counter.boxes(dims, scope, loops, each, critical)

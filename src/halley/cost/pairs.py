@@ -26,8 +26,8 @@ Counts = NDArray[np.float64]
 
 
 class How(Enum):
-    """What of the tiles of a cut counts: each one, the first, the one that has most to do; or, of those at work on the same keys at
-    the same time, one, as large as the largest."""
+    """What of the tiles of a cut counts: each one, the first, the one that has most to do; or, of those at work on the same keys
+    at the same time, one, as large as the largest."""
 
     EACH = 0
     FIRST = 1
@@ -35,7 +35,7 @@ class How(Enum):
     ANY = 3
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=True)
 class Cut:
     """A loop or split of the rows around the loop over the keys."""
 
@@ -59,8 +59,8 @@ class Seen:
 
 
 def pairs(seen: Seen) -> Callable[[int, int], Number]:
-    """The number of pairs, by the bits of the rows' size (`halley.cost.masking.sizes_of`) and 0 for whole tiles of keys, 1 for the
-    ragged one."""
+    """The number of pairs, by the bits of the rows' size (`halley.cost.masking.sizes_of`) and 0 for whole tiles of keys, 1 for
+    the ragged one."""
     tiles = [*(cut.tile for cut in seen.cuts), seen.tile]
     first = next((tile for tile in tiles if isinstance(tile, Term)), None)
     if first is not None:

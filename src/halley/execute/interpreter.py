@@ -19,9 +19,9 @@ from halley.execute.compute import Journal, compute
 from halley.execute.counters import Counters, Tally
 from halley.execute.functions import Array
 from halley.execute.holds import enter, leave
+from halley.execute.masking import visible_keys
 from halley.execute.members import Scope, Siblings, shares
 from halley.execute.rounds import round_faults
-from halley.execute.masking import visible_keys
 from halley.execute.store import Store
 from halley.ir.hardware import Chip
 from halley.ir.mapping import (

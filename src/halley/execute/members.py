@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from halley.errors import Fault, IllegalMapping
 from halley.ir.hardware import Axis, Chip, Topology
-from halley.ir.masks import Mask
 from halley.ir.mapping import Parallel, Pipeline, Spatial
+from halley.ir.masks import Mask
 from halley.ir.workload import Tensor, Window
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from halley.ir.workload import Op, OpKind, Workload
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """Row i (modulo ``queries``, as the rows of several heads are stacked) of the dim ``rows`` sees the keys j of the dim ``keys``
-    with ``i + offset - window < j <= i + offset``; no window: all up to ``i + offset``."""
+    """Row i (modulo ``queries``, as the rows of several heads are stacked) of the dim ``rows`` sees the keys j of the dim
+    ``keys`` with ``i + offset - window < j <= i + offset``; no window: all up to ``i + offset``."""
 
     rows: str
     keys: str
@@ -85,7 +85,7 @@ class _Graph:
         numbers = dict(op.constants)
         if op.function not in _HIDING or op.kind is not OpKind.MAP or len(op.dims) < 2:
             return None
-        if numbers.get("scale", 1.0) <= 0 or op.function == "scale_mask" and not numbers.get("causal"):
+        if numbers.get("scale", 1.0) <= 0 or (op.function == "scale_mask" and not numbers.get("causal")):
             return None
         queries, offset, *rest = (int(numbers[name]) for name in _HIDING[op.function])
         rows, keys = op.dims[-2:]
