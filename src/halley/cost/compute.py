@@ -28,7 +28,7 @@ def compute(counter: Counter, scope: Scope, op: Op, array: Array, common: tuple[
         events = list(_vector(counter, scope, op))
     if op.scaled_by:
         times = rescales(counter, scope, common, counter.workload.reduced(op))
-        events += rescale(counter, scope, op, op.outputs[0], op.scaled_by, times, counter.leaf_depth)
+        events += rescale(counter, scope, op, op.outputs[0], op.scaled_by, times, counter.leaf_depth, common)
     return tuple(events)
 
 
@@ -233,10 +233,17 @@ def _passages(
 
 
 def rescale(
-    counter: Counter, scope: Scope, op: Op, name: str, maximum: str, times: tuple[Number, Number], asker: int
+    counter: Counter,
+    scope: Scope,
+    op: Op,
+    name: str,
+    maximum: str,
+    times: tuple[Number, Number],
+    asker: int,
+    common: tuple[Loop, ...] = (),
 ) -> Iterator[Event]:
     """Accumulators multiplied by exp(old max - new max) by engines that work on behalf of instances at depth ``asker``:
-    ``times`` per element, (over all members, on member 0)."""
+    ``times`` per element, (over all members, on member 0). ``common``: as for `compute`."""
     engine = counter.chip.vector
     dims = {role: counter.workload.tensors[tensor].dims for role, tensor in (("elements", name), ("rows", maximum))}
     words = {role: counter.workload.tensors[tensor].word for role, tensor in (("elements", name), ("rows", maximum))}
@@ -247,8 +254,8 @@ def rescale(
 
     def again(over: tuple[str, ...], each: Axes, critical: int | None) -> Number:
         first = frozenset() if critical is None else counter.upto(critical)
-        if any(loop.mask for loop in scope.loops):
-            return masked_rescales(counter, scope, over, each, first, reduced)
+        if any(loop.mask for loop in common):
+            return masked_rescales(counter, scope, over, each, first, reduced, common)
         boxes = counter.boxes(over, scope, scope.loops, each, first, skip=reduced)
         return boxes * (times[0] if critical is None else times[1])
 

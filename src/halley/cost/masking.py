@@ -126,10 +126,16 @@ def _alike(sizes: list[tuple[int, Number]]) -> list[tuple[Number, list[int]]]:
 
 
 def masked_rescales(
-    counter: Counter, scope: Scope, dims: tuple[str, ...], each: Axes, critical: Axes, reduced: tuple[str, ...]
+    counter: Counter,
+    scope: Scope,
+    dims: tuple[str, ...],
+    each: Axes,
+    critical: Axes,
+    reduced: tuple[str, ...],
+    common: tuple[Loop, ...],
 ) -> Number:
     """Points of an accumulator, or of its rows, that see a newer maximum inside a loop over the keys of a mask: those of all
-    tiles that are seen, less those of the first."""
-    visited = counter.boxes(dims, scope, scope.loops, each, critical)
-    loops = tuple(loop.first if loop.axis is None and loop.dim in reduced else loop for loop in scope.loops)
-    return visited - counter.boxes(dims, scope, loops, each, critical)
+    tiles that are seen, less those of the first. ``common``: the loops that also enclose the maximum's Compute."""
+    around = tuple(loop for loop in scope.loops if loop.dim not in reduced or loop.axis is not None or loop in common)
+    first = tuple(loop.first if loop.axis is None and loop.dim in reduced else loop for loop in around)
+    return counter.boxes(dims, scope, around, each, critical) - counter.boxes(dims, scope, first, each, critical)
