@@ -34,7 +34,8 @@ def attention(
 
     ``kv_heads == heads`` is MHA, ``1 < kv_heads < heads`` GQA (arXiv 2305.13245), ``kv_heads == 1`` MQA (arXiv 1911.02150).
     ``queries == keys`` is prefill; ``queries == 1`` decode against a KV cache of ``keys``. A causal mask lets query i see
-    the keys up to ``i + keys - queries``: the queries are the last positions. Masked scores are computed, then masked.
+    the keys up to ``i + keys - queries``: the queries are the last positions. A mapping may leave out tiles of keys that no row
+    sees (docs/model.md, "Masks").
 
     - plain: ``mx; E = exp(S2 - mx); z; P = E / z; O = P V``.
     - deferred: the division moves behind the second GEMM: ``U = E V; O = U / z``.
