@@ -24,7 +24,8 @@ def draw_masked(draw: random.Random) -> Workload:
     heads = draw.choice([1, 1, 2])
     queries = draw.randint(1, 4)
     keys = queries + draw.choice([0, 0, 1])
-    return attention(1, heads, draw.choice([1, heads]), queries, keys, 1, value_dim=1, causal=True, variant="online")
+    grouped, window = draw.choice([1, heads]), draw.choice([None, None, draw.randint(1, keys)])
+    return attention(1, heads, grouped, queries, keys, 1, value_dim=1, causal=True, variant="online", window=window)
 
 
 def visible(tree: Node) -> bool:
@@ -58,8 +59,8 @@ def test_winners_leave_tiles_out_run_and_count(queries: int, keys: int, objectiv
 def test_a_mask_makes_attention_faster() -> None:
     chip = load_chip("edge")
     values = [
-        optimise(Problem(attention(1, 1, 1, 384, 384, 32, causal=causal, variant="online"), chip, baselines=False, fixed_variant=True)).best
-        for causal in (False, True)
+        optimise(Problem(work, chip, baselines=False, fixed_variant=True)).best
+        for work in (attention(1, 1, 1, 384, 384, 32, causal=causal, variant="online") for causal in (False, True))
     ]
     assert np.all([best.certificate.gap == 0.0 for best in values])
     assert values[1].certificate.value < 0.8 * values[0].certificate.value

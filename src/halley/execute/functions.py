@@ -53,11 +53,11 @@ def _scale_mask(site: Site, x: Array, hidden: float = -np.inf) -> Array:
     return np.where(keys <= rows % int(site.constant("queries")) + site.constant("offset"), scaled, hidden)
 
 
-def _scale_window(site: Site, x: Array) -> Array:
+def _scale_window(site: Site, x: Array, hidden: float = -np.inf) -> Array:
     rows = np.arange(x.shape[-2])[:, None] + site.starts[-2]
     keys = np.arange(x.shape[-1])[None, :] + site.starts[-1]
     last = rows % int(site.constant("queries")) + site.constant("offset")
-    return np.where((keys <= last) & (keys > last - site.constant("window")), x * site.constant("scale"), -np.inf)
+    return np.where((keys <= last) & (keys > last - site.constant("window")), x * site.constant("scale"), hidden)
 
 
 def _decay_mask(site: Site, x: Array, y: Array, z: Array) -> Array:
@@ -144,6 +144,7 @@ DEFINITIONS: dict[str, Callable[..., Array]] = {
     "select_above": lambda site, x, y, z: np.where(y > z, x, 0.0),
     "select_not_below": lambda site, x, y, z: np.where(y >= z, x, 0.0),
     "scale_visible": lambda site, x: _scale_mask(site, x, 0.0),
+    "scale_in_window": lambda site, x: _scale_window(site, x, 0.0),
     "relu_gradient": lambda site, x, y: np.where(y > 0, x, 0.0),
     "sigmoid_gradient": lambda site, x, y: x * y * (1.0 - y),
     "tanh_gradient": lambda site, x, y: x * (1.0 - y * y),

@@ -117,6 +117,12 @@ FUNCTIONS: dict[str, Function] = {
         "x * scale where key <= row modulo queries + offset, else 0; everywhere x * scale if causal is 0",
         ("scale", "causal", "queries", "offset"),
     ),
+    "scale_in_window": Function(
+        {"mul": 1, "add": 1},
+        1,
+        "x * scale where row modulo queries + offset - window < key <= row modulo queries + offset, else 0",
+        ("scale", "queries", "offset", "window"),
+    ),
     "relu_gradient": Function({"max": 1}, 2, "x where y > 0, else 0"),
     "sigmoid_gradient": Function({"mul": 2, "add": 1}, 2, "x * y * (1 - y)"),
     "tanh_gradient": Function({"mul": 2, "add": 1}, 2, "x * (1 - y^2)"),
