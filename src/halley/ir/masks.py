@@ -46,6 +46,8 @@ _OF_ZERO = ("mul", "divide", "scaled_product", "square")
 
 def masks(workload: Workload) -> Mapping[str, Mask]:
     """The mask of each op that has one, by its name."""
+    if not any(op.function in _HIDING for op in workload.ops):
+        return {}
     return _masks(workload.ops, tuple((t.name, t.dims) for t in workload.tensors.values()), workload.outputs,
                   tuple(workload.dims.items()))  # fmt: skip
 
