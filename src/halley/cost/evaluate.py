@@ -46,6 +46,7 @@ from halley.ir.mapping import (
     Temporal,
     walk,
 )
+from halley.ir.masks import mask_over
 from halley.ir.workload import OpKind, Workload
 from halley.rewrite.rounds import hands_over
 
@@ -224,7 +225,8 @@ class _Fold:
     def _cost(self, node: Node, scope: Scope) -> _Cost:
         match node:
             case Temporal():
-                loop = Loop(node.dim, node.tile, None, path=scope.path)
+                mask = mask_over(self.workload, node.dim) if node.visible else None
+                loop = Loop(node.dim, node.tile, None, path=scope.path, mask=mask)
                 return self.visit(node.body, scope.inside(0).with_loop(loop))
             case Spatial():
                 loop = Loop(node.dim, node.tile, (node.level, node.axis), path=scope.path)

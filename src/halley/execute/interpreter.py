@@ -19,6 +19,7 @@ from halley.execute.compute import Journal, compute
 from halley.execute.counters import Counters, Tally
 from halley.execute.functions import Array
 from halley.execute.holds import enter, leave
+from halley.execute.masking import visible_keys
 from halley.execute.members import Scope, Siblings, shares
 from halley.execute.rounds import round_faults
 from halley.execute.store import Store
@@ -98,6 +99,8 @@ class _Machine:
 
     def node(self, node: Node, scope: Scope) -> None:
         match node:
+            case Temporal() if node.visible:
+                visible_keys(self.store, self.journal, node, scope, self.node)
             case Temporal():
                 for index in range(scope.steps(node.dim, node.tile)):
                     self.node(node.body, scope.iteration(node.dim, node.tile, index))

@@ -37,11 +37,15 @@ class CollectiveKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Temporal:
-    """``for dim by tile`` - a loop in time over tiles of the member's range."""
+    """``for dim by tile [visible]`` - a loop in time over tiles of the member's range.
+
+    ``visible``: of the keys of a mask; each member walks the tiles from the first to the last that any of its rows sees.
+    """
 
     dim: str
     tile: Any
     body: Node
+    visible: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Mapping trees as indented text: `to_text` prints, `parse` reads; each undoes the other.
 
-    for DIM by TILE
+    for DIM by TILE [visible]                                   the tiles of a mask's keys that the rows see
     spread DIM by TILE over LEVEL.AXIS
     hold MEMORY [xBUFFERS]: GROUP ...                           a group is TENSOR or TENSOR|TENSOR (one buffer, in place)
     sequence
@@ -83,7 +83,7 @@ def _lines(node: Node, depth: int) -> Iterator[str]:
 def _header(node: Node) -> str:
     match node:
         case Temporal():
-            return f"for {_name(node.dim)} by {_number(node.tile, 'tile')}"
+            return f"for {_name(node.dim)} by {_number(node.tile, 'tile')}" + (" visible" if node.visible else "")
         case Spatial():
             return f"spread {_name(node.dim)} by {_number(node.tile, 'tile')} over {_place(node.level, node.axis)}"
         case Hold():
@@ -239,7 +239,10 @@ def _side(line: Line, side: str) -> tuple[str, ...]:
 
 def _temporal(line: Line) -> tuple[_Arity, Make]:
     dim, tile = line.loop("a dim")
-    return _Arity.ONE, lambda body: Temporal(dim, tile, body[0])
+    visible = line.sees("visible")
+    if visible:
+        line.keyword("visible")
+    return _Arity.ONE, lambda body: Temporal(dim, tile, body[0], visible)
 
 
 def _spatial(line: Line) -> tuple[_Arity, Make]:
@@ -315,7 +318,7 @@ def parse(text: str, source: str = "<text>") -> Node:
     ``source:line``; a text over the limits on size, lines or depth is refused unread.
 
     >>> parse("for m by 4   # rows\\n  compute C")
-    Temporal(dim='m', tile=4, body=Compute(op='C', array=()))
+    Temporal(dim='m', tile=4, body=Compute(op='C', array=()), visible=False)
     """
     return located(text, source)[0]
 

@@ -70,7 +70,7 @@ def split(tree: Node, path: Path, tile: int) -> Node:
     The larger tile must be a multiple of the smaller, so that the iterations stay what they were.
     """
     node = node_at(tree, path)
-    if not isinstance(node, Temporal):
+    if not isinstance(node, Temporal) or node.visible:
         raise _refusal(node, "split", "a loop in time", "give the path of a 'for'")
     large, small = max(tile, node.tile), min(tile, node.tile)
     if small < 1 or large % small or large == small:

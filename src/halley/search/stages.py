@@ -39,13 +39,15 @@ Join = tuple[Collective, ...]
 @dataclass(frozen=True, slots=True)
 class Slot:
     """An open tile size: its name, dim, the sizes to try for a range, and the range that it cuts (a function of the outer tiles
-    of the same dim); ``among``: from where to where the sizes go, if that is known."""
+    of the same dim); ``among``: from where to where the sizes go, if that is known. ``rows``: of a loop over the visible keys of
+    a mask, the dim of its rows, whose shared sizes its own go together with."""
 
     name: str
     dim: str
     sizes: Sizes
     limit: Callable[[Tiles], Number]
     among: Range = (1, None)
+    rows: str = ""
 
 
 BUFFERS = "(buffers)"

@@ -31,7 +31,7 @@ def _trimmed(node: Node, touched: Set[str]) -> Node | None:
             return Hold(node.memory, kept, body, node.buffers)
         case Temporal():
             body = _trimmed(node.body, touched)
-            return None if body is None else Temporal(node.dim, node.tile, body)
+            return None if body is None else Temporal(node.dim, node.tile, body, node.visible)
         case Spatial():
             body = _trimmed(node.body, touched)
             return None if body is None else Spatial(node.dim, node.tile, node.level, node.axis, body)

@@ -85,6 +85,8 @@ class Computing:
         maxima = {other.scaled_by for other in self.workload.ops if other.scaled_by}
         if maxima.intersection(op.outputs):
             self.clock += 1
+        if 0 not in scope.active():  # the critical member sees nothing of this tile: what it has stays as it was
+            return
         for name in op.outputs:
             tensor, hold = self.workload.tensors[name], scope.holds[name]
             box = scope.box(tensor)

@@ -20,6 +20,7 @@ from halley.ir.workload import Op, Workload
 from halley.simulate.computing import Computing
 from halley.simulate.exchanging import Exchanging
 from halley.simulate.holds import Holds, Visit
+from halley.simulate.masking import busiest_first, visible_tiles
 from halley.simulate.members import Scope
 from halley.simulate.tasks import Path, Tasks
 
@@ -67,13 +68,16 @@ class Walk:
 
     def node(self, node: Node, scope: Scope, phase: Phase) -> None:
         match node:
+            case Temporal() if node.visible:
+                for index, ranges in visible_tiles(node, scope, self.workload):
+                    self.node(node.body, scope.at(0, ranges, loops=(*scope.loops, (node.dim, index))), phase)
             case Temporal():
                 for index in range(scope.steps(node.dim, node.tile)):
                     ranges, loops = scope.narrowed(node.dim, node.tile, index), (*scope.loops, (node.dim, index))
                     self.node(node.body, scope.at(0, ranges, loops=loops), phase)
             case Spatial():
                 position = scope.team.axes.position(node.level, node.axis)
-                places = scope.team.indices[:, position] - scope.team.span(position)[0]
+                places = busiest_first(node, scope, self.workload, scope.team.indices[:, position] - scope.team.span(position)[0])
                 ranges, splits = scope.narrowed(node.dim, node.tile, places), {**scope.splits, position: node.dim}
                 self.node(node.body, scope.at(0, ranges, splits=splits), phase)
             case Hold():
