@@ -242,6 +242,7 @@ def draw_chip(draw: random.Random) -> Chip:
         Link(draw.choice([0.5, 2]) * 1e9, 0, 1e-12),
         draw.random() < 0.7,
     )
+    further = random.Random(repr(draw.getstate()))  # leaves what is drawn afterwards as it is
     local = tuple(memory(name, draw.choice([12, 40, 200])) for name in ("ibuf", "wbuf", "obuf"))
     return Chip(
         "drawn",
@@ -259,8 +260,16 @@ def draw_chip(draw: random.Random) -> Chip:
             draw.random() < 0.5,
             energy={"bf16": 1e-12},
             reads={"input": ("ibuf",), "weight": ("wbuf",), "output": ("obuf",)},
+            latency=further.choice([0.0, 3e-9]),
         ),
-        VectorEngine("lanes", draw.choice([2, 4]), 1e9, dict.fromkeys(FUNCTIONS, 0.5), dict.fromkeys(FUNCTIONS, 1e-12)),
+        VectorEngine(
+            "lanes",
+            draw.choice([2, 4]),
+            1e9,
+            dict.fromkeys(FUNCTIONS, 0.5),
+            dict.fromkeys(FUNCTIONS, 1e-12),
+            latency=further.choice([0.0, 2e-9]),
+        ),
         static_power=draw.choice([0.0, 1e-3]),
     )
 

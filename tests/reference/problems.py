@@ -132,13 +132,17 @@ def random_chip(random: Random) -> Chip:
     if random.random() < 0.4:
         levels.append(Level("pe", (memory("rf"),), network(axis("p", random.choice([2, 3])))))
     rates = dict.fromkeys(("add", "mul", "max"), 1.0) | dict.fromkeys(("exp", "div", "rsqrt"), 0.25)
+    further = Random(repr(random.getstate()))  # leaves what is drawn afterwards as it is
     return Chip(
         "random",
         tuple(levels),
         MatrixEngine(
             "mxu", random.choice([1, 2, 4]), random.choice([1, 2, 3]), 1e9, random.choice(list(Dataflow)), random.random() < 0.5,
-            energy={"bf16": 5e-13},
+            energy={"bf16": 5e-13}, latency=further.choice([0.0, 7e-9]),
         ),
-        VectorEngine("simd", random.choice([1, 2, 4]), 1e9, rates, {name: (i + 1) * 1e-13 for i, name in enumerate(rates)}),
+        VectorEngine(
+            "simd", random.choice([1, 2, 4]), 1e9, rates, {name: (i + 1) * 1e-13 for i, name in enumerate(rates)},
+            latency=further.choice([0.0, 5e-9]),
+        ),
         static_power=0.1,
     )  # fmt: skip

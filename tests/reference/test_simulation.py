@@ -111,6 +111,19 @@ def test_stages_of_a_pipeline_hand_tiles_on() -> None:
     assert begun[1] < min(i.start for i in found.intervals if i.name == "drain E")
 
 
+def test_each_tile_waits_for_the_pipeline() -> None:
+    """Four tiles, each done 100 ns after its cycles; operations and bytes are the same."""
+    workload, tree = one_gemm(1)
+    machine = chip(1, 1)
+    assert machine.matrix is not None
+    slow = replace(machine, matrix=replace(machine.matrix, latency=100e-9))
+    cycles = evaluate(workload, machine, tree).busy["engine", machine.matrix.name]
+    assert evaluate(workload, slow, tree).busy["engine", machine.matrix.name] == pytest.approx(cycles + 4 * 100e-9)
+    assert float(evaluate(workload, slow, tree).time) == pytest.approx(simulate(workload, slow, tree).time, rel=1e-12)
+    assert simulate(workload, slow, tree).time > simulate(workload, machine, tree).time
+    assert evaluate(workload, slow, tree).work() == evaluate(workload, machine, tree).work()
+
+
 def two_gemms() -> Workload:
     ops = (op("C", OpKind.CONTRACT, "A B", "C", "mnk"), op("E", OpKind.CONTRACT, "C D", "E", "mpn"))
     return problem({"m": 8, "n": 4, "k": 4, "p": 4}, "A:mk B:kn C:mn D:np E:mp", ops, "E")

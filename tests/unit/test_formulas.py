@@ -120,6 +120,7 @@ CASES: dict[Formula, Case] = {
     price.busy_power: Case((BANDWIDTH, JOULE_PER_BYTE), WATT),
     engines.systolic_cycles: Case((ONE,) * 6, ONE),
     engines.vector_cycles: Case((ONE, PER_LANE), PER_LANE),
+    engines.pipeline_latency: Case((ONE, SECOND), SECOND),
     tiling.over_tiles: Case(
         (POINT, POINT, POINT), {"point": 2}, lambda e, t, u: tiling.over_tiles(e, first_inside(t, u), leaf_of)
     ),

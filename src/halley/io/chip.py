@@ -201,6 +201,7 @@ def _matrix(file: MatrixFile, clock: float) -> MatrixEngine:
         rate={dtype: entry.value for dtype, entry in file.rate.items()},
         energy={dtype: entry.value for dtype, entry in file.energy.items()},
         reads={role: tuple(names) for role, names in roles if names},
+        latency=file.latency.value if file.latency else 0.0,
     )
 
 
@@ -212,4 +213,5 @@ def _vector(file: VectorFile, clock: float) -> VectorEngine:
         rate={function: entry.value for function, entry in file.rate.items()},
         energy={function: entry.value for function, entry in file.energy.items()},
         reads=tuple(file.reads),
+        latency=file.latency.value if file.latency else 0.0,
     )

@@ -86,6 +86,7 @@ def _matrix(engine: MatrixEngine) -> dict[str, Any]:
         "prefetch": engine.prefetch,
         "rate": dict(engine.rate),
         "energy": {dtype: _unit(energy, "J") for dtype, energy in engine.energy.items()},
+        **({"latency": _unit(engine.latency, "s")} if engine.latency else {}),
         "reads": {role: list(names) for role, names in engine.reads.items()},
     }
 
@@ -96,5 +97,6 @@ def _vector(engine: VectorEngine) -> dict[str, Any]:
         "clock": _unit(engine.clock, "Hz"),
         "rate": dict(engine.rate),
         "energy": {function: _unit(energy, "J") for function, energy in engine.energy.items()},
+        **({"latency": _unit(engine.latency, "s")} if engine.latency else {}),
         "reads": list(engine.reads),
     }

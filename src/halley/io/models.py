@@ -107,6 +107,7 @@ class MatrixFile(Section):
     prefetch: Flag = Field(description="true: the stationary operand of the next fold loads behind the present one")
     rate: dict[str, Ratio] = Field(description="multiply-accumulates per unit and cycle, by element type", min_length=1)
     energy: dict[str, EnergyPerOp] = Field(description="energy per multiply-accumulate, by element type")
+    latency: Latency | None = Field(None, description="latency of its pipeline beyond the skew, paid by each tile; left out, 0")
     reads: RolesFile = Field(default_factory=RolesFile, description="memories that feed the array")
 
 
@@ -117,6 +118,7 @@ class VectorFile(Section):
     clock: Frequency | None = Field(None, description="clock of the lanes; left out, the chip's")
     rate: dict[str, Ratio] = Field(description="functions per lane and cycle, by elementary function")
     energy: dict[str, EnergyPerOp] = Field(description="energy per function, by elementary function")
+    latency: Latency | None = Field(None, description="latency of the pipeline, paid by each tile; left out, 0")
     reads: list[Text] = Field(default_factory=list, description="memories that the lanes reach; left out, any")
 
 

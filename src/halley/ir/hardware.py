@@ -130,7 +130,8 @@ class Dataflow(StrEnum):
 @dataclass(frozen=True, slots=True)
 class MatrixEngine:
     """A rows x cols array of MACs. ``rate`` is MACs per PE and cycle by dtype (1.0 unless given), ``energy`` J per
-    MAC by dtype. ``prefetch``: the stationary operand of the next fold loads behind the present one.
+    MAC by dtype. ``prefetch``: the stationary operand of the next fold loads behind the present one. ``latency``: of its
+    pipeline [s], beyond the skew of the array, once for each tile.
     ``reads`` names, by operand role (input, weight, output), the memories that feed the array; an
     empty tuple admits any."""
 
@@ -143,11 +144,13 @@ class MatrixEngine:
     rate: Mapping[str, float] = field(default_factory=dict)
     energy: Mapping[str, float] = field(default_factory=dict)
     reads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    latency: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class VectorEngine:
-    """``lanes`` that each run ``rate[function]`` elementary functions per cycle; ``energy`` J each."""
+    """``lanes`` that each run ``rate[function]`` elementary functions per cycle; ``energy`` J each; ``latency`` of the pipeline
+    [s], once for each tile."""
 
     name: str
     lanes: int
@@ -155,6 +158,7 @@ class VectorEngine:
     rate: Mapping[str, float]
     energy: Mapping[str, float] = field(default_factory=dict)
     reads: tuple[str, ...] = ()
+    latency: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

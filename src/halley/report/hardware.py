@@ -95,12 +95,16 @@ def _engines(chip: Chip) -> Iterator[Fact]:
         yield f"{at}.clock", format_frequency(chip.matrix.clock)
         yield f"{at}.dataflow", chip.matrix.dataflow.value
         yield f"{at}.prefetch", str(chip.matrix.prefetch).lower()
+        if chip.matrix.latency:
+            yield f"{at}.latency", format_time(chip.matrix.latency)
         yield from ((f"{at}.rate.{dtype}", f"{rate:g}") for dtype, rate in chip.matrix.rate.items())
         yield from ((f"{at}.energy.{dtype}", format_energy(energy)) for dtype, energy in chip.matrix.energy.items())
     if chip.vector is not None:
         at = "engines.vector"
         yield f"{at}.lanes", str(chip.vector.lanes)
         yield f"{at}.clock", format_frequency(chip.vector.clock)
+        if chip.vector.latency:
+            yield f"{at}.latency", format_time(chip.vector.latency)
         yield from ((f"{at}.rate.{function}", f"{rate:g}") for function, rate in chip.vector.rate.items())
         yield from ((f"{at}.energy.{function}", format_energy(energy)) for function, energy in chip.vector.energy.items())
 
