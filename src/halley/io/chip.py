@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from pydantic import BaseModel
 
 from halley.errors import UnitError, did_you_mean
 from halley.io.check import check
 from halley.io.entries import Entry, origin, shown
-from halley.io.models import ChipFile, LevelFile, LinkFile, MatrixFile, MemoryFile, NetworkFile, VectorFile
+from halley.io.models import (
+    AxisFile,
+    ChipFile,
+    LevelFile,
+    LinkFile,
+    MatrixFile,
+    MemoryFile,
+    NetworkFile,
+    VectorFile,
+)
 from halley.io.text import Document, Finding, KeyPath
-from halley.ir.hardware import Axis, Chip, Dataflow, Level, Link, MatrixEngine, Memory, Network, Topology, VectorEngine
+from halley.ir.hardware import Axis, Chip, Dataflow, Exchange, Level, Link, MatrixEngine, Memory, Network, Topology, VectorEngine
 from halley.ir.workload import DTYPE_BYTES, FUNCTIONS, MONOIDS
 from halley.units import HERTZ, parse
 
@@ -181,8 +191,19 @@ def _memory(name: str, file: MemoryFile) -> Memory:
 
 
 def _network(file: NetworkFile) -> Network:
-    axes = (Axis(name, axis.size.value, Topology(axis.topology.value), _link(axis.link)) for name, axis in file.axes.items())
+    axes = (_axis(name, axis) for name, axis in file.axes.items())
     return Network(tuple(axes), _link(file.port) if file.port else None, file.multicast.value, file.reduction.value)
+
+
+def _axis(name: str, file: AxisFile) -> Axis:
+    axis = Axis(name, file.size.value, Topology(file.topology.value), _link(file.link))
+    given = file.collectives
+    if given is None:
+        return axis
+    keys = ("startup", "barrier", "adder", "add_bandwidth")
+    exchange = Exchange(**{key: entry.value for key in keys if (entry := getattr(given, key)) is not None})
+    copies, adds = (flag is not None and flag.value for flag in (given.multicast, given.reduction))
+    return replace(axis, exchange=exchange, multicast=copies, reduction=adds)
 
 
 def _link(file: LinkFile) -> Link:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from halley.ir.hardware import Chip, Level, Link, MatrixEngine, Memory, Network, VectorEngine
+from halley.ir.hardware import Axis, Chip, Level, Link, MatrixEngine, Memory, Network, VectorEngine
 
 
 def chip_document(chip: Chip) -> dict[str, Any]:
@@ -65,8 +66,22 @@ def _memory(memory: Memory) -> dict[str, Any]:
     }
 
 
+def _axis(axis: Axis) -> dict[str, Any]:
+    exchange = axis.exchange
+    given: dict[str, Any] = {
+        key: _unit(value, "s")
+        for key, value in (("startup", exchange.startup), ("barrier", exchange.barrier), ("adder", exchange.adder))
+        if value
+    }
+    if exchange.add_bandwidth < math.inf:
+        given["add_bandwidth"] = _unit(exchange.add_bandwidth, "B/s")
+    given |= {key: True for key, able in (("multicast", axis.multicast), ("reduction", axis.reduction)) if able}
+    content = {"size": axis.size, "topology": axis.topology.value, "link": _link(axis.link)}
+    return content | ({"collectives": given} if given else {})
+
+
 def _network(network: Network) -> dict[str, Any]:
-    axes = {axis.name: {"size": axis.size, "topology": axis.topology.value, "link": _link(axis.link)} for axis in network.axes}
+    axes = {axis.name: _axis(axis) for axis in network.axes}
     port = {"port": _link(network.port)} if network.port else {}
     return {"axes": axes, **port, "multicast": network.multicast, "reduction": network.reduction}
 

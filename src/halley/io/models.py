@@ -51,12 +51,24 @@ class LinkFile(Section):
     energy: EnergyPerByte = Field(description="energy per byte and hop")
 
 
+class CollectivesFile(Section):
+    """What a collective along an axis takes besides its links and memories, and what the network does of it."""
+
+    startup: Latency | None = Field(None, description="time before the first byte of each step; left out, 0")
+    barrier: Latency | None = Field(None, description="time in which members meet after each step; left out, 0")
+    adder: Latency | None = Field(None, description="latency of each adder in the network that a result passes; left out, 0")
+    add_bandwidth: Bandwidth | None = Field(None, description="bandwidth of adders in the network; left out, the link's")
+    multicast: Flag | None = Field(None, description="true: the network copies: a broadcast is one step; left out, false")
+    reduction: Flag | None = Field(None, description="true: the network adds: a reduction is one step; left out, false")
+
+
 class AxisFile(Section):
     """Siblings along one axis of a network."""
 
     size: Whole = Field(description="number of siblings along the axis")
     topology: Annotated[Entry[str], word(CHIP_TOPOLOGIES)] = Field(description="how they are linked: line, ring or full")
     link: LinkFile = Field(description="the link between neighbours")
+    collectives: CollectivesFile | None = Field(None, description="what collectives take besides; left out, nothing")
 
 
 class NetworkFile(Section):

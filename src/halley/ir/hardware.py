@@ -51,6 +51,18 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
+class Exchange:
+    """What a collective on an axis of a chip takes besides its links and the members' memories: ``startup``, before each step's
+    first byte leaves [s]; ``barrier``, at which members meet after each step [s]; of adders in the network ``adder``, the latency
+    of each that a result passes [s], and ``add_bandwidth`` [B/s]."""
+
+    startup: float = 0.0
+    barrier: float = 0.0
+    adder: float = 0.0
+    add_bandwidth: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
 class Axis:
     """Ranks along one axis of a network: the siblings of a chip's level, or a block of a larger network.
 
@@ -59,7 +71,7 @@ class Axis:
     router) of a dragonfly. ``upper``: between switches (``link`` unless given); ``top``: between pods or groups (``upper``
     unless given). ``multicast``, ``reduction``: what the switches can do; ``on_request``: they add what one rank asks for, and
     give the sum to it alone. ``one_way``: a ring whose links all point up. ``multipath``: a message shares all shortest paths
-    instead of taking one.
+    instead of taking one. ``exchange``: of an axis of a chip.
     """
 
     name: str
@@ -74,6 +86,7 @@ class Axis:
     one_way: bool = False
     multipath: bool = False
     on_request: bool = False
+    exchange: Exchange = Exchange()
 
 
 @dataclass(frozen=True, slots=True)

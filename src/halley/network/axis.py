@@ -8,34 +8,46 @@ uses it multiplies by the chunks' sizes. The axes are lines, rings or fully conn
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.formulas.numbers import Number, maximum
 from halley.ir import hardware
 from halley.ir.hardware import Axis, Topology
 from halley.ir.mapping import CollectiveKind
-from halley.network.algorithms import ALGORITHMS, Setting
+from halley.network.algorithms import ALGORITHMS, Able, Setting
+from halley.network.algorithms.algorithm import BOTH
 from halley.network.graph import Graph
 from halley.network.routes import paths
-from halley.network.tables import Steps, chunk_count
+from halley.network.tables import Steps, Transfer, chunk_count
 from halley.network.topologies import build
 
 Link: TypeAlias = tuple[int, int]
 """A directed link between two neighbours: (from, to)."""
 
 
-def algorithms(kind: CollectiveKind, topology: Topology, size: int) -> tuple[str, ...]:
+PLAIN = Able(False, False)
+"""A network that neither copies nor adds."""
+
+
+def able(axis: Axis) -> Able:
+    """What the network of an axis does by itself."""
+    return Able(axis.multicast, axis.reduction)
+
+
+def algorithms(kind: CollectiveKind, topology: Topology, size: int, network: Able = PLAIN) -> tuple[str, ...]:
     """Names of the algorithms that fit.
 
     >>> algorithms(CollectiveKind.ALL_GATHER, Topology.LINE, 6)
     ('ring', 'bidirectional', 'direct')
+    >>> algorithms(CollectiveKind.ALL_GATHER, Topology.LINE, 6, Able(multicast=True, reduction=False))
+    ('ring', 'bidirectional', 'direct', 'multicast')
     """
     _check_size(topology, size)
-    return tuple(name for name, item in ALGORITHMS.items() if item.misfit(kind, topology, size) is None)
+    return tuple(name for name, item in ALGORITHMS.items() if item.misfit(kind, topology, size, network) is None)
 
 
 @cache
@@ -49,7 +61,7 @@ def steps(kind: CollectiveKind, algorithm: str, topology: Topology, size: int) -
     """
     _check_size(topology, size)
     where = f"{kind} with {algorithm} on a {topology} of {size}"
-    known = algorithms(kind, topology, size)
+    known = algorithms(kind, topology, size, BOTH)
     if algorithm not in ALGORITHMS:
         raise BadInput(Fault(where, "a known algorithm", repr(algorithm), did_you_mean(algorithm, known or ALGORITHMS)))
     misfit = ALGORITHMS[algorithm].misfit(kind, topology, size)
@@ -89,8 +101,21 @@ def way(graph: Graph, source: int, target: int) -> tuple[Link, ...]:
     return tuple((graph.edges[edge].source, graph.edges[edge].target) for edge in path)
 
 
-Row: TypeAlias = tuple[tuple[int, int], ...]
+Row: TypeAlias = tuple[tuple[int, float], ...]
 """What crosses one link in one step: (chunk, how often), by chunk."""
+
+Rows: TypeAlias = tuple[tuple[int, tuple[Row, ...]], ...]
+"""(times, rows) of every distinct step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One step: what crosses each of the ``links``, without those that others surely outdo, and what each of the ``members``
+    (reads, writes); ``adding``: the network adds up what the links carry."""
+
+    links: tuple[Row, ...]
+    members: tuple[tuple[Row, Row], ...]
+    adding: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +124,11 @@ class Profile:
 
     ``hops``: sum over steps of the longest route. ``load``: sum over steps of the most chunks that cross one directed link
     in that step. ``crossings[l][c]``: how often chunk c crosses ``links[l]`` (links that nothing crosses are left out).
-    ``sends``, ``receives``, ``combines``, per chunk: its transfers, its arrivals, and those arrivals that combine.
+    ``sends``, ``receives``, ``combines``, per chunk: how often a member reads it to send it, how often it arrives, and how
+    many arrivals combine; ``adds``: how often it is added to another part, by a member or by the network.
     ``rows``: (times, what crosses each link) of every distinct step, without links that others surely outdo where no chunk is
-    larger than the one before it.
+    larger than the one before it. ``stages``: (times, what it moves) of every distinct step; ``additions``: adders whose
+    latency is waited for: those that a sum passes in the network, summed over steps; one where members add.
     """
 
     hops: int
@@ -111,7 +138,15 @@ class Profile:
     sends: tuple[int, ...]
     receives: tuple[int, ...]
     combines: tuple[int, ...]
-    rows: tuple[tuple[int, tuple[Row, ...]], ...]
+    rows: Rows
+    adds: tuple[int, ...] = (0,)
+    stages: tuple[tuple[int, Stage], ...] = ()
+    additions: int = 0
+
+    @property
+    def steps(self) -> int:
+        """Steps of the table."""
+        return sum(times for times, _ in self.stages)
 
     @property
     def moves(self) -> tuple[int, ...]:
@@ -127,16 +162,70 @@ class Profile:
         >>> profile(CollectiveKind.ALL_REDUCE, "chain", Topology.LINE, 4).busiest_bytes(lambda chunk: [2, 2, 2, 1][chunk])
         42
         """
-        result: Number = 0
-        for times, step in self.rows:
-            busiest: Number = 0
-            for row in step:
-                crossing: Number = 0
-                for chunk, count in row:
-                    crossing = crossing + count * chunk_bytes(chunk)
-                busiest = maximum(busiest, crossing)
-            result = result + times * busiest
-        return result
+        return busiest(self.rows, chunk_bytes)
+
+
+def busiest(rows: Rows, sizes: Callable[[int], Number]) -> Number:
+    """Sum over steps of the most that a row of that step comes to, for chunks of some ``sizes``, by number."""
+    result: Number = 0
+    for times, step in rows:
+        most: Number = 0
+        for row in step:
+            crossing: Number = 0
+            for chunk, count in row:
+                crossing = crossing + count * sizes(chunk)
+            most = maximum(most, crossing)
+        result = result + times * most
+    return result
+
+
+class Port(NamedTuple):
+    """Seconds per byte that a memory takes to read and to write, ``shared``: on one bus."""
+
+    read: float
+    write: float
+    shared: bool
+
+
+class Rates(NamedTuple):
+    """Seconds per element that a link takes, that it takes where the network adds, and that the members' memories take."""
+
+    link: float
+    added: float
+    ports: tuple[Port, ...]
+
+
+@cache
+def streams(kind: CollectiveKind, algorithm: str, topology: Topology, size: int, rates: Rates) -> Rows | None:
+    """(times, seconds per element of each chunk on each link and at each member's memories) of every distinct step: the
+    busiest says how long a step's bytes take. None where links alone say it, as `Profile.rows` have it."""
+    found: list[tuple[int, tuple[Row, ...]]] = []
+    alone = True
+    for times, stage in profile(kind, algorithm, topology, size).stages:
+        link = rates.added if stage.adding else rates.link
+        links = {_weighed((row, link)) for row in stage.links}
+        ports = set()
+        for reads, writes in stage.members:
+            for port in rates.ports:
+                parts = (reads, port.read), (writes, port.write)
+                ports |= {_weighed(*parts)} if port.shared else {_weighed(part) for part in parts}
+        rows = _outstanding(links | ports - {()}, kind)
+        alone = alone and link == rates.link and links.issuperset(rows)
+        found.append((times, rows))
+    return None if alone else tuple(found)
+
+
+def _weighed(*parts: tuple[Row, float]) -> Row:
+    """The rows as one, each chunk's count times a weight."""
+    total: dict[int, float] = {}
+    for row, weight in parts:
+        for chunk, count in row:
+            total[chunk] = total.get(chunk, 0.0) + count * weight
+    return tuple(sorted(total.items()))
+
+
+_Counts: TypeAlias = Mapping[Any, Mapping[int, int]]
+"""How often each chunk is at each place."""
 
 
 @cache
@@ -154,36 +243,67 @@ def count(kind: CollectiveKind, table: Steps, graph: Graph) -> Profile:
     """Count one execution of a table, cut into one chunk per rank, on any graph with one route between two ranks."""
     chunks = chunk_count(kind, graph.ranks)
     crossings: dict[Link, list[int]] = {}
-    sends, combines = [0] * chunks, [0] * chunks
-    hops = load = 0
-    alike: Counter[tuple[Row, ...]] = Counter()
+    sends, receives, combines, adds = ([0] * chunks for _ in range(4))
+    hops = load = additions = 0
+    alike: Counter[Stage] = Counter()
     for step in table:
-        longest, at_once = 0, defaultdict[Link, Counter[int]](Counter)
+        longest, passed, at_once = 0, 0, defaultdict[Link, Counter[int]](Counter)
+        reads, writes = defaultdict[int, Counter[int]](Counter), defaultdict[int, Counter[int]](Counter)
         for transfer in step:
             path = way(graph, transfer.source, transfer.target)
             longest = max(longest, len(path))
-            sends[transfer.chunk] += 1
-            combines[transfer.chunk] += transfer.combine
-            for link in path:
-                at_once[link][transfer.chunk] += 1
+            for link in path:  # the network carries a chunk once, however many it comes from or is for
+                at_once[link][transfer.chunk] = 1 if transfer.shared else at_once[link][transfer.chunk] + 1
+            adds[transfer.chunk] += transfer.combine
+            passed = max(passed, len(path) if transfer.shared and transfer.combine else 0)
+        for member, chunk in _once(step, "source"):
+            sends[chunk] += 1
+            reads[member][chunk] += 1
+        for member, chunk in _once(step, "target"):
+            receives[chunk] += 1
+            writes[member][chunk] += 1
+        for member, chunk in _once([t for t in step if t.combine], "target"):
+            combines[chunk] += 1
+            reads[member][chunk] += 1
         for link, counts in at_once.items():
             total = crossings.setdefault(link, [0] * chunks)
             for chunk, times in counts.items():
                 total[chunk] += times
         hops += longest
+        additions += passed
         load += max(counts.total() for counts in at_once.values())
-        alike[_outstanding({tuple(sorted(counts.items())) for counts in at_once.values()}, kind)] += 1
+        alike[_stage(kind, at_once, reads, writes, any(t.shared and t.combine for t in step))] += 1
     links = tuple(sorted(crossings))
+    rows: Counter[tuple[Row, ...]] = Counter()
+    for stage, times in alike.items():
+        rows[stage.links] += times
     return Profile(
         hops=hops,
         load=load,
         links=links,
         crossings=tuple(tuple(crossings[link]) for link in links),
         sends=tuple(sends),
-        receives=tuple(sends),  # every transfer that leaves arrives
+        receives=tuple(receives),
         combines=tuple(combines),
-        rows=tuple((times, rows) for rows, times in alike.items()),
+        rows=tuple((times, own) for own, times in rows.items()),
+        adds=tuple(adds),
+        stages=tuple((times, stage) for stage, times in alike.items()),
+        additions=additions or int(any(adds)),
     )
+
+
+def _once(step: Iterable[Transfer], end: str) -> list[tuple[int, int]]:
+    """(member, chunk) at one end of each transfer; of those that the network carries together, once."""
+    places = [(getattr(transfer, end), transfer.chunk) for transfer in step if not transfer.shared]
+    return places + sorted({(getattr(transfer, end), transfer.chunk) for transfer in step if transfer.shared})
+
+
+def _stage(kind: CollectiveKind, links: _Counts, reads: _Counts, writes: _Counts, adding: bool) -> Stage:
+    def row(counts: Mapping[int, int] | None) -> Row:
+        return tuple(sorted(counts.items())) if counts else ()
+
+    members = {(row(reads.get(member)), row(writes.get(member))) for member in {*reads, *writes}}
+    return Stage(_outstanding({row(counts) for counts in links.values()}, kind), tuple(sorted(members)), adding)
 
 
 def _outstanding(rows: set[Row], kind: CollectiveKind) -> tuple[Row, ...]:
@@ -203,7 +323,8 @@ def _outdone(row: Row, other: Row) -> bool:
     """Whether the other row has, up to every chunk, at least as many."""
     if row == other:
         return False
-    mine = theirs = at = 0
+    mine = theirs = 0.0
+    at = 0
     for chunk, count in row:
         mine += count
         while at < len(other) and other[at][0] <= chunk:

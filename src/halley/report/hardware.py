@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from halley.ir.hardware import Chip, Level, Link
+from halley.ir.hardware import Axis, Chip, Level, Link
 from halley.report.table import Table
 from halley.units import (
     format_bytes,
@@ -74,11 +74,24 @@ def chip_facts(chip: Chip) -> Iterator[Fact]:
             yield f"{at}.axes.{axis.name}.size", str(axis.size)
             yield f"{at}.axes.{axis.name}.topology", axis.topology.value
             yield from _link(f"{at}.axes.{axis.name}.link", axis.link)
+            yield from _collectives(f"{at}.axes.{axis.name}.collectives", axis)
         if level.network.port is not None:
             yield from _link(f"{at}.port", level.network.port)
         yield f"{at}.multicast", str(level.network.multicast).lower()
         yield f"{at}.reduction", str(level.network.reduction).lower()
     yield from _engines(chip)
+
+
+def _collectives(at: str, axis: Axis) -> Iterator[Fact]:
+    exchange = axis.exchange
+    for key, time in (("startup", exchange.startup), ("barrier", exchange.barrier), ("adder", exchange.adder)):
+        if time:
+            yield f"{at}.{key}", format_time(time)
+    if exchange.add_bandwidth < math.inf:
+        yield f"{at}.add_bandwidth", format_rate(exchange.add_bandwidth)
+    for key, able in (("multicast", axis.multicast), ("reduction", axis.reduction)):
+        if able:
+            yield f"{at}.{key}", "true"
 
 
 def _link(at: str, link: Link) -> Iterator[Fact]:
