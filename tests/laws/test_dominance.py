@@ -35,15 +35,15 @@ def way(topology: Topology, size: int, source: int, target: int) -> list[tuple[i
 def cost(
     kind: CollectiveKind, name: str, topology: Topology, size: int, chunks: Sequence[int], port: float = 0.0
 ) -> tuple[float, ...]:
-    """Hops, steps, whether members add, time of the busiest links and memories (1 and ``port`` a byte), bytes over links, bytes
+    """Hops, steps, whether members add, time of the busiest links or memory (1 and ``port`` a byte), bytes over links, bytes
     sent, bytes combined: replayed message by message."""
     hops = moved = sent = combined = 0
     adding, busiest = False, 0.0
     table = steps(kind, name, topology, size)
+    read: Counter[int] = Counter()
+    written: Counter[int] = Counter()
     for step in table:
         links: Counter[tuple[int, int]] = Counter()
-        read: Counter[int] = Counter()
-        written: Counter[int] = Counter()
         longest = 0
         for message in step:
             path, amount = way(topology, size, message.source, message.target), chunks[message.chunk]
@@ -56,8 +56,8 @@ def cost(
             sent += amount
             combined += amount * message.combine
         hops, adding = hops + longest, adding or any(message.combine for message in step)
-        most = max((*read.values(), *written.values()), default=0)
-        busiest += max(max(links.values(), default=0), port * most)
+        busiest += max(links.values(), default=0)
+    busiest = max(busiest, port * max((*read.values(), *written.values()), default=0))
     return hops, len(table), adding, busiest, moved, sent, combined
 
 

@@ -223,6 +223,7 @@ UNITS: dict[str, dict[str, int]] = {
     "barrier": {"s": 1},
     "adder": {"s": 1},
     "streams": {"s": 1},
+    "memory": {"s": 1},
 }
 COUNTS = {"steps": 8, "additions": 2, "members": 4, "before": 5, "chunks": 6, "hops": 7, "load": 9, "diameter": 3}
 

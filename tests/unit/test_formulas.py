@@ -135,7 +135,7 @@ CASES: dict[Formula, Case] = {
     tiling.windowed: Case((POINT, POINT, ONE, ONE), POINT),
     collectives.collective_time: Case((ONE, SECOND, ONE, BYTE, BANDWIDTH), SECOND),
     collectives.step_overhead: Case((ONE, SECOND, SECOND, ONE, SECOND), SECOND),
-    collectives.streamed_time: Case((ONE, SECOND, SECOND), SECOND),
+    collectives.streamed_time: Case((ONE, SECOND, SECOND, SECOND), SECOND),
     collectives.ring_all_gather_time: Case(MESSAGE, SECOND),
     collectives.ring_all_reduce_time: Case(MESSAGE, SECOND),
     collectives.bidirectional_ring_all_gather_time: Case(MESSAGE, SECOND),

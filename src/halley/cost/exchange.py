@@ -17,7 +17,7 @@ from halley.ir.hardware import Axis, Memory, Topology
 from halley.ir.mapping import Collective, CollectiveKind
 from halley.ir.workload import MONOIDS, OpKind
 from halley.network.algorithms import ALGORITHMS
-from halley.network.axis import Port, Profile, Rates, Rows, busiest, profile, streams
+from halley.network.axis import Port, Profile, Rates, Streams, busiest, profile, streams
 from halley.network.tables import share
 
 Shared = tuple[str, Number | None]
@@ -213,15 +213,16 @@ class _Moved:
                 ((source + first, target + first), self._weigh(counts, self.word))
                 for (source, target), counts in zip(self.shape.links, self.shape.crossings, strict=True)
             )
-        overhead, rows = self._overhead(axis), self._streams(axis)
+        overhead, found = self._overhead(axis), self._streams(axis)
         time: Number = 0
         for box, count in self.own_boxes:
             chunk = partial(self.chunk, box)
-            if rows is None:
+            if found is None:
                 load = self.shape.busiest_bytes(chunk) * self.word
                 once = collective_time(self.shape.hops, axis.link.latency, 1, load, axis.link.bandwidth)
             else:
-                once = streamed_time(self.shape.hops, axis.link.latency, busiest(rows, chunk))
+                memories = busiest(((1, found.members),), chunk)
+                once = streamed_time(self.shape.hops, axis.link.latency, busiest(found.links, chunk), memories)
             time = time + (once + overhead) * count * self.visits_of_one
         return Crossing(self.scope.path, self.node.level, self.node.axis, total, links, time)
 
@@ -232,7 +233,7 @@ class _Moved:
         time: float = step_overhead(self.shape.steps, given.startup, given.barrier, self.shape.additions, adder)
         return time
 
-    def _streams(self, axis: Axis) -> Rows | None:
+    def _streams(self, axis: Axis) -> Streams | None:
         """Seconds per element on links and in memories; None where links alone take time."""
         words: dict[str, int] = {}
         for tensor in self.node.tensors:

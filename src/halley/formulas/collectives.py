@@ -48,20 +48,20 @@ def step_overhead(steps: Number, startup: Number, barrier: Number, additions: Nu
     return steps * (startup + barrier) + additions * adder
 
 
-def streamed_time(hops: Number, latency: Number, streams: Number) -> Number:
+def streamed_time(hops: Number, latency: Number, streams: Number, memory: Number) -> Number:
     """Time of a step table where links are not the only ones that take time for bytes.
 
-    .. math:: t = h \\lambda + \\sum_i \\max_r t_{ir}
+    .. math:: t = h \\lambda + \\max(L, M)
 
-    Symbols: h [1] hops, summed over steps, of each step's longest route; lambda [s] latency per hop; the sum [s] over steps i of
-    the time t_ir that the busiest resource r takes for the step's bytes: a link, the adders on it, or a member's memory. Holds
-    for: bytes that are read, carried, added and written as they come. Does not model: memories that others use meanwhile.
-    Source: docs/model.md.
+    Symbols: h [1] hops, summed over steps, of each step's longest route; lambda [s] latency per hop; L [s] streams: time of
+    the busiest link of each step, or of the adders on it, summed over steps; M [s] memory: time that the busiest member's memory
+    takes for all that the member reads or writes. Holds for: bytes that are read, carried, added and written as they come,
+    memories that may lag behind a step. Does not model: memories that others use meanwhile. Source: docs/model.md.
 
-    >>> streamed_time(6, 2, 15.0)
-    27.0
+    >>> streamed_time(6, 2, 15.0, 20.0)
+    32.0
     """
-    return hops * latency + streams
+    return hops * latency + maximum(streams, memory)
 
 
 def ring_all_gather_time(members: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:

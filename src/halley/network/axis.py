@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.formulas.numbers import Number, maximum
@@ -108,13 +108,11 @@ Rows: TypeAlias = tuple[tuple[int, tuple[Row, ...]], ...]
 """(times, rows) of every distinct step."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """One step: what crosses each of the ``links``, without those that others surely outdo, and what each of the ``members``
-    (reads, writes); ``adding``: the network adds up what the links carry."""
+class Stage(NamedTuple):
+    """One step: what crosses each of the ``links``, without those that others surely outdo; ``adding``: the network adds up what
+    they carry."""
 
     links: tuple[Row, ...]
-    members: tuple[tuple[Row, Row], ...]
     adding: bool
 
 
@@ -127,8 +125,9 @@ class Profile:
     ``sends``, ``receives``, ``combines``, per chunk: how often a member reads it to send it, how often it arrives, and how
     many arrivals combine; ``adds``: how often it is added to another part, by a member or by the network.
     ``rows``: (times, what crosses each link) of every distinct step, without links that others surely outdo where no chunk is
-    larger than the one before it. ``stages``: (times, what it moves) of every distinct step; ``additions``: adders whose
-    latency is waited for: those that a sum passes in the network, summed over steps; one where members add.
+    larger than the one before it. ``stages``: (times, what crosses links) of every distinct step; ``members``: what each
+    reads and writes in all steps. ``additions``: adders whose latency is waited for: those
+    that a sum passes in the network, summed over steps; one where members add.
     """
 
     hops: int
@@ -141,6 +140,7 @@ class Profile:
     rows: Rows
     adds: tuple[int, ...] = (0,)
     stages: tuple[tuple[int, Stage], ...] = ()
+    members: tuple[tuple[Row, Row], ...] = ()
     additions: int = 0
 
     @property
@@ -195,37 +195,56 @@ class Rates(NamedTuple):
     ports: tuple[Port, ...]
 
 
+class Streams(NamedTuple):
+    """Seconds per element of each chunk: on the ``links`` of every distinct step, of which the busiest counts; and at the
+    memories of the ``members``, in all steps together, where these may take longer than the links."""
+
+    links: Rows
+    members: tuple[Row, ...]
+
+
 @cache
-def streams(kind: CollectiveKind, algorithm: str, topology: Topology, size: int, rates: Rates) -> Rows | None:
-    """(times, seconds per element of each chunk on each link and at each member's memories) of every distinct step: the
-    busiest says how long a step's bytes take. None where links alone say it, as `Profile.rows` have it."""
-    found: list[tuple[int, tuple[Row, ...]]] = []
-    alone = True
-    for times, stage in profile(kind, algorithm, topology, size).stages:
-        link = rates.added if stage.adding else rates.link
-        links = {_weighed((row, link)) for row in stage.links}
-        ports = set()
-        for reads, writes in stage.members:
-            for port in rates.ports:
-                parts = (reads, port.read), (writes, port.write)
-                ports |= {_weighed(*parts)} if port.shared else {_weighed(part) for part in parts}
-        rows = _outstanding(links | ports - {()}, kind)
-        alone = alone and link == rates.link and links.issuperset(rows)
-        found.append((times, rows))
-    return None if alone else tuple(found)
+def streams(kind: CollectiveKind, algorithm: str, topology: Topology, size: int, rates: Rates) -> Streams | None:
+    """How long the bytes of a collective take at least on links and in memories; None where links alone say it, as `Profile.rows`
+    have it."""
+    shape = profile(kind, algorithm, topology, size)
+    links = tuple(
+        (times, tuple(_weighed((row, rates.added if stage.adding else rates.link)) for row in stage.links))
+        for times, stage in shape.stages
+    )
+    found: set[Row] = set()
+    for reads, writes in shape.members:
+        for port in rates.ports:
+            parts = (reads, port.read), (writes, port.write)
+            found |= {_weighed(*parts)} if port.shared else {_weighed(part) for part in parts}
+    sums = {_joined(links, last) for last in range(len(shape.sends))}
+    members = tuple(row for row in _outstanding(found - {()}, kind) if not any(at_most(row, other, kind) for other in sums))
+    slower = rates.added != rates.link and any(stage.adding for _, stage in shape.stages)
+    return Streams(links, members) if members or slower else None
+
+
+def _joined(steps: Rows, last: int) -> Row:
+    """A row of each step, together: those that come to most where chunks up to the last have one element, the others none."""
+    picked = ((times, max(rows, key=lambda row: sum(n for chunk, n in row if chunk <= last))) for times, rows in steps)
+    return _weighed(*((row, times) for times, row in picked))
+
+
+def at_most(row: Row, other: Row, kind: CollectiveKind) -> bool:
+    """Whether a row surely comes to no more than another, for chunks none of which is larger than the one before it; for any, in
+    an all-to-all."""
+    if kind is CollectiveKind.ALL_TO_ALL:
+        counts = dict(other)
+        return all(n <= counts.get(chunk, 0) for chunk, n in row)
+    return row == other or _outdone(row, other)
 
 
 def _weighed(*parts: tuple[Row, float]) -> Row:
-    """The rows as one, each chunk's count times a weight."""
+    """Rows as one, each chunk's count times the row's weight."""
     total: dict[int, float] = {}
     for row, weight in parts:
         for chunk, count in row:
             total[chunk] = total.get(chunk, 0.0) + count * weight
     return tuple(sorted(total.items()))
-
-
-_Counts: TypeAlias = Mapping[Any, Mapping[int, int]]
-"""How often each chunk is at each place."""
 
 
 @cache
@@ -246,9 +265,9 @@ def count(kind: CollectiveKind, table: Steps, graph: Graph) -> Profile:
     sends, receives, combines, adds = ([0] * chunks for _ in range(4))
     hops = load = additions = 0
     alike: Counter[Stage] = Counter()
+    reads, writes = defaultdict[int, Counter[int]](Counter), defaultdict[int, Counter[int]](Counter)
     for step in table:
         longest, passed, at_once = 0, 0, defaultdict[Link, Counter[int]](Counter)
-        reads, writes = defaultdict[int, Counter[int]](Counter), defaultdict[int, Counter[int]](Counter)
         for transfer in step:
             path = way(graph, transfer.source, transfer.target)
             longest = max(longest, len(path))
@@ -272,7 +291,8 @@ def count(kind: CollectiveKind, table: Steps, graph: Graph) -> Profile:
         hops += longest
         additions += passed
         load += max(counts.total() for counts in at_once.values())
-        alike[_stage(kind, at_once, reads, writes, any(t.shared and t.combine for t in step))] += 1
+        outstanding = _outstanding({_row(counts) for counts in at_once.values()}, kind)
+        alike[Stage(outstanding, any(t.shared and t.combine for t in step))] += 1
     links = tuple(sorted(crossings))
     rows: Counter[tuple[Row, ...]] = Counter()
     for stage, times in alike.items():
@@ -288,22 +308,19 @@ def count(kind: CollectiveKind, table: Steps, graph: Graph) -> Profile:
         rows=tuple((times, own) for own, times in rows.items()),
         adds=tuple(adds),
         stages=tuple((times, stage) for stage, times in alike.items()),
+        members=tuple(sorted({(_row(reads[member]), _row(writes[member])) for member in {*reads, *writes}})),
         additions=additions or int(any(adds)),
     )
+
+
+def _row(counts: Mapping[int, int]) -> Row:
+    return tuple(sorted(counts.items()))
 
 
 def _once(step: Iterable[Transfer], end: str) -> list[tuple[int, int]]:
     """(member, chunk) at one end of each transfer; of those that the network carries together, once."""
     places = [(getattr(transfer, end), transfer.chunk) for transfer in step if not transfer.shared]
     return places + sorted({(getattr(transfer, end), transfer.chunk) for transfer in step if transfer.shared})
-
-
-def _stage(kind: CollectiveKind, links: _Counts, reads: _Counts, writes: _Counts, adding: bool) -> Stage:
-    def row(counts: Mapping[int, int] | None) -> Row:
-        return tuple(sorted(counts.items())) if counts else ()
-
-    members = {(row(reads.get(member)), row(writes.get(member))) for member in {*reads, *writes}}
-    return Stage(_outstanding({row(counts) for counts in links.values()}, kind), tuple(sorted(members)), adding)
 
 
 def _outstanding(rows: set[Row], kind: CollectiveKind) -> tuple[Row, ...]:

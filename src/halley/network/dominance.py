@@ -1,11 +1,11 @@
 """Which collective algorithms on an axis are worth a look: those that no other one is at least as good as, whatever is moved.
 
 What a collective costs on an axis of a chip (`halley.cost.exchange`) grows with its hops, its steps and the adders passed, with
-the time that the busiest link or memory of each step takes, and with the bytes that it sends, combines and moves over links. All
-of these are numbers, sums of chunk sizes, or greatest ones of such sums, and no chunk is larger than the one before it. So the
-sizes are sums of *prefixes*: the first i chunks of one byte, the others of none. What is no more for each prefix is no more for
-all sizes, as far as it adds up; of the busiest links and memories it is enough that what the one comes to for each prefix is no
-more than what some links or memories of the other do, the same for all.
+the time that the busiest link of each step or the busiest memory takes, and with the bytes that it sends, combines and moves over
+links. All of these are numbers, sums of chunk sizes, or greatest ones of such sums, and no chunk is larger than the one before
+it. So the sizes are sums of *prefixes*: the first i chunks of one byte, the others of none. What is no more for each prefix is no
+more for all sizes, as far as it adds up; of the busiest links and memories it is enough that what the one comes to for each
+prefix is no more than what some links or memories of the other do, the same for all.
 """
 
 from __future__ import annotations
@@ -58,12 +58,13 @@ def worthwhile(kind: CollectiveKind, axes: tuple[Place, ...]) -> tuple[str, ...]
 
 
 class _Shape(NamedTuple):
-    """What an algorithm costs on an axis, the rows of its steps (seconds for each chunk on each link and memory), and how many
-    steps there are, where they cost something."""
+    """What an algorithm costs on an axis: the rows of its steps (seconds for each chunk on each link), those of the members'
+    memories that may take longer, and how many steps there are, where they cost something."""
 
     counts: Profile
     network: bool
     rows: Rows
+    members: tuple[Row, ...]
     steps: int
 
     @classmethod
@@ -71,13 +72,12 @@ class _Shape(NamedTuple):
         cls, kind: CollectiveKind, name: str, topology: Topology, size: int, able: Able, rates: Rates, stepped: bool
     ) -> _Shape:
         counts = profile(kind, name, topology, size)
-        rows = streams(kind, name, topology, size, rates)
-        if rows is None:
-            rows = tuple(
-                (times, tuple(tuple((chunk, count * rates.link) for chunk, count in row) for row in step))
-                for times, step in counts.rows
-            )
-        return cls(counts, ALGORITHMS[name].network, rows, counts.steps if stepped else 0)
+        found = streams(kind, name, topology, size, rates)
+        rows = found.links if found else tuple(
+            (times, tuple(tuple((chunk, count * rates.link) for chunk, count in row) for row in step))
+            for times, step in counts.rows
+        )
+        return cls(counts, ALGORITHMS[name].network, rows, found.members if found else (), counts.steps if stepped else 0)
 
 
 def _no_worse(first: _Shape, second: _Shape) -> bool:
@@ -97,14 +97,27 @@ def _covered(counts: tuple[float, ...], others: tuple[float, ...]) -> bool:
 
 
 def _less_busy(one: _Shape, two: _Shape) -> bool:
-    """Whether the busiest rows of all steps surely take no more. For any chunk sizes, the busiest take no less than any picked
-    ones; and no more than the sum of what they take for the prefixes that the sizes are made of."""
+    """Whether the busiest links of all steps, and the busiest memory, surely take no more. For any chunk sizes, the busiest take
+    no less than any picked ones; and no more than the sum of what they take for the prefixes that the sizes are made of."""
     chunks = len(one.counts.sends)
     if prod(len(step) for _, step in two.rows) > SELECTIONS:
         return False
     mine = [busiest(one.rows, tuple(int(chunk <= last) for chunk in range(chunks)).__getitem__) for last in range(chunks)]
-    picked = product(*(step for _, step in two.rows))
-    return any(all(a <= b for a, b in zip(mine, _carried(two, rows, chunks), strict=True)) for rows in picked)
+    carried = [_carried(two, rows, chunks) for rows in product(*(step for _, step in two.rows))]
+    others = [*carried, *(_summed(row, chunks) for row in two.members)]
+
+    def covered(sums: list[float], others: list[list[float]]) -> bool:
+        return any(all(a <= b for a, b in zip(sums, other, strict=True)) for other in others)
+
+    return covered(mine, carried) and all(covered(_summed(row, chunks), others) for row in one.members)
+
+
+def _summed(row: Row, chunks: int) -> list[float]:
+    """What a row takes, for each prefix."""
+    taken = [0.0] * chunks
+    for chunk, count in row:
+        taken[chunk] += count
+    return list(accumulate(taken))
 
 
 def _carried(shape: _Shape, rows: tuple[Row, ...], chunks: int) -> list[float]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TypeAlias, assert_never
 
 from halley.ir.hardware import Axis, Memory
 from halley.ir.mapping import Collective, CollectiveKind
 from halley.ir.workload import Op
 from halley.network.axis import route, steps
-from halley.network.tables import Transfer
+from halley.network.tables import Steps, Transfer
 from halley.simulate.computing import Computing
 from halley.simulate.holds import Visit
 from halley.simulate.members import Box, Member, Scope, common, inside, points
@@ -46,13 +46,17 @@ class Exchanging:
             memory = self.chip.memory(_hold(scope, name, depth).node.memory)
             stores[memory] = stores.get(memory, 0) + tensor.word
         server = team.axes.server(team.critical, depth, "axis", node.level, node.axis)
+        table = steps(node.kind, node.algorithm, team.topology(position), size)
+        waiting = max(_accessing(memory, word, table, sizes) for memory, word in stores.items())  # of the busiest memory
         pipeline = self.chip.vector.latency if self.chip.vector is not None else 0.0  # members' adders fill once
-        for step in steps(node.kind, node.algorithm, team.topology(position), size):
+        for number, step in enumerate(table, start=1):
             ways = [(move, route(team.topology(position), size, move.source, move.target)) for move in step]
-            seconds = _fixed(axis, ways) + max(
-                _carrying(axis, ways, chunks), *(_accessing(memory, word, step, sizes) for memory, word in stores.items())
-            )
-            if pipeline and any(move.combine and not move.shared for move in step):
+            carrying = _carrying(axis, ways, chunks)
+            waiting -= carrying
+            seconds = _fixed(axis, ways) + carrying
+            if number == len(table):  # what the memories have not done beside the links
+                seconds += max(0.0, waiting)
+            if any(move.combine and not move.shared for move in step):
                 seconds, pipeline = seconds + pipeline, 0.0
             yield ((server, seconds),)
         for name in node.tensors:
@@ -141,17 +145,19 @@ def _carrying(axis: Axis, ways: Ways, chunks: list[int]) -> float:
     return max(load.values()) / bandwidth
 
 
-def _accessing(memory: Memory, word: int, step: Sequence[Transfer], sizes: list[int]) -> float:
-    """Seconds that the busiest member's memory takes to read and write what it sends, adds to and receives in a step."""
+def _accessing(memory: Memory, word: int, table: Steps, sizes: list[int]) -> float:
+    """Seconds that the busiest member's memory takes to read and write what it sends, adds to and receives."""
     read: dict[int, float] = {}
     written: dict[int, float] = {}
-    known: set[tuple[str, int, int]] = set()
-    for move in step:
-        for what, member, table in (("send", move.source, read), ("receive", move.target, written), ("own", move.target, read)):
-            if (what == "own" and not move.combine) or (move.shared and (what, member, move.chunk) in known):
-                continue
-            known.add((what, member, move.chunk))
-            table[member] = table.get(member, 0.0) + sizes[move.chunk] * word
+    for step in table:
+        known: set[tuple[str, int, int]] = set()
+        for move in step:
+            uses = (("send", move.source, read), ("receive", move.target, written), ("own", move.target, read))
+            for what, member, counts in uses:
+                if (what == "own" and not move.combine) or (move.shared and (what, member, move.chunk) in known):
+                    continue
+                known.add((what, member, move.chunk))
+                counts[member] = counts.get(member, 0.0) + sizes[move.chunk] * word
     reading = {member: amount / memory.read_bandwidth for member, amount in read.items()}
     writing = {member: amount / memory.write_bandwidth for member, amount in written.items()}
     if memory.shared_bus:
