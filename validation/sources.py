@@ -9,6 +9,7 @@ from validation.attention.compare import compare as attention
 from validation.collectives.compare import compare as collectives
 from validation.dfmodel.compare import compare as dfmodel
 from validation.megatron.compare import compare as megatron
+from validation.mesh.compare import compare as mesh
 from validation.operators.compare import compare as operators
 from validation.outcome import Case, Line, Outcome
 from validation.rtl.compare import compare as rtl
@@ -64,6 +65,7 @@ SOURCES: dict[str, Callable[[Path | None], Outcome]] = {
     "timeloop": lambda data: timeloop(),
     "scalesim": lambda data: scalesim(),
     "rtl": rtl,
+    "mesh": lambda data: mesh(),
     "dfmodel": lambda data: dfmodel(),
     "attention": attention,
     "collectives": collectives,

@@ -35,6 +35,7 @@ from halley.ir.mapping import (
 )
 from halley.ir.workload import Op, OpKind, Workload
 from halley.network.algorithms import ALGORITHMS
+from halley.network.axis import able
 
 Path = tuple[int, ...]
 Kind = CollectiveKind
@@ -201,7 +202,7 @@ class Editor:
             if not options:
                 return
             kind, state = self.random.choice(options)
-            names = [a.name for a in ALGORITHMS.values() if a.misfit(kind, axis.topology, axis.size) is None]
+            names = [a.name for a in ALGORITHMS.values() if a.misfit(kind, axis.topology, axis.size, able(axis)) is None]
             if not names:
                 return
             dim = self.random.choice(dims) if dims else ""

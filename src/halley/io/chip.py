@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from pydantic import BaseModel
 
@@ -17,6 +18,7 @@ from halley.ir.hardware import (
     Axis,
     Chip,
     Dataflow,
+    Exchange,
     Level,
     Link,
     MatrixEngine,
@@ -214,8 +216,14 @@ def _network(file: NetworkFile) -> Network:
 
 
 def _axis(name: str, file: AxisFile) -> Axis:
-    link = NO_LINK if file.link is None else _link(file.link)
-    return Axis(name, file.size.value, Topology(file.topology.value), link)
+    axis = Axis(name, file.size.value, Topology(file.topology.value), NO_LINK if file.link is None else _link(file.link))
+    given = file.collectives
+    if given is None:
+        return axis
+    keys = ("startup", "barrier", "adder", "add_bandwidth")
+    exchange = Exchange(**{key: entry.value for key in keys if (entry := getattr(given, key)) is not None})
+    copies, adds = (flag is not None and flag.value for flag in (given.multicast, given.reduction))
+    return replace(axis, exchange=exchange, multicast=copies, reduction=adds)
 
 
 def _link(file: LinkFile) -> Link:
@@ -234,6 +242,7 @@ def _matrix(file: MatrixFile, clock: float) -> MatrixEngine:
         rate={dtype: entry.value for dtype, entry in file.rate.items()},
         energy={dtype: entry.value for dtype, entry in file.energy.items()},
         reads={role: tuple(names) for role, names in roles if names},
+        latency=file.latency.value if file.latency else 0.0,
     )
 
 
@@ -245,4 +254,5 @@ def _vector(file: VectorFile, clock: float) -> VectorEngine:
         rate={function: entry.value for function, entry in file.rate.items()},
         energy={function: entry.value for function, entry in file.energy.items()},
         reads=tuple(file.reads),
+        latency=file.latency.value if file.latency else 0.0,
     )

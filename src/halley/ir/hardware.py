@@ -60,6 +60,18 @@ NO_LINK = Link(0.0)
 
 
 @dataclass(frozen=True, slots=True)
+class Exchange:
+    """What a collective on an axis of a chip takes besides its links and the members' memories: ``startup``, before each step's
+    first byte leaves [s]; ``barrier``, at which members meet after each step [s]; of adders in the network ``adder``, the latency
+    of each that a result passes [s], and ``add_bandwidth`` [B/s]."""
+
+    startup: float = 0.0
+    barrier: float = 0.0
+    adder: float = 0.0
+    add_bandwidth: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
 class Axis:
     """Ranks along one axis of a network: the siblings of a chip's level, or a block of a larger network.
 
@@ -68,7 +80,7 @@ class Axis:
     group, ranks per router, global links per router) of a dragonfly. ``upper``: between switches (``link`` unless given);
     ``top``: between pods or groups (``upper`` unless given). ``multicast``, ``reduction``: what the switches can do;
     ``on_request``: they add what one rank asks for, and give the sum to it alone. ``one_way``: a ring whose links all point
-    up. ``multipath``: a message shares all shortest paths instead of taking one.
+    up. ``multipath``: a message shares all shortest paths instead of taking one. ``exchange``: of an axis of a chip.
     """
 
     name: str
@@ -83,6 +95,7 @@ class Axis:
     one_way: bool = False
     multipath: bool = False
     on_request: bool = False
+    exchange: Exchange = Exchange()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +152,8 @@ class Dataflow(StrEnum):
 @dataclass(frozen=True, slots=True)
 class MatrixEngine:
     """A rows x cols array of MACs. ``rate`` is MACs per PE and cycle by dtype (1.0 unless given), ``energy`` J per
-    MAC by dtype. ``prefetch``: the stationary operand of the next fold loads behind the present one.
+    MAC by dtype. ``prefetch``: the stationary operand of the next fold loads behind the present one. ``latency``: of its
+    pipeline [s], beyond the skew of the array, once for each tile.
     ``reads`` names, by operand role (input, weight, output), the memories that feed the array; an
     empty tuple admits any."""
 
@@ -152,11 +166,13 @@ class MatrixEngine:
     rate: Mapping[str, float] = field(default_factory=dict)
     energy: Mapping[str, float] = field(default_factory=dict)
     reads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    latency: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class VectorEngine:
-    """``lanes`` that each run ``rate[function]`` elementary functions per cycle; ``energy`` J each."""
+    """``lanes`` that each run ``rate[function]`` elementary functions per cycle; ``energy`` J each; ``latency`` of the pipeline
+    [s], once for each tile."""
 
     name: str
     lanes: int
@@ -164,6 +180,7 @@ class VectorEngine:
     rate: Mapping[str, float]
     energy: Mapping[str, float] = field(default_factory=dict)
     reads: tuple[str, ...] = ()
+    latency: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from halley.errors import did_you_mean
 from halley.ir.mapping import Collective, CollectiveKind
 from halley.ir.placement import Partial, Placement, Replicate, Shard, Single
 from halley.ir.text import to_text
-from halley.network.axis import algorithms
+from halley.network.axis import able, algorithms
 from halley.rewrite.computing import cut_once
 from halley.rewrite.keeping import kept, kept_beyond
 from halley.rewrite.layout import AxisKey, all_at_work, beyond, dealt, least_parts, most_parts, restrict
@@ -37,7 +37,7 @@ def collective(state: State, node: Collective, path: Path) -> None:
     where = to_text(node)
     misfit = unfit(node, scope)
     if misfit:
-        known = algorithms(node.kind, scope.topology(key), scope.size(key))
+        known = algorithms(node.kind, scope.topology(key), scope.size(key), able(scope.chip.axis(*key)))
         remedy = did_you_mean(node.algorithm, known) if known else f"no algorithm serves {node.kind} here"
         state.fault(where, *misfit, remedy)
     homes = {name: _home(state, where, node, name) for name in node.tensors}

@@ -10,6 +10,7 @@ from halley.ir.mapping import Collective, CollectiveKind, Hold
 from halley.ir.placement import Partial, Placement, Replicate, Shard, Single
 from halley.ir.workload import Op, OpKind, Workload
 from halley.network.algorithms import ALGORITHMS
+from halley.network.axis import able
 from halley.rewrite.layout import AxisKey, Chain, Cut, Interval, Shifts, restrict
 from halley.rewrite.scopes import Path, Scope
 
@@ -204,4 +205,4 @@ def unfit(node: Collective, scope: Scope) -> tuple[str, str] | None:
     algorithm = ALGORITHMS.get(node.algorithm)
     if algorithm is None:
         return "a known algorithm", repr(node.algorithm)
-    return algorithm.misfit(node.kind, scope.topology(key), scope.size(key))
+    return algorithm.misfit(node.kind, scope.topology(key), scope.size(key), able(scope.chip.axis(*key)))

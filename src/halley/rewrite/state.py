@@ -12,7 +12,7 @@ from halley.ir.mapping import Collective, CollectiveKind, Compute, Node, walk
 from halley.ir.placement import Placement, Replicate, Shard, transition
 from halley.ir.text import to_text
 from halley.ir.workload import Op, Workload
-from halley.network.axis import algorithms
+from halley.network.axis import able, algorithms
 from halley.rewrite.keeping import joined, kept
 from halley.rewrite.layout import AxisKey, Chain, Interval, beyond, covers, restrict
 from halley.rewrite.residence import Finding, Held, Missing, Residence, even_chain
@@ -197,7 +197,7 @@ class State:
         self, kind: CollectiveKind, names: tuple[str, ...], key: AxisKey, needed: Placement, scope: Scope
     ) -> Collective | None:
         """The collective with the first algorithm that serves it; None if none does."""
-        fitting = algorithms(kind, scope.topology(key), scope.size(key))
+        fitting = algorithms(kind, scope.topology(key), scope.size(key), able(scope.chip.axis(*key)))
         dim = needed.dim if isinstance(needed, Shard) else ""
         return Collective(kind, names, *key, fitting[0], dim) if fitting else None
 

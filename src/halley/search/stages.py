@@ -7,7 +7,7 @@ innermost loop matters, since a tensor is held just inside the last loop that in
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from types import MappingProxyType
 
@@ -190,7 +190,7 @@ def splits(template: Template, workload: Workload, dims: Iterable[str]) -> tuple
 def _distinct(template: Template, found: Iterable[Split]) -> tuple[Split, ...]:
     """Splits without those that only give alike axes the same dims in another order."""
     first = template.axes[0]
-    alike = all((a.size, a.topology, a.link) == (first.size, first.topology, first.link) for a in template.axes)
+    alike = all(replace(axis, name=first.name) == first for axis in template.axes)
     kept: dict[Split, Split] = {}
     for split in found:
         kept.setdefault(tuple(sorted(split)) if alike else split, split)
