@@ -1,0 +1,117 @@
+"""One problem on one chip: the search's winner, its time by formula and by simulation.
+
+Where a mapping takes more than `TASKS` visits of nodes, both times are those of its first iterations (`first_iterations`): the
+same tree with the same tiles on smaller extents. The two are still times of one and the same mapping.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from validation.referee.problems import Problem
+
+from halley import optimise
+from halley import Problem as Search
+from halley.cost.evaluate import evaluate
+from halley.io.load import load_chip
+from halley.ir.hardware import Chip
+from halley.ir.mapping import Node, walk
+from halley.ir.workload import Workload
+from halley.rewrite import legality
+from halley.search.result import Result
+from halley.simulate.simulation import Simulation, first_iterations, simulate
+from halley.workloads import variants
+
+TASKS = 60_000
+"""Most visits of nodes in a mapping that is simulated whole."""
+
+ITERATIONS = (64, 32, 16, 8, 6, 4, 3, 2)
+"""First iterations of each dim's outermost loop that are tried, where the whole takes too many."""
+
+SECONDS = 60.0
+"""Limit of each search; where it is reached, the best so far is the winner."""
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Of one mapping [s], both of the same part of it: ``formula``, ``simulated``. ``iterations``: how many first iterations of
+    each dim's outermost loop that part has, 0 for the whole."""
+
+    formula: float
+    simulated: float
+    tasks: int
+    iterations: int
+
+    @property
+    def ratio(self) -> float:
+        """Simulated over formula: above 1 the formula is too fast."""
+        return self.simulated / self.formula
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A winner. ``formula`` [s] is that of the whole mapping, as the search reports it; ``gap`` that of its certificate."""
+
+    chip: str
+    problem: Problem
+    workload: Workload
+    tree: Node
+    formula: float
+    gap: float
+    times: Times
+    searched: float
+    simulated: float
+
+
+def winner(result: Result) -> tuple[Workload, Node]:
+    """The variant of the workload that the best plan maps, and the plan."""
+    plan, given = result.best.plan, result.problem.workload
+    family = [work for work in variants(given) if work.variant == result.best.variant] or [given]
+    return next((work for work in family if not legality.faults(plan, work, result.problem.chip)), given), plan
+
+
+def visits(workload: Workload, chip: Chip, tree: Node) -> float:
+    """Visits of nodes: about the tasks of a simulation."""
+    nodes = evaluate(workload, chip, tree).nodes
+    return sum(float(nodes[path].entries) for path, _ in walk(tree))
+
+
+def part(workload: Workload, chip: Chip, tree: Node, tasks: int = TASKS) -> tuple[Workload, int]:
+    """As much of the problem as can be simulated, and how many first iterations that is, 0 for the whole."""
+    if visits(workload, chip, tree) <= tasks:
+        return workload, 0
+    for count in ITERATIONS:
+        small = first_iterations(workload, tree, count)
+        if visits(small, chip, tree) <= tasks:
+            return small, count
+    return first_iterations(workload, tree, 1), 1
+
+
+def times(workload: Workload, chip: Chip, tree: Node, tasks: int = TASKS) -> tuple[Times, Simulation]:
+    """Both times of a mapping, or of its first iterations."""
+    small, iterations = part(workload, chip, tree, tasks)
+    found = simulate(small, chip, tree, limit=20 * tasks)
+    return Times(float(evaluate(small, chip, tree).time), found.time, found.tasks, iterations), found
+
+
+def compare(chip_name: str, problem: Problem, seconds: float = SECONDS, tasks: int = TASKS) -> Compared:
+    """Search, cost and simulate. Raises HalleyError where the chip cannot run the problem, or no mapping fits."""
+    chip = load_chip(chip_name)
+    begin = time.process_time()
+    result = optimise(Search(problem.on(chip_name), chip, baselines=False, time_limit=seconds))
+    workload, tree = winner(result)
+    searched = time.process_time()
+    found, _ = times(workload, chip, tree, tasks)
+    done = time.process_time()
+    best = result.best
+    return Compared(
+        chip_name, problem, workload, tree, float(best.estimate.time), best.certificate.gap, found, searched - begin, done - searched
+    )
+
+
+def busiest(found: Simulation, count: int = 4) -> Sequence[str]:
+    """The servers that work longest in a simulation, with their share of its time."""
+    ordered = sorted(found.busy.items(), key=lambda item: -item[1])[:count]
+    return [f"{' '.join(server.resource)} {100 * busy / found.time:.0f} %" for server, busy in ordered if busy]
