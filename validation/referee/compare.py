@@ -1,7 +1,7 @@
 """One problem on one chip: the search's winner, its time by formula and by simulation.
 
-Where a mapping takes more than `TASKS` visits of nodes, both times are those of its first iterations (`first_iterations`): the
-same tree with the same tiles on smaller extents. The two are still times of one and the same mapping.
+Where a mapping takes more than `TASKS` tasks, both times are those of its first iterations (`affordable`): the same tree with the
+same tiles on smaller extents. The two are still times of one and the same mapping.
 """
 
 from __future__ import annotations
@@ -17,18 +17,15 @@ from halley import Problem as Search
 from halley.cost.evaluate import evaluate
 from halley.io.load import load_chip
 from halley.ir.hardware import Chip
-from halley.ir.mapping import Node, walk
+from halley.ir.mapping import Node
 from halley.ir.workload import Workload
 from halley.rewrite import legality
 from halley.search.result import Result
-from halley.simulate.simulation import Simulation, first_iterations, simulate
+from halley.simulate.simulation import Simulation, affordable, simulate
 from halley.workloads import variants
 
 TASKS = 60_000
-"""Most visits of nodes in a mapping that is simulated whole."""
-
-ITERATIONS = (64, 32, 16, 8, 6, 4, 3, 2)
-"""First iterations of each dim's outermost loop that are tried, where the whole takes too many."""
+"""About the most tasks of a simulation."""
 
 SECONDS = 60.0
 """Limit of each search; where it is reached, the best so far is the winner."""
@@ -72,27 +69,10 @@ def winner(result: Result) -> tuple[Workload, Node]:
     return next((work for work in family if not legality.faults(plan, work, result.problem.chip)), given), plan
 
 
-def visits(workload: Workload, chip: Chip, tree: Node) -> float:
-    """Visits of nodes: about the tasks of a simulation."""
-    nodes = evaluate(workload, chip, tree).nodes
-    return sum(float(nodes[path].entries) for path, _ in walk(tree))
-
-
-def part(workload: Workload, chip: Chip, tree: Node, tasks: int = TASKS) -> tuple[Workload, int]:
-    """As much of the problem as can be simulated, and how many first iterations that is, 0 for the whole."""
-    if visits(workload, chip, tree) <= tasks:
-        return workload, 0
-    for count in ITERATIONS:
-        small = first_iterations(workload, tree, count)
-        if visits(small, chip, tree) <= tasks:
-            return small, count
-    return first_iterations(workload, tree, 1), 1
-
-
 def times(workload: Workload, chip: Chip, tree: Node, tasks: int = TASKS) -> tuple[Times, Simulation]:
     """Both times of a mapping, or of its first iterations."""
-    small, iterations = part(workload, chip, tree, tasks)
-    found = simulate(small, chip, tree, limit=20 * tasks)
+    small, iterations = affordable(workload, tree, tasks)
+    found = simulate(small, chip, tree, limit=50 * tasks)
     return Times(float(evaluate(small, chip, tree).time), found.time, found.tasks, iterations), found
 
 
