@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from halley.ir.workload import Workload
@@ -75,10 +75,9 @@ PROBLEMS = (
 """Every problem that is tried on every chip."""
 
 
-def chosen(chips: list[str], words: list[str]) -> Iterator[tuple[str, Problem]]:
-    """The chips and problems that are named: a problem by its name, its group, its kind or the beginning of its name; all where
-    none is."""
+def chosen(chips: Sequence[str], words: Sequence[str]) -> Iterator[tuple[str, Problem]]:
+    """The chips and problems that are named: a problem by its group, its kind or the beginning of its name; all where none is."""
     for chip in chips or CHIPS:
         for problem in PROBLEMS:
-            if not words or any(word in (problem.name, problem.group, problem.kind) or problem.name.startswith(word) for word in words):
+            if not words or any(word in (problem.group, problem.kind) or problem.name.startswith(word) for word in words):
                 yield chip, problem

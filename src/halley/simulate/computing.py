@@ -91,7 +91,7 @@ class Computing:
             box = scope.box(tensor)
             if box not in hold.touched.setdefault(name, set()):
                 hold.touched[name].add(box)
-                hold.later(partial(_keep, hold, name, tensor, scope))
+                hold.later((scope.path, name, box), partial(_keep, hold, name, tensor, scope))
             if name in maxima:
                 hold.stamps.setdefault(name, {})[box] = self.clock
             elif op.scaled_by:

@@ -62,7 +62,7 @@ class Visit:
     parents: dict[str, Visit | None]
     loops: int = 0
     _held: dict[str, dict[Member, dict[Box, None]]] = field(default_factory=dict)
-    _later: list[Callable[[], None]] = field(default_factory=list)
+    _later: dict[object, Callable[[], None]] = field(default_factory=dict)
     touched: dict[str, set[Box]] = field(default_factory=dict)
     stamps: dict[str, dict[Box, int]] = field(default_factory=dict)
     refilled: set[str] = field(default_factory=set)
@@ -73,14 +73,14 @@ class Visit:
     @property
     def held(self) -> dict[str, dict[Member, dict[Box, None]]]:
         while self._later:
-            todo, self._later = self._later, []
-            for note in todo:
+            todo, self._later = self._later, {}
+            for note in todo.values():
                 note()
         return self._held
 
-    def later(self, note: Callable[[], None]) -> None:
-        """Put off calls of `keep`: where visits are alike, nobody may ever ask."""
-        self._later.append(note)
+    def later(self, key: object, note: Callable[[], None]) -> None:
+        """Put off calls of `keep`: where visits are alike, nobody may ever ask. Notes of one key say the same."""
+        self._later.setdefault(key, note)
 
     def keep(self, name: str, instance: Member, box: Box) -> None:
         """Note that a box is there; parts of what came back on entry are there already."""
@@ -251,7 +251,7 @@ class Holds:
                 visit.keep(name, move.who, move.box)
 
         if traced:
-            visit.later(note)
+            visit.later(known, note)
         if parent is None:
             return None
         if known not in self._known:
@@ -283,7 +283,7 @@ class Holds:
                 outer.keep(name, move.who[: self.axes.width(outer.depth)], move.box)
 
         if self.traced(outer, name):
-            outer.later(note)
+            outer.later((known, scope.box(self.workload.tensors[name])), note)
         if known not in self._known:
             word, found = self.workload.tensors[name].word, moves()
             own = self.ports.read(scope.team, visit.node.memory, visit.depth, found, word)

@@ -173,8 +173,8 @@ class Scope:
 
     @property
     def form(self) -> bytes:
-        """The ranges relative to the critical member's, and where those that are sums of others lie relative to these: where it is
-        equal, the same happens at another place."""
+        """The ranges relative to the critical member's, and where those that are sums of others lie relative to these: where it
+        is equal, the same happens at another place."""
         if not self._form:
             starts = self.ranges[:, :1, :1]
             at = {dim: int(starts[index, 0, 0]) for dim, index in self.dims.items()} if self.windows else {}

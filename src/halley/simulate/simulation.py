@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from halley.ir.hardware import Chip
-from halley.ir.mapping import Collective, Compute, Hold, Node, Pipeline, Spatial, Temporal, children
+from halley.ir.mapping import Node, Pipeline, Spatial, Temporal, children
 from halley.ir.workload import Workload
 from halley.simulate.tasks import Interval, Server, run
 from halley.simulate.walk import Walk
@@ -50,32 +50,6 @@ def first_iterations(workload: Workload, tree: Node, iterations: int) -> Workloa
     cut = {dim: tile for dim, tile in tiles.items() if dim not in fixed | along}
     dims = {dim: min(extent, cut[dim] * iterations) if dim in cut else extent for dim, extent in workload.dims.items()}
     return replace(workload, dims=dims)
-
-
-ITERATIONS = (256, 128, 64, 32, 16, 8, 6, 5, 4, 3, 2, 1)
-"""How many first iterations `affordable` tries."""
-
-
-def affordable(workload: Workload, tree: Node, visits: int) -> tuple[Workload, int]:
-    """As much of a problem as takes about so many tasks, and how many `first_iterations` that is: 0 for the whole."""
-    if _visits(tree, workload.dims) <= visits:
-        return workload, 0
-    for count in ITERATIONS:
-        small = first_iterations(workload, tree, count)
-        if _visits(tree, small.dims) <= visits:
-            return small, count
-    return first_iterations(workload, tree, 1), 1
-
-
-def _visits(node: Node, extents: Mapping[str, int]) -> int:
-    """Holds, computes and collectives that are entered, at most: as if each tile were of full size."""
-    times = 1
-    if isinstance(node, Temporal | Spatial | Pipeline):
-        extent, tile = extents[node.dim], min(node.tile, extents[node.dim])
-        times = 1 if isinstance(node, Spatial) else -(-extent // tile)
-        extents = {**extents, node.dim: tile}
-    own = isinstance(node, Hold | Compute | Collective)
-    return times * (own + sum(_visits(child, extents) for child in children(node)))
 
 
 def _outermost(node: Node, met: frozenset[str], tiles: dict[str, int], fixed: set[str]) -> None:
