@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from validation.referee import page, store
 from validation.referee.compare import SECONDS, TASKS, busiest, compare, rivals, times
 from validation.referee.problems import CHIPS, PROBLEMS, Problem, chosen
+from validation.referee.why import chain
 
 from halley.cost.anatomy import anatomy
 from halley.cost.evaluate import evaluate
@@ -19,6 +20,7 @@ from halley.errors import HalleyError
 from halley.io.load import load_chip
 from halley.ir.text import to_text
 from halley.report.causes import summary
+from halley.simulate.beginning import affordable
 
 
 def main() -> None:
@@ -102,6 +104,9 @@ def _quick(chip: str, problem: Problem, limit: float, tasks: int, with_tree: boo
         _, run = times(found.workload, machine, found.tree, tasks)
         print("  by formula:", summary(anatomy(found.tree, evaluate(found.workload, machine, found.tree)).total))
         print("  simulated: ", ", ".join(busiest(run)))
+        small = affordable(found.workload, found.tree, tasks)
+        parts = chain(small.workload, machine, small.tree, 4 * tasks)[:8]
+        print("  its chain: ", ", ".join(f"{what} {100 * share:.0f} %" for what, share in parts if share > 0.01))
         print("\n".join("    " + line for line in to_text(found.tree).splitlines()), flush=True)
     if ten:
         race = rivals(found)
