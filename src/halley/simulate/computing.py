@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import partial
 
 from halley.formulas.engines import vector_cycles
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Compute
-from halley.ir.workload import Op, OpKind, Workload, roles
+from halley.ir.workload import Op, OpKind, Tensor, Workload, roles
 from halley.simulate.holds import Visit
 from halley.simulate.matrix import OnArray
 from halley.simulate.members import Box, Scope, points
@@ -94,9 +95,7 @@ class Computing:
             box = scope.box(tensor)
             if box not in hold.touched.setdefault(name, set()):
                 hold.touched[name].add(box)
-                width, boxes = scope.team.axes.width(hold.depth), scope.boxes(tensor)
-                for row in scope.active():
-                    hold.keep(name, scope.team.members[row][:width], boxes[row])
+                hold.later((scope.path, name, box), partial(_keep, hold, name, tensor, scope))
             if name in maxima:
                 hold.stamps.setdefault(name, {})[box] = self.clock
             elif op.scaled_by:
@@ -142,6 +141,13 @@ class Computing:
             seconds = cycles / engine.lanes / engine.clock + engine.latency
             parts.append(((scope.team.axes.server(critical, leaf, "engine", engine.name), seconds),))
         return together(*parts)
+
+
+def _keep(hold: Visit, name: str, tensor: Tensor, scope: Scope) -> None:
+    """Each member that is not idle has written its region."""
+    width, boxes = scope.team.axes.width(hold.depth), scope.boxes(tensor)
+    for row in scope.active():
+        hold.keep(name, scope.team.members[row][:width], boxes[row])
 
 
 def _heads(moves: list[Move], chip: Chip, scope: Scope, hold: Visit, fresh: bool) -> list[Move]:
