@@ -22,6 +22,7 @@ from halley.rewrite.exchange import collective
 from halley.rewrite.keeping import kept, touches
 from halley.rewrite.layout import restrict
 from halley.rewrite.names import name_faults
+from halley.rewrite.prefetch import prefetch_faults
 from halley.rewrite.residence import Finding, Held, Residence, network_adds, reduced_dims, repeating
 from halley.rewrite.rounds import round_faults
 from halley.rewrite.scopes import Path, scopes
@@ -51,7 +52,8 @@ def findings(tree: Node, workload: Workload, chip: Chip) -> list[Finding]:
 
     Later checks presuppose earlier ones: unknown names hide what else is wrong, and so do splits that do not fit.
     """
-    names = list(name_faults(tree, workload, chip)) or list(round_faults(tree, workload))
+    names = list(name_faults(tree, workload, chip))
+    names = names or [*round_faults(tree, workload), *prefetch_faults(tree, workload, chip)]
     if names:
         return [Finding(fault, path=path) for path, fault in names]
     misfits: list[tuple[Path, Fault]] = []

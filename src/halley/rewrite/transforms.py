@@ -228,14 +228,14 @@ def _insert(tree: Node, missing: Missing, node: Collective) -> Node:
         expected = "a sequence around the writer and the reader"
         raise _refusal(between, f"insert {node.kind} {' '.join(node.tensors)}", expected, "let a shared memory hold it")
     at = missing.before[len(around)]
-    return replace_at(tree, around, lambda _: Sequence((*between.children[:at], node, *between.children[at:])))
+    return replace_at(tree, around, lambda _: replace(between, children=(*between.children[:at], node, *between.children[at:])))
 
 
 def _series(*nodes: Node) -> Sequence:
     """The nodes one after the other, without a Sequence in a Sequence."""
     flat: list[Node] = []
     for node in nodes:
-        flat.extend(node.children if isinstance(node, Sequence) else (node,))
+        flat.extend(node.children if isinstance(node, Sequence) and not node.prefetch else (node,))
     return Sequence(tuple(flat))
 
 
