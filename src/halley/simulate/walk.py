@@ -26,10 +26,12 @@ from halley.simulate.tasks import Path, Tasks
 
 @dataclass(slots=True)
 class Phase:
-    """``start``: the task after which it may begin. ``last``: its last block. ``pending``: what the next block waits for besides,
-    by tensor. ``releases``: by Hold and group, the tasks after which buffers of its visits are free again. ``filled``: by Hold,
-    the last fill of its last visit. ``ends``: drains behind the blocks. ``rounds``: where children hand over, when each child was
-    done with each round; ``done``: by tensor, when those that touch it were done with the last one."""
+    """``start``: the task after which it may begin; ``base``: the same for rounds. ``last``: its last block. ``pending``: what
+    the next block waits for besides, by tensor. ``releases``: by Hold and group, the tasks after which buffers of its visits
+    are free again. ``filled``: by Hold, the last fill of its last visit. ``ends``: drains behind the blocks. ``rounds``: where
+    children hand over, when each child was done with each round; ``done``: by tensor, when those that touch it were done with
+    the last one. ``made``: by tensor, the task after which what an earlier child of a sequence that runs on left of it is
+    there."""
 
     start: int
     last: int
@@ -37,8 +39,10 @@ class Phase:
     releases: dict[tuple[Path, tuple[str, ...]], list[int]] = field(default_factory=dict)
     filled: dict[Path, int] = field(default_factory=dict)
     ends: list[int] = field(default_factory=list)
+    made: dict[str, int] = field(default_factory=dict)
     rounds: list[list[int]] = field(default_factory=list)
     done: dict[str, int] = field(default_factory=dict)
+    base: int = -1
 
 
 class Walk:
@@ -55,7 +59,7 @@ class Walk:
 
     def phase(self, node: Node, scope: Scope, start: int) -> int:
         """Run a node as a phase of its own; the task that ends it."""
-        phase = Phase(start, start)
+        phase = Phase(start, start, base=start)
         self.node(node, scope, phase)
         return self.tasks.join((phase.last, *phase.pending.values(), *phase.ends), scope.path)
 
@@ -85,6 +89,8 @@ class Walk:
                 self.compute(node, scope, phase)
             case Collective():
                 self.collective(node, scope, phase)
+            case Sequence() if node.prefetch:
+                self.run_on(node, scope, phase)
             case Sequence():
                 last = self.begin(phase, scope)
                 for index, child in enumerate(node.children):
@@ -98,6 +104,20 @@ class Walk:
                 self.pipeline(node, scope, phase)
             case _:
                 assert_never(node)
+
+    def run_on(self, node: Sequence, scope: Scope, phase: Phase) -> None:
+        """Children one after the other in the phase around them: their fills run ahead of their turn, their drains behind it.
+        What an earlier child has changed is there once that is done, drains and all."""
+        makers, touched = zip(*map(self.touches, node.children), strict=True)
+        for index, child in enumerate(node.children):
+            for name in phase.made.keys() & touched[index]:
+                waits = (phase.made[name], phase.pending.get(name, phase.made[name]))
+                phase.pending[name] = self.tasks.join(waits, scope.path)
+            behind, phase.rounds, phase.base = len(phase.ends), [], phase.last
+            self.node(child, scope.at(index), phase)
+            done = self.tasks.join((phase.last, *phase.ends[behind:]), scope.path)
+            others = set().union(*(names for i, names in enumerate(touched) if i != index))
+            phase.made.update(dict.fromkeys(makers[index] & others, done))
 
     def shares(self, node: Parallel | Pipeline, scope: Scope) -> list[Scope]:
         """What each child sees: the members of its share."""
@@ -128,7 +148,7 @@ class Walk:
         ends: list[int] = []
         for index, child in enumerate(children):
             own = makers[index] | touched[index]
-            waits = [phase.start, *(task for name, task in phase.pending.items() if name in own)]
+            waits = [phase.base, *(task for name, task in phase.pending.items() if name in own)]
             waits += [ends[i] for i in range(index) if makers[i] & touched[index]]
             waits += [done[index] for done in phase.rounds[-1:]]
             waits += self.copies(scope, phase, makers[index], touched[index + 1 :])
@@ -149,6 +169,13 @@ class Walk:
             back = scope.holds[name].node.buffers - 1
             if walked - set(self.workload.tensors[name].dims) and 0 < back <= len(phase.rounds):
                 yield phase.rounds[-back][last]
+
+    def touches(self, tree: Node) -> tuple[set[str], set[str]]:
+        """Tensors that ops and collectives in a tree change, and those that they touch."""
+        moved = {name for _, node in walk(tree) if isinstance(node, Collective) for name in node.tensors}
+        ops = self.ops(tree)
+        made = moved.union(*(op.outputs for op in ops))
+        return made, made.union(*((*op.inputs, op.scaled_by) for op in ops))
 
     def ops(self, tree: Node) -> list[Op]:
         """The ops that are computed in a tree."""
@@ -186,6 +213,8 @@ class Walk:
         for group in node.tensors:
             releases = phase.releases.setdefault((scope.path, group), [])
             free |= dict.fromkeys(group, releases[-node.buffers] if len(releases) >= node.buffers else phase.start)
+        for name in phase.made.keys() & free.keys():
+            free[name] = self.tasks.join((free[name], phase.made[name]), scope.path)
         phase.filled[scope.path] = self.fills(node, visit, scope, barrier, free)
         for name in node.names:
             ready = visit.filled.get(name, free[name])
