@@ -43,6 +43,9 @@ class Phase:
     rounds: list[list[int]] = field(default_factory=list)
     done: dict[str, int] = field(default_factory=dict)
     base: int = -1
+    gate: int = -1
+    gates: dict[Path, int] = field(default_factory=dict)
+    begun: int | None = -1
 
 
 class Walk:
@@ -59,7 +62,7 @@ class Walk:
 
     def phase(self, node: Node, scope: Scope, start: int) -> int:
         """Run a node as a phase of its own; the task that ends it."""
-        phase = Phase(start, start, base=start)
+        phase = Phase(start, start, base=start, gate=start)
         self.node(node, scope, phase)
         return self.tasks.join((phase.last, *phase.pending.values(), *phase.ends), scope.path)
 
@@ -67,6 +70,8 @@ class Walk:
         """The task after which the next block may begin."""
         start = self.tasks.join((phase.last, *phase.pending.values()), scope.path)
         phase.pending.clear()
+        if phase.begun is None:
+            phase.begun = start
         return start
 
     def node(self, node: Node, scope: Scope, phase: Phase) -> None:
@@ -106,15 +111,20 @@ class Walk:
                 assert_never(node)
 
     def run_on(self, node: Sequence, scope: Scope, phase: Phase) -> None:
-        """Children one after the other in the phase around them: their fills run ahead of their turn, their drains behind it.
-        What an earlier child has changed is there once that is done, drains and all."""
+        """Children one after the other in the phase around them: their fills run ahead of their turn, once the child before is at
+        work, their drains behind it. What an earlier child has changed is there once that is done, drains and all."""
         makers, touched = zip(*map(self.touches, node.children), strict=True)
+        before = phase.start
         for index, child in enumerate(node.children):
             for name in phase.made.keys() & touched[index]:
                 waits = (phase.made[name], phase.pending.get(name, phase.made[name]))
                 phase.pending[name] = self.tasks.join(waits, scope.path)
-            behind, phase.rounds, phase.base = len(phase.ends), [], phase.last
-            self.node(child, scope.at(index), phase)
+            behind, phase.rounds, phase.base, phase.begun = len(phase.ends), [], phase.last, None
+            inside = scope.at(index)
+            phase.gate = phase.gates.get(inside.path, before)
+            self.node(child, inside, phase)
+            before = phase.gates[inside.path] = phase.last if phase.begun is None else phase.begun
+            phase.gate = phase.start
             done = self.tasks.join((phase.last, *phase.ends[behind:]), scope.path)
             others = set().union(*(names for i, names in enumerate(touched) if i != index))
             phase.made.update(dict.fromkeys(makers[index] & others, done))
@@ -153,6 +163,8 @@ class Walk:
             waits += [done[index] for done in phase.rounds[-1:]]
             waits += self.copies(scope, phase, makers[index], touched[index + 1 :])
             ends.append(self.phase(child, scopes[index], self.tasks.join(waits, scope.path)))
+        if phase.begun is None:
+            phase.begun = phase.base
         for name in set().union(*makers, *touched):
             users = [end for end, made, used in zip(ends, makers, touched, strict=True) if name in made | used]
             phase.done[name] = self.tasks.join(users, scope.path)
@@ -206,9 +218,11 @@ class Walk:
     def prefetched(self, node: Hold, visit: Visit, scope: Scope, phase_scope: Scope, phase: Phase) -> None:
         """Several buffers: a visit's fills wait for a free one, its drains run behind it. In lockstep the buffers swap at a
         barrier: fills also wait for those of the visit before."""
-        barrier = phase.start
+        barrier = phase.gate
         if self.chip.memory(node.memory).lockstep and scope.path in phase.filled:
             barrier = phase.filled[scope.path]
+            if phase.gate != phase.start:
+                barrier = self.tasks.join((barrier, phase.gate), scope.path)
         free: dict[str, int] = {}
         for group in node.tensors:
             releases = phase.releases.setdefault((scope.path, group), [])
@@ -261,7 +275,7 @@ class Walk:
 
     def compute(self, node: Compute, scope: Scope, phase: Phase) -> None:
         op = self.workload.op(node.op)
-        after = [phase.last, *phase.pending.values()]
+        after = [self.begin(phase, scope)] if phase.begun is None else [phase.last, *phase.pending.values()]
         phase.pending.clear()
         if scaling := self.computing.rescale(op, scope):
             after = [self.tasks.add(f"rescale {op.outputs[0]}", scope.path, after, scaling)]
