@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from halley.cost.ahead import Ahead, Phases
+from halley.cost.checks import check_engines, check_lockstep
 from halley.cost.compute import compute
 from halley.cost.counting import AxisName, Counter, Loop, OpenHold, Scope, Sums
 from halley.cost.estimate import Estimate, NodeCost, Resource
@@ -17,7 +18,6 @@ from halley.cost.exchange import SINGLE, Shared, exchange
 from halley.cost.footprint import footprint
 from halley.cost.movement import SHARDING, Body, Transfer, drain, fill, refill
 from halley.cost.window import counter_of
-from halley.errors import BadInput, Fault, did_you_mean
 from halley.formulas.energy import action_energy, static_energy
 from halley.formulas.numbers import Number, ceil_div, maximum
 from halley.formulas.terms import Term
@@ -47,7 +47,7 @@ from halley.ir.mapping import (
     Temporal,
     walk,
 )
-from halley.ir.workload import OpKind, Workload
+from halley.ir.workload import Workload
 from halley.rewrite.prefetch import ends, in_lockstep, shared
 from halley.rewrite.rounds import hands_over
 
@@ -107,8 +107,8 @@ def evaluate(
     latency, as if of tiles without size.
     """
     paths = {node.op: path for path, node in walk(tree) if isinstance(node, Compute)}
-    _check_engines(workload, chip, paths)
-    _check_lockstep(chip, tree)
+    check_engines(workload, chip, paths)
+    check_lockstep(chip, tree)
     fold = _Fold(counter_of(workload, chip, totals, times, sums), paths, only, least, ramps)
     root = fold.visit(tree, Scope())
     asked = fold.nodes[only or ()]
@@ -132,39 +132,6 @@ class Split:
     dim: str
     loops: tuple[Loop, ...]
     even: bool = False
-
-
-def _check_engines(workload: Workload, chip: Chip, ops: Iterable[str]) -> None:
-    """No silent default for a rate or an energy: every dtype and elementary function in use must be listed for its engine.
-
-    Raises BadInput, all faults at once. An engine without any energies is taken as one whose energy is not of interest.
-    """
-    faults: dict[str, Fault] = {}
-    for op in map(workload.op, ops):
-        if op.kind is OpKind.CONTRACT and chip.matrix is not None:
-            dtype = workload.tensors[op.inputs[0]].dtype
-            if chip.matrix.energy and dtype not in chip.matrix.energy:
-                where = f"chip {chip.name}, engine {chip.matrix.name}"
-                faults[dtype] = Fault(where, f"an energy per MAC in {dtype}", "none", did_you_mean(dtype, chip.matrix.energy))
-        elif chip.vector is not None:
-            for function in workload.work(op):
-                if function not in chip.vector.rate or (chip.vector.energy and function not in chip.vector.energy):
-                    where = f"chip {chip.name}, engine {chip.vector.name}"
-                    faults[function] = Fault(where, f"a rate and an energy for {function}", "none", "add them to the chip's file")
-    if faults:
-        raise BadInput(faults.values())
-
-
-def _check_lockstep(chip: Chip, tree: Node) -> None:
-    """Stalls at barriers fall as the work beside them grows, so that they have no bounds over many mappings yet.
-
-    Raises BadInput: a memory in lockstep, and a tree that stands for many mappings.
-    """
-    names = [memory.name for memory in chip.memories if memory.lockstep]
-    loops = (node for _, node in walk(tree) if isinstance(node, Temporal | Spatial | Pipeline)) if names else ()
-    if any(not isinstance(node.tile, int) for node in loops):
-        where, remedy = f"chip {chip.name}, memory {names[0]}", "cost mappings one by one with 'halley estimate', or leave it out"
-        raise BadInput(Fault(where, "no lockstep, for a search", "lockstep: true", remedy))
 
 
 def depth_of(chip: Chip, resource: Resource) -> int:
