@@ -16,6 +16,7 @@ from tests.reference.trees import chip, op
 from tests.reference.trees import workload as problem
 from validation.simulation.draw import drawn
 
+from halley.cost.anatomy import anatomy
 from halley.cost.evaluate import evaluate
 from halley.errors import BadInput, IllegalMapping
 from halley.execute.interpreter import random_inputs, run
@@ -202,6 +203,7 @@ def judge(count: int) -> tuple[int, int, int]:
         if not dealt_again(work, tree):
             assert_busy(work, machine, tree, simulate(work, machine, tree))
         on, off = evaluate(work, machine, tree), evaluate(work, machine, turned(tree, False))
+        assert anatomy(tree, on).total.time == pytest.approx(float(on.time), rel=1e-12)
         assert all(on.footprint[name] >= size for name, size in off.footprint.items())
         judged += on.nodes != off.nodes
         roomier += on.footprint != off.footprint
@@ -211,8 +213,9 @@ def judge(count: int) -> tuple[int, int, int]:
 
 def test_random_trees_that_run_on() -> None:
     """The interpreter's and the formulas' rules, counts and footprints agree; so do the simulation's busy times."""
-    judged, roomier, faster = judge(40)
-    assert min(judged, roomier, faster) > 3
+    judged, roomier, faster = judge(25)
+    assert judged > 5
+    assert min(roomier, faster) > 1
 
 
 @pytest.mark.slow
@@ -223,7 +226,7 @@ def test_many_random_trees_that_run_on() -> None:
 def test_time_of_realistic_mappings_that_run_on() -> None:
     """Formula against simulation: no further apart than in mappings whose phases end before the next begins."""
     on, gains = [], []
-    for one in drawn(16, seed=5):
+    for one in drawn(12, seed=5):
         tree = one.tree
         for path, node in walk(one.tree):
             made = replace_at(tree, path, lambda node: replace(node, prefetch=True)) if isinstance(node, Sequence) else tree
