@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from random import Random
 from statistics import fmean
+from typing import Any
 
+import numpy as np
 import pytest
 from tests.reference.generate import random_chip, random_trees, random_workload
 from tests.reference.oracles import inputs
@@ -27,6 +31,7 @@ from halley.ir.workload import OpKind, Workload
 from halley.rewrite import legality
 from halley.rewrite.transforms import replace_at
 from halley.simulate.simulation import simulate
+from halley.simulate.tasks import Path
 
 CHAIN = """
 hold dram: A B D E
@@ -239,3 +244,25 @@ def test_time_of_realistic_mappings_that_run_on() -> None:
     assert abs(fmean(on)) < 0.06
     assert max(map(abs, on)) < 0.25
     assert fmean(formula for formula, _ in gains) == pytest.approx(fmean(found for _, found in gains), abs=0.02)
+
+
+def test_batches_equal_scalars() -> None:
+    """Tiles and numbers of buffers as arrays: each entry costs what its tree costs."""
+    work, machine, tree = two_gemms(), chip(1, 1), parse(CHAIN)
+    holds = [path for path, node in walk(tree) if isinstance(node, Hold) and node.buffers == 2]
+    loops = [path for path, node in walk(tree) if isinstance(node, Temporal)]
+    choices = [dict(zip(holds, each, strict=True)) for each in product((1, 2), repeat=len(holds))]
+    tiles = [dict(zip(loops, each, strict=True)) for each in product((4, 6), (2, 3), (2, 3))]
+    every = [(buffers, sizes) for buffers in choices for sizes in tiles]
+
+    def made(change: Callable[[Path], Any]) -> Node:
+        result = tree
+        for path in (*holds, *loops):
+            field = "buffers" if path in holds else "tile"
+            result = replace_at(result, path, lambda node, field=field, path=path: replace(node, **{field: change(path)}))  # type: ignore[misc]
+        return result
+
+    batch = evaluate(work, machine, made(lambda path: np.array([(b | t)[path] for b, t in every], dtype=float)))
+    for index, (buffers, sizes) in enumerate(every):
+        one = evaluate(work, machine, made(lambda path, found={**buffers, **sizes}: found[path]))  # type: ignore[misc]
+        assert np.broadcast_to(batch.time, (len(every),))[index] == pytest.approx(float(one.time), rel=1e-12)
