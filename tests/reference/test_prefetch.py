@@ -121,9 +121,16 @@ def test_ramps_of_later_phases_are_hidden() -> None:
     tree, work, machine = parse(CHAIN), two_gemms(), chip(1, 1)
     on, off = evaluate(work, machine, tree), evaluate(work, machine, turned(tree, False))
     path = next(path for path, node in walk(tree) if isinstance(node, Sequence))
-    first, second = (off.nodes[*path, index] for index in (0, 1))
-    steady = sum(float(cost.time) - 3 * float(cost.ramp_up + cost.ramp_down) for cost in (first, second))
-    assert float(on.time) == pytest.approx(max(steady, max(on.busy.values())) + float(first.ramp_up + second.ramp_down))
+    apart, running = ([found.nodes[*path, index] for index in (0, 1)] for found in (off, on))
+    assert [(cost.ramp_up, cost.ramp_down) for cost in running] == [(0, 0), (0, 0)]
+    assert (on.nodes[path].ramp_up, on.nodes[path].ramp_down) == (apart[0].ramp_up, apart[1].ramp_down) != (0, 0)
+    for one, cost in zip(running, apart, strict=True):
+        ramps = 3 * float(cost.ramp_up + cost.ramp_down)
+        assert max(one.work, *one.busy.values()) <= one.time <= cost.time
+        assert one.time >= cost.time - ramps * (1 + 1e-12)
+    steady = sum(float(cost.time) for cost in running)
+    assert steady <= float(on.time) <= steady + float(apart[0].ramp_up + apart[1].ramp_down) + 1e-15
+    assert float(on.time) < 0.95 * float(off.time)
     assert on.events == off.events
     assert on.busy == off.busy
 

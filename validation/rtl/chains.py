@@ -40,7 +40,7 @@ hold dram: Q K V O
                 for k by 16
                   spread m by 1 over pe.x
                     spread k by 1 over pe.y
-                      hold register x2: Q
+                      hold register x4: Q
                         compute first
         for f by {f}
           hold buffer x2: O
@@ -50,7 +50,7 @@ hold dram: Q K V O
                   for n by 16
                     spread m by 1 over pe.x
                       spread n by 1 over pe.y
-                        hold register x2: S
+                        hold register x4: S
                           compute second
 """
 

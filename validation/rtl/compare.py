@@ -53,7 +53,7 @@ hold dram: A B C
               for k by 16
                 spread m by 1 over pe.x
                   spread k by 1 over pe.y
-                    hold register x2: A
+                    hold register x4: A
                       compute gemm
 """
 
