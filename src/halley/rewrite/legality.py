@@ -23,6 +23,7 @@ from halley.rewrite.keeping import kept, touches
 from halley.rewrite.layout import AxisKey, come_again, restrict
 from halley.rewrite.masking import mask_faults
 from halley.rewrite.names import name_faults
+from halley.rewrite.prefetch import prefetch_faults
 from halley.rewrite.residence import Finding, Held, Residence, network_adds, reduced_dims, repeating
 from halley.rewrite.rounds import round_faults
 from halley.rewrite.scopes import Path, scopes
@@ -52,7 +53,8 @@ def findings(tree: Node, workload: Workload, chip: Chip) -> list[Finding]:
 
     Later checks presuppose earlier ones: unknown names hide what else is wrong, and so do splits that do not fit.
     """
-    names = list(name_faults(tree, workload, chip)) or [*round_faults(tree, workload), *mask_faults(tree, workload)]
+    names = list(name_faults(tree, workload, chip))
+    names = names or [*round_faults(tree, workload), *mask_faults(tree, workload), *prefetch_faults(tree, workload, chip)]
     if names:
         return [Finding(fault, path=path) for path, fault in names]
     misfits: list[tuple[Path, Fault]] = []
