@@ -1,7 +1,7 @@
 """What a simulated time consists of: the chain of tasks that ends last, back to the start.
 
-Each moment of the chain goes to the server that works for it then, to the latency that passes, or to the queue: the chain waits for
-a server that works for a task of something else.
+Each moment of the chain goes to the server that works for it then, to the latency that passes, or to the queue: the chain waits
+for a server that works for a task of something else.
 """
 
 from __future__ import annotations
