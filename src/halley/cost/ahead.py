@@ -5,20 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from halley.cost.estimate import Resource
+from halley.cost.phases import EMPTY, Ramp
 from halley.formulas.numbers import Number
 
 
 @dataclass(slots=True)
 class Ahead:
-    """Of the Holds that run on in a child of a sequence: ``up``, ``down`` [s], first fills and last drains of one entry.
+    """Of the Holds that run on in a child of a sequence: ``up`` and ``down``, first fills and last drains of one entry.
     ``waits``: tensors that children hand over, whose Holds do not run on."""
 
     waits: frozenset[str]
-    up: Number = 0
-    down: Number = 0
-
-    def add(self, up: Number, down: Number) -> None:
-        self.up, self.down = self.up + up, self.down + down
+    up: Ramp = EMPTY
+    down: Ramp = EMPTY
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from halley.cost.resources import Resources
 from halley.formulas.numbers import Number
 from halley.formulas.tiling import Split, covered, first_tile, folds, reach, sizes, visits
 from halley.ir.hardware import Chip
@@ -120,6 +121,7 @@ class Counter:
     ) -> None:
         self.workload = workload
         self.chip = chip
+        self.resources = Resources(chip)
         self.totals = totals
         self.times = times
         self.leaf_depth = len(chip.levels) - 1

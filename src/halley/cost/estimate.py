@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from halley.cost.events import PIPELINE, Access, Crossing, Event, Passage, Path, Work
 from halley.formulas.numbers import Number
@@ -13,12 +13,18 @@ Resource = tuple[str, ...]
 ("axis", level, axis)."""
 
 
+Moving = tuple[tuple[str, ...], Number]
+"""A group of tensors that share a buffer, and how long their fills and drains take [s], all visits one after the other."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeCost:
     """One node's totals over the whole execution. ``time`` [s] of the node as a phase (ramps in), ``work`` [s] without
     what its own enclosing phase pays, ``busy`` [s] by resource; of one entry: first fills (``filling`` [s]), what children that
     hand over wait for their first round or after their last (``waiting`` [s]), last drains (``ramp_down`` [s]); ``steps``:
-    barriers in the work where its double buffers swap in lockstep, else None."""
+    barriers in the work where its double buffers swap in lockstep, else None. ``in_flight``: what the visits of Holds with
+    several buffers take at least [s], as only so many are under way at once; ``waits``: what the resources of the ramps wait for
+    on an entry [s]; ``moving``: of such a Hold, how long the transfers of its groups take."""
 
     path: Path
     entries: Number
@@ -29,6 +35,9 @@ class NodeCost:
     ramp_down: Number
     time: Number
     steps: Number | None = None
+    in_flight: Number = 0
+    waits: Mapping[Resource, Number] = field(default_factory=dict)
+    moving: tuple[Moving, ...] = ()
 
     @property
     def ramp_up(self) -> Number:

@@ -5,34 +5,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from halley.cost.ahead import Ahead, Phases
 from halley.cost.checks import check_engines, check_lockstep
 from halley.cost.compute import compute
 from halley.cost.counting import AxisName, Counter, Loop, OpenHold, Scope, Sums
-from halley.cost.estimate import Estimate, NodeCost, Resource
-from halley.cost.events import Access, Crossing, Event, Passage, Path, Work
+from halley.cost.estimate import Estimate, Moving, NodeCost
+from halley.cost.events import Crossing, Event, Path, Work
 from halley.cost.exchange import SINGLE, Shared, exchange
 from halley.cost.footprint import footprint
 from halley.cost.movement import SHARDING, Body, Transfer, drain, fill, refill
+from halley.cost.phases import Cost, Handing, Ramp, Visits
+from halley.cost.resources import Busy, Resources, added, depth_of, energy_of
 from halley.cost.window import counter_of
-from halley.formulas.energy import action_energy, static_energy
-from halley.formulas.numbers import Number, ceil_div, maximum
+from halley.formulas.energy import static_energy
+from halley.formulas.numbers import Number, ceil_div, maximum, minimum, positive
 from halley.formulas.terms import Term
 from halley.formulas.timing import (
     buffered_time,
-    busy_time,
-    least_phase_time,
     longest,
-    phase_time,
     pipeline_time,
     stall_time,
     total,
-    waiting_time,
 )
-from halley.ir.hardware import Chip, Link, Memory
+from halley.ir.hardware import Chip
 from halley.ir.mapping import (
     Collective,
     CollectiveKind,
@@ -52,33 +52,8 @@ from halley.ir.workload import Workload
 from halley.rewrite.prefetch import ends, in_lockstep, shared
 from halley.rewrite.rounds import hands_over
 
-Busy = dict[Resource, Number]
-
 Shares = Mapping[int, tuple[Mapping[AxisName, int], Mapping[AxisName, int]]]
 """Per child of a `Parallel` or `Pipeline`: how many members of the axis it has, and which is the first."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Cost:
-    """Of a subtree: ``work`` [s], ``busy`` [s] by resource, ramps [s] that the enclosing phase pays on each entry; ``steps``:
-    barriers in the work, None where transfers run ahead. ``handing``: of children in it that hand over, what they take one after
-    the other [s], and in how many rounds."""
-
-    work: Number = 0
-    busy: Busy = field(default_factory=dict)
-    up: Number = 0
-    down: Number = 0
-    steps: Number | None = None
-    handing: tuple[Number, Number] | None = None
-
-    @property
-    def waiting(self) -> Number:
-        """What the ends of the first and last round add to the ramp [s] of an entry, if this is a phase: as long as that is at
-        work on one round alone, its busiest child or resource is not."""
-        if self.handing is None:
-            return 0
-        in_turn, rounds = self.handing
-        return waiting_time(in_turn, maximum(self.work, longest(self.busy.values())), rounds)
 
 
 def evaluate(
@@ -139,15 +114,19 @@ class Split:
     even: bool = False
 
 
-def depth_of(chip: Chip, resource: Resource) -> int:
-    """The level that a resource belongs to, 0 the outermost."""
-    match resource[0]:
-        case "read" | "write" | "bus":
-            return chip.depth(resource[1])
-        case "engine":
-            return len(chip.levels) - 1
-        case _:
-            return chip.levels.index(chip.level(resource[1]))
+def _waits(transfer: Transfer) -> bool:
+    """Whether there may be a latency."""
+    return isinstance(transfer.latency, Term) or bool(np.any(transfer.latency))
+
+
+def _single(buffers: Number) -> Number:
+    """1 for a Hold of one buffer, else 0."""
+    return minimum(buffers, 1) - _several(buffers)
+
+
+def _several(buffers: Number) -> Number:
+    """1 for a Hold of two buffers or more, else 0: for none, which leaves the Hold out, and for one."""
+    return minimum(maximum(buffers - 1, 0), 1)
 
 
 class _Fold:
@@ -155,11 +134,12 @@ class _Fold:
         self.workload, self.chip, self.only, self.least, self.ramps = counter.workload, counter.chip, only, least, ramps
         chip = self.chip
         self.memories = {memory.name: memory for memory in chip.memories}
-        self.ports = ports_of(chip)
+        self.resources = Resources(chip)
         self.counter = counter
         self.body = Body(self.counter)
         self.events: list[Event] = []
         self.nodes: dict[Path, NodeCost] = {}
+        self.moving: dict[Path, tuple[Moving, ...]] = {}
         self.paths = paths
         self.shared: dict[tuple[str, AxisName], Split | Shared | None] = {}
         self.joined: dict[str, frozenset[AxisName]] = {}  # axes over which what was computed has been combined or moved
@@ -167,7 +147,7 @@ class _Fold:
         self.ahead: Ahead | None = None  # where the ramps of Holds that run on go; None where none does
         self.stale: set[str] = set()  # accumulators whose running maximum has moved since they were last touched
 
-    def visit(self, node: Node, scope: Scope) -> _Cost:
+    def visit(self, node: Node, scope: Scope) -> Cost:
         cost = self._cost(node, scope)
         if self.only is not None and scope.path != self.only:
             return cost
@@ -176,24 +156,22 @@ class _Fold:
             entries=self.counter.entries(scope),
             work=cost.work,
             busy=cost.busy,
-            filling=cost.up,
+            filling=cost.up.time,
             waiting=cost.waiting,
-            ramp_down=cost.down,
+            ramp_down=cost.down.time,
             time=self.phase(cost, scope),
             steps=cost.steps,
+            in_flight=cost.in_flight,
+            waits=cost.waits() if cost.steps is None else {},
+            moving=self.moving.get(scope.path, ()),
         )
         return cost
 
-    def phase(self, cost: _Cost, scope: Scope) -> Number:
-        if not self.counter.times:
-            return 0
-        entries, busy, up = self.counter.entries(scope), cost.busy.values(), cost.up + cost.waiting
-        if cost.steps is None:
-            return (least_phase_time if self.least else phase_time)(entries, up, cost.down, cost.work, busy)
-        # in lockstep, the work has waited for transfers already, all but those of the ramps
-        return maximum(phase_time(entries, up, cost.down, cost.work, ()), longest(busy))
+    def phase(self, cost: Cost, scope: Scope) -> Number:
+        """The time of a node as a phase [s]."""
+        return cost.time(self.counter.entries(scope), self.least) if self.counter.times else 0
 
-    def _cost(self, node: Node, scope: Scope) -> _Cost:
+    def _cost(self, node: Node, scope: Scope) -> Cost:
         match node:
             case Temporal():
                 mask = mask_over(self.workload, node.dim) if node.visible else None
@@ -210,22 +188,24 @@ class _Fold:
                 return self._collective(node, scope)
             case Sequence():
                 found = self._phases(node.children, scope, {}, shared(node, self.workload) if node.prefetch else None)
-                up, down = (found.ahead[0].up, found.ahead[-1].down) if node.prefetch else (0, 0)
-                return _Cost(total(found.times), found.busy, up, down, found.steps)
+                up, down = (found.ahead[0].up, found.ahead[-1].down) if node.prefetch else (Ramp(), Ramp())
+                return Cost(total(found.times), found.busy, up, down, found.steps)
             case Overlap() | Parallel():
                 found = self._phases(node.children, scope, self._shares(node) if isinstance(node, Parallel) else {})
                 rounds = None if found.steps is None else self.counter.entries(scope)
-                return _Cost(longest(found.times), found.busy, steps=rounds, handing=self._handing(node, found.times, scope))
+                return Cost(longest(found.times), found.busy, steps=rounds, handing=self._handing(node, found.times, scope))
             case Pipeline():
                 inside = scope.with_loop(Loop(node.dim, node.tile, None, path=scope.path))
                 found = self._phases(node.children, inside, self._shares(node))
                 entries = self.counter.entries(inside)
                 tiles = entries / self.counter.entries(scope)
-                return _Cost(pipeline_time(found.times, tiles), found.busy, steps=None if found.steps is None else entries)
+                return Cost(pipeline_time(found.times, tiles), found.busy, steps=None if found.steps is None else entries)
 
-    def _handing(self, node: Overlap | Parallel, times: list[Number], scope: Scope) -> tuple[Number, Number] | None:
+    def _handing(self, node: Overlap | Parallel, times: list[Number], scope: Scope) -> Handing | None:
         """Children that hand over wait for their first round, or have done their last, in the phase around."""
-        return (total(times), self.counter.entries(scope)) if hands_over(node, self.workload) else None
+        if not hands_over(node, self.workload):
+            return None
+        return Handing(tuple(times), tuple(map(self.body.names, node.children)), self.counter.entries(scope))
 
     def _shares(self, node: Parallel | Pipeline) -> Shares:
         name = (node.level, node.axis)
@@ -260,7 +240,7 @@ class _Fold:
         self.ahead = outer
         return Phases(times, busy, total(steps) if barriers else None, ahead)
 
-    def _inside(self, node: Hold, scope: Scope) -> tuple[_Cost, Ahead | None]:
+    def _inside(self, node: Hold, scope: Scope) -> tuple[Cost, Ahead | None]:
         """What is in a Hold, and what of its ramps runs on: none where the Hold ends phases."""
         outer = self.ahead
         self.ahead = ahead = None if outer is None or ends(node, self.lockstep) else Ahead(outer.waits)
@@ -268,85 +248,140 @@ class _Fold:
         self.ahead = outer
         return inner, ahead
 
-    def _run_on(self, node: Hold, up: Number, down: Number, ahead: Ahead | None) -> tuple[Number, Number]:
-        """The ramps that are left where those of the Hold, and ``ahead`` inside it, run on beside other children."""
+    def _ramps(
+        self, node: Hold, inner: Cost, ahead: Ahead | None, up: Callable[[Ramp], Ramp], down: Callable[[Ramp], Ramp]
+    ) -> tuple[Ramp, Ramp]:
+        """The ramps of the phase around a Hold: those inside it, and its own, which ``up`` and ``down`` add. Where they run on
+        beside other children, those of the Hold and ``ahead`` inside it are left out."""
         if self.ahead is None:
-            return up, down
-        if ahead is not None:
-            self.ahead.add(ahead.up, ahead.down)
+            return up(inner.up), down(inner.down)
+        first, last = (ahead.up, ahead.down) if ahead is not None else (Ramp(), Ramp())
         if not self.ahead.waits.isdisjoint(node.names):
-            return up, down
-        self.ahead.add(up, down)
-        return 0, 0
+            self.ahead.up, self.ahead.down = first, last
+            return up(inner.up), down(inner.down)
+        self.ahead.up, self.ahead.down = up(first), down(last)
+        return inner.up, inner.down
 
-    def _hold(self, node: Hold, scope: Scope) -> _Cost:
+    def _hold(self, node: Hold, scope: Scope) -> Cost:
         depth = self.chip.depth(node.memory)
         opened = {name: OpenHold(node, node.memory, depth, scope.loops, scope.holds.get(name)) for name in node.names}
-        fills: list[Transfer] = []
-        drains: list[Transfer] = []
+        fills: dict[str, Transfer] = {}
+        drains: dict[str, Transfer] = {}
         for name, hold in opened.items():
             written = self.body.writer(node.body, name)
             if written is None:
-                fills.append(fill(self.counter, scope, hold, name, self.body))
+                fills[name] = fill(self.counter, scope, hold, name, self.body)
             else:
-                fills.append(refill(self.counter, scope, hold, name, written[0], self.body))
-                drains.append(drain(self.counter, scope, hold, name, written[0], self.body))
+                fills[name] = refill(self.counter, scope, hold, name, written[0], self.body)
+                drains[name] = drain(self.counter, scope, hold, name, written[0], self.body)
         inner, ahead = self._inside(node, scope.inside(0).with_holds(opened))
-        moved = self._record(event for transfer in (*fills, *drains) for event in transfer.events)
+        transfers = (*fills.values(), *drains.values())
+        moved = self._record(event for transfer in transfers for event in transfer.events)
         if not self.counter.times:
             return inner
-        busy = _added(inner.busy, moved)
-        up, down = (total(t.one_tile if self.ramps else t.latency for t in transfers) for transfers in (fills, drains))
+        busy = added(inner.busy, moved)
+        entries = self.counter.entries(scope)
         if self.memories[node.memory].lockstep and node.buffers > 1:
-            return self._lockstep(node, inner, ahead, busy, scope, fills, drains)
+            return self._lockstep(node, inner, ahead, busy, scope, fills.values(), drains.values())
+        single, several = _single(node.buffers), _several(node.buffers)
+        visit = inner.visit(entries) if self.ramps and not self.counter.once else None
+        open_ = inner.phase(1 - single)
+        open_ahead = None if ahead is None else Ahead(ahead.waits, ahead.up.scaled(1 - single), ahead.down.scaled(1 - single))
+        up, down = self._ramps(
+            node, open_, open_ahead,
+            lambda ramp: ramp.after(fills, visit, several), lambda ramp: ramp.after(drains, visit, several),
+        )  # fmt: skip
+        visits = self._visits(node, inner, scope, fills, drains)
         if type(node.buffers) is int and node.buffers > 1:
-            up, down = self._run_on(node, up, down, ahead)
-            return _Cost(inner.work, busy, inner.up + up, inner.down + down, inner.steps, inner.handing)
-        serial = total(self._serial(scope, transfers) for transfers in (fills, drains))
-        # numbers or terms: 0 where nothing is held, 1 or 2
-        single, double = node.buffers * (2 - node.buffers), node.buffers * (node.buffers - 1) / 2
+            return Cost(inner.work, busy, up, down, inner.steps, inner.handing, visits)
+        serial = self._serial(scope, transfers)
         if self.least and isinstance(node.buffers, Term):
-            up, down = self._run_on(node, double * up, double * down, ahead)
-            return _Cost(inner.work + single * serial, busy, inner.up + up, inner.down + down)
-        if inner.steps is not None or self.least:
-            return _Cost(self.phase(inner, scope) + serial, busy)
-        ramps = self.counter.entries(scope) * (inner.up + inner.waiting + inner.down)
+            return Cost(inner.work + single * serial, busy, up, down, visits=visits)
         if ahead is not None:  # with one buffer, what is inside does not run on
-            ramps = ramps + self.counter.entries(scope) * (ahead.up + ahead.down)
-            ahead = Ahead(ahead.waits, (1 - single) * ahead.up, (1 - single) * ahead.down)
-        work = buffered_time(single, ramps, inner.work, longest(inner.busy.values()), serial)
-        handing = inner.handing and ((1 - single) * inner.handing[0], inner.handing[1])  # with one buffer, rounds end here
-        up, down = self._run_on(node, double * up, double * down, ahead)
-        return _Cost(work, busy, (1 - single) * inner.up + up, (1 - single) * inner.down + down, handing=handing)
+            inner = replace(inner, up=inner.up.joined(ahead.up), down=inner.down.joined(ahead.down))
+        work = buffered_time(single, inner.time(entries, self.least), inner.work, serial)
+        return Cost(work, busy, up, down, handing=open_.handing, visits=visits)
+
+    def _returning(self, scope: Scope, group: tuple[str, ...]) -> Iterator[tuple[str, Number, Number]]:
+        """Which share of the visits to partial sums wait for each other, as a sum comes back when it has left: of each loop over
+        a dim that is summed up, its name, 1 if there are any (else 0), and those after the first one of the loop. Other loops
+        inside it walk tiles that do not wait for each other."""
+        summed = {dim for name in group if (op := self.workload.producer(name)) for dim in self.workload.reduced(op)}
+        entries = [self.counter.entries(replace(scope, loops=scope.loops[:at])) for at in range(len(scope.loops) + 1)]
+        again: Number = 1
+        beside: Number = 1
+        for at in range(len(scope.loops) - 1, -1, -1):
+            loop, trips = scope.loops[at], entries[at + 1] / entries[at]
+            if loop.axis is not None:
+                continue
+            if loop.dim in summed:
+                again = again * trips
+                yield f"{loop.dim} {at}", positive(again - 1), (1 - 1 / again) / beside
+            else:
+                beside = beside * trips
 
     def _lockstep(
-        self, node: Hold, inner: _Cost, ahead: Ahead | None, busy: Busy, scope: Scope,
-        fills: list[Transfer], drains: list[Transfer],
-    ) -> _Cost:  # fmt: skip
+        self, node: Hold, inner: Cost, ahead: Ahead | None, busy: Busy, scope: Scope,
+        fills: Iterable[Transfer], drains: Iterable[Transfer],
+    ) -> Cost:  # fmt: skip
         """A double-buffered Hold whose buffers swap at a barrier: each transfer runs beside one step, which it may hold up. The
         innermost such Hold makes the steps: what is inside is a phase of its own. The first fill and the last drain are ramps,
         which hold up no step."""
         entries = self.counter.entries(scope)
         if inner.steps is None:
-            inner = _Cost(self.phase(inner, scope), inner.busy, steps=entries)
+            inner = Cost(inner.time(entries), inner.busy, steps=entries)
         up, down = (self._serial(scope, transfers) / entries for transfers in (fills, drains))
         fill_stall = stall_time(up, inner.work, inner.steps)
         work = inner.work + entries * fill_stall
         drain_stall = stall_time(down, work, inner.steps)
         work = work + entries * drain_stall
-        up, down = self._run_on(node, up - fill_stall, down - drain_stall, ahead)
-        return _Cost(work, busy, inner.up + up, inner.down + down, inner.steps, inner.handing)
+        first, last = Ramp({"": up - fill_stall}), Ramp({"": down - drain_stall})
+        ramps = self._ramps(node, inner, ahead, lambda ramp: ramp.joined(first), lambda ramp: ramp.joined(last))
+        return Cost(work, busy, *ramps, inner.steps, inner.handing)
 
-    def _serial(self, scope: Scope, transfers: list[Transfer]) -> Number:
+    def _visits(
+        self, node: Hold, inner: Cost, scope: Scope, fills: Mapping[str, Transfer], drains: Mapping[str, Transfer]
+    ) -> dict[tuple[str, ...], Visits]:
+        """How long the visits of a Hold and of those inside it take at least. A buffer of a group of tensors is in use from the
+        begin of their fill to the end of the work inside, or of their drain. Without latency a single transfer is no longer than
+        what its ports are busy for, and the work beside it no longer than the whole: with two buffers or more, that is never
+        more."""
+        if self.counter.once or (type(node.buffers) is int and node.buffers < 2):
+            return {}
+        single, several = _single(node.buffers), _several(node.buffers)
+        found: dict[tuple[str, ...], Visits] = {}
+        for key, visits in inner.visits.items():
+            further = (several * fills[name].once for name in key[1:] if name in fills and self.ramps)
+            outer = visits.scaled(1 - single)
+            found[key] = replace(outer, lead=outer.lead + total(further))
+        moving: list[Moving] = []
+        for group in node.tensors:
+            transfers = [own[name] for name in group for own in (fills, drains) if name in own and own[name].events]
+            if not transfers or (len(transfers) < 2 and not any(map(_waits, transfers))):
+                continue
+            own = self._serial(scope, transfers)
+            moving.append((group, own))
+            inside = inner.steady if inner.handing is None else inner.handing.passing(group)
+            visits = Visits(own + inside, inside, self.counter.entries(scope), maximum(node.buffers, 1))
+            found[node.memory, *group] = visits.scaled(several)
+            if any(name in drains and fills[name].events for name in group):
+                for loop, some, share in self._returning(scope, group):
+                    entries = self.counter.entries(scope)
+                    visits = Visits(share * (own + inside), 0, entries, 1, some * (own + inside) / entries)
+                    found[node.memory, f"returns over {loop}", *group] = visits.scaled(several)
+        self.moving[scope.path] = tuple(moving)
+        return found
+
+    def _serial(self, scope: Scope, transfers: Iterable[Transfer]) -> Number:
         """Time of transfers that nothing hides: one after the other, each at its slowest port."""
         result: Number = 0
         for transfer in transfers:
             if transfer.events:
                 latency = self.counter.entries(scope) * transfer.latency
-                result = result + latency + longest(self._busy(transfer.events).values())
+                result = result + latency + longest(self.resources.busy(transfer.events).values())
         return result
 
-    def _compute(self, node: Compute, scope: Scope) -> _Cost:
+    def _compute(self, node: Compute, scope: Scope) -> Cost:
         op = self.workload.op(node.op)
         common: tuple[Loop, ...] = ()
         if op.scaled_by:
@@ -359,7 +394,7 @@ class _Fold:
             self.joined[name] = frozenset()
             self._place(name, scope)
         time = total(event.time for event in events if isinstance(event, Work))
-        return _Cost(time, self._record(events))
+        return Cost(time, self._record(events))
 
     def _place(self, name: str, scope: Scope) -> None:
         """How the members share out a tensor that was just computed."""
@@ -384,10 +419,10 @@ class _Fold:
         loops = tuple(loop.first if loop in scope.loops else loop for loop in found.loops)
         return (found.dim, self.counter.reach(found.dim, loops, self.counter.axis_depth[axis]))
 
-    def _collective(self, node: Collective, scope: Scope) -> _Cost:
+    def _collective(self, node: Collective, scope: Scope) -> Cost:
         axis = (node.level, node.axis)
         if self.counter.axis_size(axis, scope) == 1:
-            return _Cost()
+            return Cost()
         name = node.tensors[0]
         joined = self.joined.get(name, frozenset())
         events = exchange(self.counter, scope, node, name in self.stale, self._shared(name, axis, scope), joined)
@@ -403,75 +438,19 @@ class _Fold:
                 self.shared[tensor, axis] = SINGLE
         rescaling = total(event.time for event in events if isinstance(event, Work))
         moving = total(event.time for event in events if isinstance(event, Crossing))
-        return _Cost(rescaling + moving, self._record(events))
+        return Cost(rescaling + moving, self._record(events))
 
     def _record(self, events: Iterable[Event]) -> Busy:
         events = list(events)
         self.events.extend(events)
-        return self._busy(events) if self.counter.times else {}
-
-    def _busy(self, events: Iterable[Event]) -> Busy:
-        """Busy time of the critical instance of each resource."""
-        busy: Busy = {}
-        for event in events:
-            resource, time = event_busy(event, self.memories, self.ports)
-            busy[resource] = busy.get(resource, 0) + time
-        return busy
-
-
-def event_busy(event: Event, memories: Mapping[str, Memory], ports: Mapping[str, Link]) -> tuple[Resource, Number]:
-    """The resource that an event keeps busy, and for how long [s] in the critical instance. ``memories`` by name, ``ports`` by
-    level."""
-    match event:
-        case Access():
-            memory = memories[event.memory]
-            bandwidth = memory.read_bandwidth if event.is_read else memory.write_bandwidth
-            way = "bus" if memory.shared_bus else "read" if event.is_read else "write"
-            return (way, event.memory), busy_time(event.critical, bandwidth)
-        case Passage():
-            return ("port", event.level, "down" if event.down else "up"), busy_time(event.critical, ports[event.level].bandwidth)
-        case Crossing():
-            return ("axis", event.level, event.axis), event.time
-        case Work():
-            return ("engine", event.engine), event.time
-
-
-def ports_of(chip: Chip) -> dict[str, Link]:
-    """The port of each level that has one, by level."""
-    return {level.name: level.network.port for level in chip.levels if level.network and level.network.port}
-
-
-def _added(first: Busy, second: Busy) -> Busy:
-    result = dict(first)
-    for resource, amount in second.items():
-        result[resource] = result.get(resource, 0) + amount
-    return result
+        return self.resources.busy(events) if self.counter.times else {}
 
 
 def _energy(chip: Chip, events: Iterable[Event], time: Number) -> dict[str, Number]:
     """Energy [J] by component: each memory, each network, each engine, leakage."""
     result: dict[str, Number] = {}
     for event in events:
-        key, energy = event_energy(chip, event)
+        key, energy = energy_of(chip, event)
         result[key] = result.get(key, 0) + energy
     result["static"] = static_energy(chip.static_power, time)
     return result
-
-
-def event_energy(chip: Chip, event: Event) -> tuple[str, Number]:
-    """(component, energy [J]) of one event."""
-    match event:
-        case Access():
-            memory = chip.memory(event.memory)
-            return event.memory, action_energy(event.total, memory.read_energy if event.is_read else memory.write_energy)
-        case Passage():
-            network = chip.level(event.level).network
-            port = network.port if network else None
-            return f"{event.level} port", action_energy(event.total, port.energy if port else 0.0)
-        case Crossing():
-            return f"{event.level} network", action_energy(event.total, chip.axis(event.level, event.axis).link.energy)
-        case Work():
-            if chip.matrix is not None and event.engine == chip.matrix.name:
-                return event.engine, action_energy(event.count, chip.matrix.energy.get(event.dtype, 0.0))
-            energy = chip.vector.energy.get(event.function, 0.0) if chip.vector else 0.0
-            return event.engine, action_energy(event.count, energy)

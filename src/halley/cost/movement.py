@@ -8,10 +8,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from halley.cost.counting import Axes, AxisName, Counter, Loop, OpenHold, Scope
+from halley.cost.estimate import Resource
 from halley.cost.events import Access, Event, Passage
+from halley.cost.resources import added
 from halley.formulas.numbers import Number, ceil_div, minimum
 from halley.formulas.terms import Term
-from halley.formulas.timing import busy_time, total, transfer_time
+from halley.formulas.timing import total, transfer_time
 from halley.ir.mapping import Collective, CollectiveKind, Compute, Hold, Node, Parallel, Pipeline, Spatial, Temporal, children
 from halley.ir.workload import Op
 
@@ -77,6 +79,10 @@ class Body:
                 return tuple(found)
             case _:
                 return tuple([touch for child in children(node) for touch in self.touches(child)])
+
+    def names(self, node: Node) -> frozenset[str]:
+        """The tensors that are touched there."""
+        return frozenset(name for touch in self.touches(node) for name in self._touched(touch))
 
     def writer(self, node: Node, tensor: str) -> tuple[Op, Touch] | None:
         """The first op that makes a tensor there."""
@@ -165,11 +171,18 @@ def as_loop(node: Temporal | Spatial | Pipeline) -> Loop:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One tensor's fill or drain at one Hold: its events, the time [s] of one full tile, its latency [s]."""
+    """One tensor's fill or drain at one Hold: its events, how long its first round keeps each resource busy (``round`` [s]), its
+    latency [s]; which resources it uses (1; 0 where an open number of buffers leaves it out)."""
 
     events: tuple[Event, ...] = ()
-    one_tile: Number = 0
+    round: Mapping[Resource, Number] = field(default_factory=dict)
     latency: Number = 0.0
+    uses: Mapping[Resource, Number] = field(default_factory=dict)
+
+    @property
+    def once(self) -> Number:
+        """How long one round takes [s]."""
+        return transfer_time(self.latency, *self.round.values())
 
 
 def _within(scope: Scope, part: Part) -> Scope:
@@ -201,7 +214,7 @@ def _joined(transfers: Iterable[Transfer]) -> Transfer:
     if len(found) == 1:
         return found[0]
     events = tuple(event for transfer in found for event in transfer.events)
-    return Transfer(events, total(x.one_tile for x in found), total(x.latency for x in found))
+    return Transfer(events, added(*(x.round for x in found)), total(x.latency for x in found), added(*(x.uses for x in found)))
 
 
 def fill(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, body: Body) -> Transfer:
@@ -214,8 +227,9 @@ def fill(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, body: Body
 
     def come(parent: OpenHold, there: Number) -> Transfer:
         ends = _Ends(counter, within, hold, parent, tensor)
-        events = ends.events("fill", loops, counter.upto(hold.depth), counter.asking(parent.depth, hold.depth), there, ())
-        return Transfer(events, there * ends.one_tile_time(loops, reading_parent=True), there * ends.latency)
+        each = counter.upto(hold.depth), counter.asking(parent.depth, hold.depth)
+        events, round = ends.events("fill", loops, *each, there, ()), ends.round("fill", loops, *each, there)
+        return Transfer(events, round, there * ends.latency, ends.uses(events, there))
 
     return _joined(come(parent, there) for parent, there in parents(hold))
 
@@ -237,7 +251,8 @@ def refill(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, op: Op, 
     def come(parent: OpenHold, there: Number) -> Transfer:
         ends = _Ends(counter, scope, hold, parent, tensor)
         asking = counter.asking(parent.depth, hold.depth) - splitting
-        return Transfer(ends.events("fill", scope.loops, child, asking, times * there, reduced), 0, there * ends.latency * again)
+        events = ends.events("fill", scope.loops, child, asking, times * there, reduced)
+        return Transfer(events, {}, there * ends.latency * again, ends.uses(events, there))
 
     return _joined(come(parent, there) for parent, there in parents(hold))
 
@@ -275,7 +290,8 @@ def drain(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, op: Op, b
         parent_each = counter.upto(parent.depth)
         child_each = parent_each | (adding & counter.upto(hold.depth))  # a buffer that the parts share has one copy of each box
         events = ends.events("drain", left.loops, child_each, parent_each, there, ())
-        return Transfer(events, there * ends.one_tile_time(kept, reading_parent=False), there * ends.latency)
+        round = ends.round("drain", kept, child_each, parent_each, there)
+        return Transfer(events, round, there * ends.latency, ends.uses(events, there))
 
     return _joined(leave(parent, there) for parent, there in parents(hold))
 
@@ -355,25 +371,18 @@ class _Ends:
                 result.append(Passage(path, level.name, is_fill, count(each, depth, False), count(each, depth, True)))
         return tuple(result)
 
-    def one_tile_time(self, loops: tuple[Loop, ...], reading_parent: bool) -> Number:
-        """Latency plus the slowest port, for one full tile of every member at once."""
-        counter, tensor = self.counter, self.counter.workload.tensors[self.tensor]
-        if not counter.times:
-            return 0
-        own: Number = tensor.word
-        shared: Number = tensor.word
-        for dim in tensor.dims:
-            own = own * counter.first_tile(dim, loops)
-            shared = shared * counter.span(dim, loops)
-        source, target = (self.parent, self.child) if reading_parent else (self.child, self.parent)
-        reads, writes = counter.chip.memory(source.memory), counter.chip.memory(target.memory)
-        at_source, at_target = (shared, own) if reading_parent else (own, shared)
-        times = [busy_time(at_source, reads.read_bandwidth), busy_time(at_target, writes.write_bandwidth)]
-        for depth in range(self.parent.depth + 1, self.child.depth + 1):
-            network = counter.chip.levels[depth].network
-            if network and network.port:
-                times.append(busy_time(own, network.port.bandwidth))
-        return transfer_time(self.latency, *times)
+    def round(
+        self, cause: str, loops: tuple[Loop, ...], child_each: Axes, parent_each: Axes, times: Number
+    ) -> dict[Resource, Number]:
+        """How long each resource is busy [s] in the first iteration of the loops in time."""
+        if not self.counter.times:
+            return {}
+        first = tuple(loop if loop.axis else loop.first for loop in loops)
+        return self.counter.resources.busy(self.events(cause, first, child_each, parent_each, times, ()))
+
+    def uses(self, events: Iterable[Event], there: Number) -> dict[Resource, Number]:
+        """The resources of some events, with ``there``."""
+        return {self.counter.resources.of(event)[0]: there for event in events} if self.counter.times else {}
 
     @property
     def latency(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from halley.formulas.numbers import Number, maximum
+from halley.formulas.numbers import Number, ceil_div, maximum
 
 
 def busy_time(traffic: Number, bandwidth: Number) -> Number:
@@ -64,19 +64,62 @@ def least_phase_time(entries: Number, ramp_up: Number, ramp_down: Number, work: 
     return maximum(entries * (ramp_up + ramp_down) + work, longest(tuple(busy)))
 
 
-def buffered_time(single: Number, ramps: Number, work: Number, busy: Number, transfers: Number) -> Number:
+def port_phase_time(entries: Number, waits: Number, busy: Number) -> Number:
+    """Least total time of a phase by one of its resources: what it is busy for, and what it waits for at both ends.
+
+    .. math:: T = n R + b
+
+    Symbols: n [1] entries, R [s] time before the first request to the resource and after the last one, of one entry, b [s] busy
+    time of the resource. Source: docs/model.md.
+
+    >>> port_phase_time(2, 3, 50)
+    56
+    """
+    return entries * waits + busy
+
+
+def buffered_time(single: Number, inside: Number, work: Number, transfers: Number) -> Number:
     """Total time of the work in a Hold: transfers run beside it, or before and after it where there is a single buffer.
 
-    .. math:: T = s R + \\max(W, s b) + s X
+    .. math:: T = \\max(W, s P) + s X
 
-    Symbols: s [1] 1 for a single buffer, else 0; R [s] ramps inside, of all entries, W [s] time of the work inside, b [s] time
-    that the busiest resource inside works, X [s] all fills and drains of the Hold. With a single buffer, what is inside is a
-    phase of its own. Source: docs/model.md.
+    Symbols: s [1] 1 for a single buffer, else 0; P [s] what is inside, as a phase, W [s] the work of it, X [s] all fills and
+    drains of the Hold. With a single buffer, what is inside is a phase of its own. Source: docs/model.md.
 
-    >>> buffered_time(1, 6, 50, 60, 7), buffered_time(0, 6, 50, 60, 7)
+    >>> buffered_time(1, 66, 50, 7), buffered_time(0, 66, 50, 7)
     (73, 50)
     """
-    return single * ramps + maximum(work, single * busy) + single * transfers
+    return maximum(work, single * inside) + single * transfers
+
+
+def in_flight_time(series: Number, buffers: Number) -> Number:
+    """Least total time of the visits of a Hold, of which no more are under way at once than there are buffers (Little's law).
+
+    .. math:: T = \frac{C}{B}
+
+    Symbols: C [s] all visits one after the other, each with its latency, transfers and work; B [1] buffers. Source: J. D. C.
+    Little, "A Proof for the Queuing Formula L = lambda W", Operations Research 9 (1961).
+
+    >>> in_flight_time(90, 3)
+    30.0
+    """
+    return series / buffers
+
+
+def visits_time(visits: Number, buffers: Number, each: Number, work: Number) -> Number:
+    """Time of some visits of a Hold from the begin of the first to the end of the last, where latency limits them.
+
+    .. math:: T = \\lceil N / B \rceil c + ((N - 1) \bmod B) w
+
+    Symbols: N [1] visits, B [1] buffers, c [s] one visit: latency, transfers and work; w [s] the work, by which visits in several
+    buffers follow each other. Holds for: equal visits; a buffer is free again when its visit is over. Where the work limits them
+    it is a lower bound. Source: visit i begins when visit i - B is over; docs/model.md.
+
+    >>> visits_time(7, 3, 10, 2), visits_time(6, 3, 10, 2)
+    (30, 24)
+    """
+    turns = ceil_div(visits, buffers)
+    return turns * each + maximum(visits + buffers - 1 - buffers * turns, 0) * work
 
 
 def stall_time(transfer: Number, work: Number, steps: Number) -> Number:

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from halley.cost.estimate import Estimate, Resource
-from halley.cost.evaluate import event_busy, event_energy, ports_of
 from halley.cost.events import Access, Crossing, Event, Passage, Path, Work
+from halley.cost.resources import Resources, energy_of
 from halley.ir.hardware import Chip, Topology
 from halley.ir.mapping import Collective, Compute, Hold, Node, walk
 from halley.units import format_bytes, format_time
@@ -15,7 +15,7 @@ from halley.units import format_bytes, format_time
 
 def activity(chip: Chip, event: Event) -> tuple[Resource, float]:
     """The resource that an event keeps busy, and for how long [s] in the critical instance."""
-    resource, seconds = event_busy(event, {memory.name: memory for memory in chip.memories}, ports_of(chip))
+    resource, seconds = Resources(chip).of(event)
     return resource, float(seconds)
 
 
@@ -76,7 +76,7 @@ def totals(chip: Chip, tree: Node, estimate: Estimate) -> dict[Path, Totals]:
     """For each node the sums over itself and all that is inside."""
     made = {path: Totals() for path, _ in walk(tree)}
     for event in estimate.events:
-        energy = float(event_energy(chip, event)[1])
+        energy = float(energy_of(chip, event)[1])
         for depth in range(len(event.path) + 1):
             node = made[event.path[:depth]]
             node.energy += energy

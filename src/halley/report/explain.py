@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from halley.cost.estimate import Estimate
-from halley.cost.evaluate import event_energy
 from halley.cost.events import PIPELINE, Access, Crossing, Event, Passage, Work
+from halley.cost.resources import energy_of
 from halley.formulas.collectives import collective_time
 from halley.formulas.energy import action_energy
 from halley.formulas.engines import pipeline_latency, systolic_cycles, vector_cycles
@@ -201,5 +201,5 @@ def _engine(chip: Chip, event: Work) -> Iterator[Step]:
 def _energy(chip: Chip, event: Event, what: str, hardware: tuple[str, ...]) -> Step:
     count = float(event.count) if isinstance(event, Work) else float(event.total)
     amount = f"{count:,.0f} op" if isinstance(event, Work) else format_bytes(count)
-    energy = format_energy(float(event_energy(chip, event)[1]))
+    energy = format_energy(float(energy_of(chip, event)[1]))
     return Step(f"energy of {what}", action_energy, f"n = {amount} in all", energy, hardware)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from halley.cost.estimate import Estimate, Resource
-from halley.cost.evaluate import evaluate, event_busy, event_energy, ports_of
+from halley.cost.evaluate import evaluate
 from halley.cost.events import Event, Path
 from halley.cost.footprint import footprint
 from halley.cost.movement import Body
 from halley.cost.program import Array
+from halley.cost.resources import Resources, energy_of
 from halley.cost.window import counter_of
 from halley.formulas.numbers import Number
 from halley.formulas.timing import total
@@ -29,12 +30,23 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class Visits:
+    """Of tensors that share a buffer, for each combination of the shared tile sizes: how long their fills and drains take, one
+    after the other (``moving`` [s]), and how many ``buffers`` there are; the first and the last child that touches them."""
+
+    moving: Array
+    buffers: Array
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
 class Around:
     """For each combination of the shared tile sizes: ``entries``, the rounds, in so many ``phases``; ``ramps`` [s] of the Holds
     around the stages, and what those with one buffer take that lie outside the phases (``serial`` [s]); ``energy`` [J]; ``busy``
-    time [s] of each resource for the Holds inside the phases, and for those ``beside`` them; the ``room`` [B] in each memory with
-    a limit (memories x combinations). ``counted`` [B]: what a stage's own footprint has of it, as that is found with the stages
-    in turn."""
+    time [s] of each resource for the Holds inside the phases, and for those ``beside`` them; the ``visits`` of those inside; the
+    ``room`` [B] in each memory with a limit (memories x combinations). ``counted`` [B]: what a stage's own footprint has of it,
+    as that is found with the stages in turn."""
 
     entries: Array
     phases: Array
@@ -43,6 +55,7 @@ class Around:
     energy: Array
     busy: Mapping[Resource, Array]
     beside: Mapping[Resource, Array]
+    visits: Sequence[Visits]
     room: Array
     counted: Array
 
@@ -105,9 +118,13 @@ def _found(search: GroupSearch, frame: Frame) -> Around:
         phases=each(_phases(nodes, estimate, path)),
         ramps=each(ramps),
         serial=each(serial),
-        energy=each(total(event_energy(search.chip, event)[1] for event in outside)),
+        energy=each(total(energy_of(search.chip, event)[1] for event in outside)),
         busy={name: each(time) for name, time in busy.items()},
         beside={name: each(time) for name, time in beside.items()},
+        visits=[
+            replace(own, moving=each(own.moving), buffers=each(own.buffers))
+            for own in _visits(search, frame, nodes, estimate, path)
+        ],
         room=_room(search, frame, frame.tree(sizes, frame.users())),
         counted=_room(search, frame, frame.in_turn(sizes, frame.users())),
     )
@@ -125,6 +142,23 @@ def _shared_sizes(search: GroupSearch, frame: Frame) -> dict[str, Number]:
 
 Parts = tuple[Number, Number, dict[Resource, Number], dict[Resource, Number]]
 """Ramps, serial, busy and beside of an `Around`."""
+
+
+def _visits(
+    search: GroupSearch, frame: Frame, nodes: Mapping[Path, Node], estimate: Estimate, path: Path
+) -> Iterator[Visits]:
+    """The visits of the Holds in the phase of the rounds, of as many as there are buffers at once."""
+    phase = next((at + 1 for at in range(len(path) - 1, 0, -1) if isinstance(nodes[path[:at]], Steps)), 0)
+    ops = [[search.workload.op(op) for stage in child for op in frame.stages[stage].ops] for child in frame.children]
+    touched = [{name for op in own for name in (*op.inputs, *op.outputs, op.scaled_by)} for own in ops]
+    for at in range(phase, len(path)):
+        hold = nodes[path[:at]]
+        if not isinstance(hold, Hold):
+            continue
+        for group, moving in estimate.nodes[path[:at]].moving:
+            users = [child for child, names in enumerate(touched) if names.intersection(group)]
+            if users:
+                yield Visits(moving, np.maximum(hold.buffers, 1), users[0], users[-1])
 
 
 def _by_phases(
@@ -185,10 +219,4 @@ def _phases(nodes: Mapping[Path, Node], estimate: Estimate, path: Path) -> Numbe
 
 def _busy(search: GroupSearch, events: Sequence[Event], first: int, stop: int) -> dict[Resource, Number]:
     """What the events of nodes at these depths keep each resource busy for."""
-    memories, ports = {memory.name: memory for memory in search.chip.memories}, ports_of(search.chip)
-    result: dict[Resource, Number] = {}
-    for event in events:
-        if first <= len(event.path) < stop:
-            resource, time = event_busy(event, memories, ports)
-            result[resource] = result.get(resource, 0) + time
-    return result
+    return Resources(search.chip).busy(event for event in events if first <= len(event.path) < stop)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import product
 
 from halley.cost.exchange import exchange_rates
-from halley.ir.hardware import Axis
+from halley.ir.hardware import Axis, Topology
 from halley.ir.mapping import Collective, CollectiveKind
 from halley.ir.workload import Op, Workload, roles
 from halley.network.axis import able
@@ -48,7 +48,10 @@ def all_reduces(template: Template, tensors: tuple[str, ...], axes: Sequence[Axi
 
 
 def _algorithms(template: Template, kind: CollectiveKind, axes: Sequence[Axis]) -> Iterator[tuple[str, ...]]:
-    """An algorithm for each axis, in every way; those that another one outdoes are not among them."""
+    """An algorithm for each axis, in every way; those that another one outdoes are not among them. None where an axis has no
+    links."""
+    if any(axis.topology is Topology.NONE for axis in axes):
+        return iter(())
     return product(
         *(
             worthwhile(kind, ((axis.topology, axis.size, able(axis), exchange_rates(axis, {template.sums: 1}), _stepped(axis)),))

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from halley.cost.estimate import Estimate, Resource
-from halley.cost.evaluate import depth_of
 from halley.cost.program import Array, Indices
+from halley.cost.resources import depth_of
 from halley.errors import Fault, InternalError
-from halley.formulas.timing import total, waiting_time
+from halley.formulas.timing import in_flight_time, total, waiting_time
 from halley.ir.hardware import Chip
 from halley.search.around import around
 from halley.search.chains import ChainTree
@@ -270,6 +270,9 @@ class Rounds:
         busiest = np.maximum(children.max(axis=0), busy.max(axis=0, initial=0.0))
         for resource, time in around.busy.items():
             busiest = np.maximum(busiest, time[at] + work.get(resource, 0.0))
+        for visits in around.visits:
+            inside = children[visits.first : visits.last + 1].sum(axis=0)
+            busiest = np.maximum(busiest, in_flight_time(visits.moving[at] + inside, visits.buffers[at]))
         waiting = around.phases[at] * waiting_time(children.sum(axis=0), busiest, around.entries[at])
         result = busiest + waiting + after.sum(axis=0) + around.serial[at]
         later = dict(zip(self.later, states[self.busy.stop : self.adding], strict=True))
@@ -310,16 +313,17 @@ class Rounds:
         return {limit: parts for limit, parts in found.items() if limit not in told}
 
     def reach(self, picks: Mapping[int, Pick], expected: Values) -> None:
-        """Add a plan, by the pick of each stage, with its exact cost to the frontier."""
+        """Add a plan, by the pick of each stage, with its exact cost to the frontier: what is ``expected`` of it or more, as the
+        visits of Holds around all phases may take longer."""
         tiles = self.search.costs.settled(self.frame.shared)
         for part, nodes in picks.values():
             for tree, node in zip(part.trees.values(), nodes, strict=True):
                 tiles |= tree.sizes(int(node))
             tiles |= self.search.costs.settled(part.skeleton.slots)
         values = self.search.reach(self.frame, tuple(picks[stage][0].skeleton for stage in range(len(picks))), tiles)
-        if not np.allclose(values, expected, rtol=1e-9, atol=0):
+        if (values < expected * (1 - 1e-9)).any():
             got = f"{values} for {self.frame.name}"
-            raise InternalError(Fault("search", f"overlapped stages to cost {expected} together", got, "please report"))
+            raise InternalError(Fault("search", f"overlapped stages to cost at least {expected} together", got, "please report"))
 
     def _in_many(self) -> bool:
         """Whether a stage's shapes are in many frames: as many as the others can have members of an axis."""

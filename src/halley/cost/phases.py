@@ -1,0 +1,224 @@
+"""Phases: how the work, the transfers and the latencies of a subtree become its time (docs/model.md, "Time")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from halley.cost.estimate import Resource
+from halley.cost.movement import Transfer
+from halley.cost.resources import Busy
+from halley.formulas.numbers import Number, maximum
+from halley.formulas.timing import (
+    in_flight_time,
+    least_phase_time,
+    longest,
+    phase_time,
+    port_phase_time,
+    total,
+    visits_time,
+    waiting_time,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A resource in the first fills or last drains of a phase: after which ``latency`` [s] it begins, how long it is busy
+    (``time`` [s]), which ``step`` [s] of the work follows its last fill or comes before its first drain, and how many tensors it
+    moves. ``there``: 1; 0 where an open number of buffers leaves it out, and all times are 0 then."""
+
+    latency: Number
+    time: Number
+    step: Number
+    there: Number
+    tensors: int = 1
+
+    def scaled(self, factor: Number) -> Port:
+        """The same where the factor is 1; left out where it is 0."""
+        return Port(factor * self.latency, factor * self.time, factor * self.step, factor * self.there, self.tensors)
+
+    def beside(self, other: Port) -> Port:
+        """Together with another tensor of the same Hold."""
+        latency, there = maximum(self.latency, other.latency), maximum(self.there, other.there)
+        return Port(latency, self.time + other.time, self.step, there, self.tensors + other.tensors)
+
+    def inside(self, outer: Port) -> Port:
+        """Together with transfers of a Hold further out: what follows the last of them all follows those further in."""
+        latency, there = maximum(self.latency, outer.latency), maximum(self.there, outer.there)
+        step = self.step + (1 - self.there) * outer.step
+        return Port(latency, self.time + outer.time, step, there, self.tensors + outer.tensors)
+
+
+@dataclass(frozen=True, slots=True)
+class Ramp:
+    """The first fills, or the last drains, of one entry of a phase. ``chains``: of each tensor, how long it takes [s] through all
+    Holds; ``ports``: the resources that are busy meanwhile."""
+
+    chains: Mapping[str, Number] = field(default_factory=dict)
+    ports: Mapping[Resource, Port] = field(default_factory=dict)
+
+    @property
+    def time(self) -> Number:
+        """All of it [s]: transfers run side by side, and share their ports."""
+        shared = (port.latency + port.time for port in self.ports.values() if port.tensors > 1)
+        return longest((*self.chains.values(), *shared))
+
+    def scaled(self, factor: Number) -> Ramp:
+        """The same where the factor is 1; nothing where it is 0."""
+        if type(factor) is int:
+            return self if factor else Ramp()
+        chains = {name: factor * time for name, time in self.chains.items()}
+        return Ramp(chains, {name: port.scaled(factor) for name, port in self.ports.items()})
+
+    def joined(self, other: Ramp) -> Ramp:
+        """Together with another ramp, the same tensor's transfers one after the other."""
+        chains, ports = dict(self.chains), dict(self.ports)
+        for name, time in other.chains.items():
+            chains[name] = chains.get(name, 0) + time
+        for resource, port in other.ports.items():
+            ports[resource] = ports[resource].inside(port) if resource in ports else port
+        return Ramp(chains, ports)
+
+    def after(
+        self, transfers: Mapping[str, Transfer], visit: Callable[[Resource], Number] | None, there: Number
+    ) -> Ramp:
+        """With the transfers of one more Hold, which run side by side; where it is not ``there`` (0 instead of 1), without.
+        ``visit``: what is done in one visit [s] beside what a resource does in it; None where transfers take only their
+        latency."""
+        if type(there) is int and not there:
+            return self
+        chains, ports = dict(self.chains), dict(self.ports)
+        own: dict[Resource, Port] = {}
+        for name, transfer in transfers.items():
+            if not transfer.round:
+                continue
+            chains[name] = chains.get(name, 0) + there * (transfer.latency if visit is None else transfer.once)
+            for resource, time in transfer.round.items():
+                here = there * transfer.uses[resource]
+                left, time = (0, 0) if visit is None else (visit(resource), time)
+                port = Port(transfer.latency, time, left, 1).scaled(here)
+                own[resource] = own[resource].beside(port) if resource in own else port
+        for resource, port in own.items():
+            ports[resource] = ports[resource].inside(port) if resource in ports else port
+        return Ramp(chains, ports)
+
+
+EMPTY = Ramp()
+"""Nothing to fill or to drain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visits:
+    """The visits of tensors that share buffers, or those of them that wait for each other: how long they take one after the other
+    (``series`` [s]), how many there are in all (``entries``), in how many ``buffers``, how long the work inside them takes
+    (``work`` [s]), and the ``lead`` [s] of the first one on an entry of the phase, in which Holds further out are filled."""
+
+    series: Number
+    work: Number
+    entries: Number
+    buffers: Number
+    lead: Number = 0
+
+    @property
+    def least(self) -> Number:
+        """Their least time [s]: with all buffers in use all the time."""
+        return in_flight_time(self.series, self.buffers)
+
+    def time(self, entries: Number) -> Number:
+        """Their time [s] on all entries of a phase."""
+        each, work = self.series / self.entries, self.work / self.entries
+        return entries * (self.lead + visits_time(self.entries / entries, self.buffers, each, work))
+
+    def scaled(self, factor: Number) -> Visits:
+        """The same with all times multiplied: by 0 or 1."""
+        return Visits(factor * self.series, factor * self.work, self.entries, self.buffers, factor * self.lead)
+
+
+@dataclass(frozen=True, slots=True)
+class Handing:
+    """Children that hand over: what each takes in all [s], the tensors that it touches, and in how many rounds."""
+
+    times: tuple[Number, ...]
+    touched: tuple[frozenset[str], ...]
+    rounds: Number
+
+    def passing(self, names: Iterable[str]) -> Number:
+        """How long buffers of these tensors are in use [s], all rounds one after the other: from the first child that touches
+        one of them to the last."""
+        users = [index for index, touched in enumerate(self.touched) if not touched.isdisjoint(names)]
+        return total(self.times[users[0] : users[-1] + 1]) if users else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of a subtree: ``work`` [s], ``busy`` [s] by resource, ramps that the enclosing phase pays on each entry; ``steps``:
+    barriers in the work, None where transfers run ahead. ``handing``: of children in it that hand over. ``visits``: those of
+    tensors that share buffers, by memory and tensors, of which no more are under way at once than there are buffers."""
+
+    work: Number = 0
+    busy: Busy = field(default_factory=dict)
+    up: Ramp = EMPTY
+    down: Ramp = EMPTY
+    steps: Number | None = None
+    handing: Handing | None = None
+    visits: Mapping[tuple[str, ...], Visits] = field(default_factory=dict)
+
+    def phase(self, several: Number) -> Cost:
+        """What the phase around it has of its ramps and rounds: all where ``several`` is 1, nothing where it is 0."""
+        handing = self.handing
+        if handing is not None:
+            handing = replace(handing, times=tuple(several * time for time in handing.times))
+        return replace(self, up=self.up.scaled(several), down=self.down.scaled(several), handing=handing)
+
+    @property
+    def steady(self) -> Number:
+        """How long all of it takes [s] once its buffers are full: the slower of its work and its busiest resource. What visits
+        inside wait for runs ahead of the visits around them."""
+        return longest((self.work, *self.busy.values()))
+
+    def visit(self, entries: Number) -> Callable[[Resource], Number]:
+        """What is left of the work of one of so many visits [s] while a resource is not busy."""
+        return lambda resource: maximum(self.work - self.busy.get(resource, 0), 0) / entries
+
+    @property
+    def in_flight(self) -> Number:
+        """The longest of the visits [s], at least."""
+        return longest(visits.least for visits in self.visits.values())
+
+    @property
+    def waiting(self) -> Number:
+        """What the ends of the first and last round add to the ramp [s] of an entry, if this is a phase: as long as that is at
+        work on one round alone, its busiest child or resource is not."""
+        if self.handing is None:
+            return 0
+        return waiting_time(total(self.handing.times), maximum(self.steady, self.in_flight), self.handing.rounds)
+
+    def waits(self) -> dict[Resource, Number]:
+        """What each resource waits for on an entry [s], of those in its ramps: before its first request, after its last one."""
+        up, down = self.up.time, self.down.time
+        result: dict[Resource, Number] = {}
+        for resource in dict.fromkeys((*self.up.ports, *self.down.ports)):
+            first, last = self.up.ports.get(resource), self.down.ports.get(resource)
+            before, step, there = (first.latency + (1 - first.there) * up, first.step, first.there) if first else (up, 0, 0)
+            after = down
+            if last:
+                after, step = (1 - last.there) * down, step + (1 - there) * last.step
+            result[resource] = before + step + after
+        return result
+
+    def time(self, entries: Number, least: bool = False) -> Number:
+        """All of it as a phase [s]."""
+        up, down = self.up.time + self.waiting, self.down.time
+        if self.steps is not None:  # the work has waited for transfers already, all but those of the ramps
+            return maximum(phase_time(entries, up, down, self.work, ()), longest(self.busy.values()))
+        if least:
+            return least_phase_time(entries, up, down, self.work, (*self.busy.values(), self.in_flight))
+        waits = self.waits()
+        result = phase_time(entries, up, down, self.work, [time for name, time in self.busy.items() if name not in waits])
+        for name, wait in waits.items():
+            result = maximum(result, port_phase_time(entries, wait + self.waiting, self.busy.get(name, 0)))
+        for (_, *group), visits in self.visits.items():
+            last = down if self.down.chains.keys().isdisjoint(group) else 0
+            time = maximum(visits.least, visits.time(entries))
+            result = maximum(result, port_phase_time(entries, last + self.waiting, time))
+        return result

@@ -1,0 +1,87 @@
+"""What events ask of a chip's resources: which one each keeps busy and for how long, and what it costs in energy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from halley.cost.estimate import Resource
+from halley.cost.events import Access, Crossing, Event, Passage, Work
+from halley.formulas.energy import action_energy
+from halley.formulas.numbers import Number
+from halley.formulas.timing import busy_time
+from halley.ir.hardware import Chip
+
+Busy = dict[Resource, Number]
+"""Busy time [s] of the critical instance of each resource."""
+
+
+class Resources:
+    """The resources of one chip."""
+
+    def __init__(self, chip: Chip) -> None:
+        self.chip = chip
+        self._memories = {memory.name: memory for memory in chip.memories}
+        self._ports = {level.name: level.network.port for level in chip.levels if level.network and level.network.port}
+
+    def busy(self, events: Iterable[Event]) -> Busy:
+        """How long events keep each resource busy."""
+        result: Busy = {}
+        for event in events:
+            resource, time = self.of(event)
+            result[resource] = result.get(resource, 0) + time
+        return result
+
+    def of(self, event: Event) -> tuple[Resource, Number]:
+        """The resource that an event keeps busy, and for how long [s] in the critical instance."""
+        match event:
+            case Access():
+                memory = self._memories[event.memory]
+                bandwidth = memory.read_bandwidth if event.is_read else memory.write_bandwidth
+                way = "bus" if memory.shared_bus else "read" if event.is_read else "write"
+                return (way, event.memory), busy_time(event.critical, bandwidth)
+            case Passage():
+                port = self._ports[event.level]
+                return ("port", event.level, "down" if event.down else "up"), busy_time(event.critical, port.bandwidth)
+            case Crossing():
+                return ("axis", event.level, event.axis), event.time
+            case Work():
+                return ("engine", event.engine), event.time
+
+
+def depth_of(chip: Chip, resource: Resource) -> int:
+    """The level that a resource belongs to, 0 the outermost."""
+    match resource[0]:
+        case "read" | "write" | "bus":
+            return chip.depth(resource[1])
+        case "engine":
+            return len(chip.levels) - 1
+        case _:
+            return chip.levels.index(chip.level(resource[1]))
+
+
+def added(*parts: Mapping[Resource, Number]) -> Busy:
+    """Busy times together."""
+    result: Busy = {}
+    for part in parts:
+        for resource, time in part.items():
+            result[resource] = result.get(resource, 0) + time
+    return result
+
+
+def energy_of(chip: Chip, event: Event) -> tuple[str, Number]:
+    """(component, energy [J]) of one event."""
+    match event:
+        case Access():
+            memory = chip.memory(event.memory)
+            return event.memory, action_energy(event.total, memory.read_energy if event.is_read else memory.write_energy)
+        case Passage():
+            network = chip.level(event.level).network
+            port = network.port if network else None
+            return f"{event.level} port", action_energy(event.total, port.energy if port else 0.0)
+        case Crossing():
+            return f"{event.level} network", action_energy(event.total, chip.axis(event.level, event.axis).link.energy)
+        case Work():
+            if chip.matrix is not None and event.engine == chip.matrix.name:
+                return event.engine, action_energy(event.count, chip.matrix.energy.get(event.dtype, 0.0))
+            energy = chip.vector.energy.get(event.function, 0.0) if chip.vector else 0.0
+            return event.engine, action_energy(event.count, energy)
