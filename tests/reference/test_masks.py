@@ -122,7 +122,7 @@ def check(seed: int) -> None:
 
 @pytest.mark.parametrize("block", range(4))
 def test_drawn_trees(block: int) -> None:
-    for seed in range(20 * block, 20 * block + 20):
+    for seed in range(8 * block, 8 * block + 8):
         check(seed)
 
 
