@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint bench studies clean
+.PHONY: help demo test test-slow lint bench studies referee clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,6 +32,9 @@ bench: $(VENV)/.dev  ## the benchmarks; writes benchmarks/latest.json
 
 studies: $(VENV)/.dev  ## searches and writes docs/studies; takes up again where it was stopped
 	$(ONE_THREAD) $(BIN)/python -m studies
+
+referee: $(VENV)/.dev  ## winners of the published list by formula and by simulation; takes up again where it was stopped
+	$(ONE_THREAD) $(BIN)/python -m validation.referee
 
 clean:  ## removes what was built here
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

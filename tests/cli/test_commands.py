@@ -129,7 +129,7 @@ def test_check_passes_and_proves_again(solved: Solved) -> None:
     rows = outcome.out.splitlines()
     assert {line.split()[0] for line in rows} == {"ok"}
     result = load_result(solved[0])
-    assert len(rows) == 1 + 6 * len([result.best, *result.baselines]) + 2
+    assert len(rows) == 1 + 7 * len([result.best, *result.baselines]) + 2
     assert "proven anew" in rows[-1]
 
 

@@ -22,10 +22,11 @@ def check(
     search: Annotated[bool, typer.Option(help="Search again, to confirm the bound.")] = True,
     json: JsonOption = False,
 ) -> None:
-    """Check a result: plans legal, figures and bounds true, outputs right.
+    """Check a result: plans legal, figures and bounds true, times as simulated, outputs right.
 
-    Costs each plan again, executes it at a reduced size on real arrays, and searches again for the bound. One line per check;
-    'open' means that there was not time enough to tell. Exit code 1 if any check fails.
+    Costs each plan again, simulates it as events (a time more than 15 % from the formula's fails), executes it at a reduced size
+    on real arrays, and searches again for the bound. One line per check; 'open' means that there was not time enough to tell.
+    Exit code 1 if any check fails.
 
     Example: halley check result.json --time-limit 60s
     """

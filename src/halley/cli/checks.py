@@ -19,11 +19,12 @@ from halley.cli.reduced import reduced
 from halley.cli.solve import solve
 from halley.cost.estimate import Estimate
 from halley.cost.evaluate import evaluate
-from halley.errors import HalleyError
+from halley.errors import BadInput, HalleyError
 from halley.execute.counters import Counters
 from halley.execute.interpreter import random_inputs, run
 from halley.io.result import UNITS, Record, estimate_document
 from halley.io.result_models import SolutionModel
+from halley.ir.hardware import Chip
 from halley.ir.mapping import Compute, Node, walk
 from halley.ir.text import parse
 from halley.ir.workload import Workload
@@ -31,12 +32,21 @@ from halley.report.facts import objective_text
 from halley.rewrite import legality
 from halley.search.optimise import objective_value
 from halley.search.result import Status
+from halley.simulate.beginning import affordable
+from halley.simulate.simulation import simulate
+from halley.units import format_time
 from halley.workloads import variants
 
 TOLERANCE = 1e-9
 """Largest relative difference between two ways to the same number."""
 ROUNDING = 1e-6
 """Largest relative difference between two orders of summing the same terms."""
+
+DEVIATION = 0.15
+"""Largest relative difference between the times by formula and by simulation: the longer over the shorter, less one."""
+TASKS = 20_000
+"""About the most tasks that are simulated."""
+SIMULATED = "simulated time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +60,8 @@ class Check:
 
 
 def solution_checks(record: Record, model: SolutionModel) -> Iterator[Check]:
-    """Checks of one plan: legal, fits, costs what the file says, certificate in order, runs and computes the right thing."""
+    """Checks of one plan: legal, fits, costs what the file says, certificate in order, takes the time that the formulas give,
+    runs and computes the right thing."""
     name, chip = model.name, record.problem.chip
     workload = record.workload(model)
     try:
@@ -69,6 +80,7 @@ def solution_checks(record: Record, model: SolutionModel) -> Iterator[Check]:
     detail = "; ".join(different[:3]) if different else f"costed again, all figures equal to {TOLERANCE:g}"
     yield Check(name, "figures", not different, detail)
     yield certificate_check(record, model, cost)
+    yield time_check(name, workload, chip, plan)
     yield from execution_checks(record, name, workload, plan)
 
 
@@ -130,6 +142,21 @@ def certificate_check(record: Record, model: SolutionModel, cost: Estimate) -> C
         wrong = f"said to be optimal, yet the bound {bound.value!r} is below the value {value!r}"
     gap = f"value {objective_text(goal.value, value)}, bound {objective_text(goal.value, bound.value)}"
     return Check(model.name, "certificate", not wrong, wrong or gap)
+
+
+def time_check(name: str, workload: Workload, chip: Chip, plan: Node) -> Check:
+    """The time by event simulation, which shares no code for counting or timing with the formulas, beside theirs."""
+    small = affordable(workload, plan, TASKS)
+    if small.iterations and (faults := legality.faults(small.tree, small.workload, chip)):
+        return Check(name, SIMULATED, None, f"too long to simulate, and no mapping when cut to its first iterations: {faults[0]}")
+    try:
+        simulated = simulate(small.workload, chip, small.tree, limit=10 * TASKS).time
+    except BadInput as error:
+        return Check(name, SIMULATED, None, f"too large to simulate: {error.faults[0]}")
+    formula = float(evaluate(small.workload, chip, small.tree).time)
+    detail = f"{format_time(simulated)} simulated, {format_time(formula)} by formula, {100 * (formula / simulated - 1):+.1f} %"
+    detail += f", both of the first {small.iterations} iterations of each loop" if small.iterations else ""
+    return Check(name, SIMULATED, max(simulated / formula, formula / simulated) <= 1 + DEVIATION, detail)
 
 
 def execution_checks(record: Record, name: str, workload: Workload, plan: Node) -> Iterator[Check]:

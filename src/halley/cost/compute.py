@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 
 from halley.cost.counting import Along, Axes, Counter, Loop, OpenHold, Scope
-from halley.cost.events import Access, Event, Passage, Work
+from halley.cost.events import PIPELINE, Access, Event, Passage, Work
 from halley.cost.masking import masked_rescales
 from halley.cost.movement import refills
-from halley.formulas.engines import systolic_cycles, vector_cycles
+from halley.formulas.engines import pipeline_latency, systolic_cycles, vector_cycles
 from halley.formulas.numbers import Number
 from halley.formulas.timing import busy_time
 from halley.ir.array import Array, Side, on_sides, sides
@@ -59,6 +59,7 @@ def _contract(counter: Counter, scope: Scope, op: Op, array: Array, engine: Matr
     cycles = _matrix_cycles(counter, scope, role, array, engine) if counter.times else 0
     time = busy_time(cycles, engine.rate.get(dtype, 1.0) * engine.clock)
     yield Work(scope.path, engine.name, "mac", dtype, macs, time)
+    yield from _pipeline(counter, scope, engine, dtype)
 
 
 def _folds(counter: Counter, loops: tuple[Loop, ...], dims: tuple[str, ...], side: Side, width: int) -> Leaf:
@@ -147,6 +148,14 @@ def _vector(counter: Counter, scope: Scope, op: Op) -> Iterator[Event]:
     for function, count in work.items():
         time = busy_time(vector_cycles(lanes, count / engine.rate[function]), engine.clock)
         yield Work(scope.path, engine.name, function, "", points * count, time)
+    yield from _pipeline(counter, scope, engine)
+
+
+def _pipeline(counter: Counter, scope: Scope, engine: MatrixEngine | VectorEngine, dtype: str = "") -> Iterator[Work]:
+    """Latency of an engine's pipeline, once for each of member 0's tiles; nothing where it has none."""
+    if engine.latency:
+        tiles = counter.entries(scope) if counter.times else 0
+        yield Work(scope.path, engine.name, PIPELINE, dtype, 0, pipeline_latency(tiles, engine.latency))
 
 
 def _operand(counter: Counter, scope: Scope, name: str, leaf: Leaf) -> Iterator[Event]:
@@ -281,6 +290,9 @@ def rescale(
         for function, role in (("mul", "elements"), ("add", "rows"), ("exp", "rows")):
             cycles = vector_cycles(count(role, doing, counter.leaf_depth) / engine.lanes, 1 / engine.rate[function])
             yield Work(scope.path, engine.name, function, "", count(role, doing, None), busy_time(cycles, engine.clock))
+        if engine.latency:
+            tiles = counter.boxes((), scope, scope.loops, frozenset(), skip=reduced) * times[1] if counter.times else 0
+            yield Work(scope.path, engine.name, PIPELINE, "", 0, pipeline_latency(tiles, engine.latency))
 
 
 def rescales(counter: Counter, scope: Scope, common: tuple[Loop, ...], reduced: tuple[str, ...]) -> tuple[Number, Number]:

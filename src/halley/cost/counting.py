@@ -109,7 +109,11 @@ class Counter:
 
     Without ``totals`` the counts over all members are left out (0): time needs only those of member 0. Without ``times`` those of
     member 0 are: energy needs only totals where nothing leaks. ``sums`` found before for the same dims serve again.
+
+    ``once``: as if every node were entered once, and every tensor moved once, whatever order the loops have: a lower bound.
     """
+
+    once = False
 
     def __init__(
         self, workload: Workload, chip: Chip, totals: bool = True, times: bool = True, sums: Sums | None = None
@@ -257,6 +261,8 @@ class Counter:
 
     def entries(self, scope: Scope) -> Number:
         """How often the critical member enters a node."""
+        if self.once:
+            return 1
         return self.boxes((), scope, scope.loops, frozenset())
 
     def _splits(self, dim: str, loops: tuple[Loop, ...], summed: Axes) -> list[Split]:

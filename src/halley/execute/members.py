@@ -187,6 +187,16 @@ class Scope:
             ranges[member] = narrowed(own, dim, (begin, end), self.windows)
         return replace(self, ranges=ranges, loops=(*self.loops, (dim, index)))
 
+    def check_cut_once(self, where: str) -> None:
+        """A dim that is read at a sum of two others is cut itself or with them: parts of both kinds may share nothing."""
+        cut = {dim for dim, _ in self.loops}.union(self.split.values())
+        for window in self.windows:
+            with_it = [dim for dim in (window.base, window.offset) if dim in cut]
+            if window.dim in cut and with_it:
+                expected = f"no loop or split of {window.dim} around it where one cuts {window.base} or {window.offset}"
+                got, remedy = f"one of {window.dim} and one of {min(with_it)}", f"remove that of {window.dim}"
+                raise IllegalMapping(Fault(where, expected, got, remedy))
+
     def share(self, key: AxisKey, shares: tuple[int, ...], index: int) -> Scope:
         """Inside child ``index`` of a `Parallel` or `Pipeline`."""
         position = self.siblings.position(key)

@@ -117,9 +117,14 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """Children one after the other, sharing the resources."""
+    """Children one after the other, sharing the resources.
+
+    ``prefetch``: the first tiles of a child come in, and the last results of a child go out, while its neighbours are at work
+    (docs/model.md, "Prefetch across phases").
+    """
 
     children: tuple[Node, ...]
+    prefetch: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
     for DIM by TILE [visible]                                   the tiles of a mask's keys that the rows see
     spread DIM by TILE over LEVEL.AXIS
     hold MEMORY [xBUFFERS]: GROUP ...                           a group is TENSOR or TENSOR|TENSOR (one buffer, in place)
-    sequence
+    sequence [prefetch]
     overlap
     parallel over LEVEL.AXIS shares NUMBER ...
     pipeline DIM by TILE over LEVEL.AXIS shares NUMBER ...
@@ -99,7 +99,7 @@ def _header(node: Node) -> str:
             return f"compute {_name(node.op)}{_array(node)}"
         case Sequence():
             _some(node.children, "sequence", "a child")
-            return "sequence"
+            return "sequence prefetch" if node.prefetch else "sequence"
         case Overlap():
             _some(node.children, "overlap", "a child")
             return "overlap"
@@ -199,7 +199,7 @@ def _statement(words: list[Word]) -> tuple[_Arity, Make]:
         case "compute":
             result = _compute(line)
         case "sequence":
-            result = _Arity.MANY, Sequence
+            result = _sequence(line)
         case "overlap":
             result = _Arity.MANY, Overlap
         case "parallel":
@@ -291,6 +291,16 @@ def _collective(line: Line, kind: CollectiveKind) -> tuple[_Arity, Make]:
     line.keyword("with")
     algorithm = line.name("an algorithm")
     return _Arity.NONE, lambda _: Collective(kind, tuple(tensors), level, axis, algorithm, dim)
+
+
+def _sequence(line: Line) -> tuple[_Arity, Make]:
+    if line.next is None:
+        return _Arity.MANY, Sequence
+    if not line.sees("prefetch"):
+        remedy = did_you_mean(line.next.text, ["prefetch"])
+        raise SyntaxFault("'prefetch' or the end of the line", line.next, remedy)
+    line.keyword("prefetch")
+    return _Arity.MANY, lambda body: Sequence(body, prefetch=True)
 
 
 def _parallel(line: Line) -> tuple[_Arity, Make]:

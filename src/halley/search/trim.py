@@ -37,6 +37,6 @@ def _trimmed(node: Node, touched: Set[str]) -> Node | None:
             return None if body is None else Spatial(node.dim, node.tile, node.level, node.axis, body)
         case Sequence():
             children = tuple(made for child in node.children if (made := _trimmed(child, touched)) is not None)
-            return Sequence(children) if children else None
+            return Sequence(children, node.prefetch) if children else None
         case Compute() | Collective() | Overlap() | Parallel() | Pipeline():
             return node

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import partial
 
 from halley.formulas.engines import vector_cycles
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Compute
-from halley.ir.workload import Op, OpKind, Workload, roles
+from halley.ir.workload import Op, OpKind, Tensor, Workload, roles
 from halley.simulate.holds import Visit
 from halley.simulate.matrix import OnArray
 from halley.simulate.members import Box, Scope, points
@@ -45,14 +46,16 @@ class Computing:
         if (on_array := self._on_array(node)) is not None:
             engine = on_array.engine
             rate = engine.rate.get(self.workload.tensors[op.inputs[0]].dtype, 1.0) * engine.clock
-            return ((scope.team.axes.server(critical, depth, "engine", engine.name), on_array.cycles(scope) / rate),)
+            seconds = on_array.cycles(scope) / rate + engine.latency
+            return ((scope.team.axes.server(critical, depth, "engine", engine.name), seconds),)
         if chip.vector is None:
             return ()
         *outer, last = scope.extents(op.dims)
         work = self.workload.work(op) or ({"mul": 1.0, "add": 1.0} if op.kind is OpKind.CONTRACT else {})
         per_point = sum(count / chip.vector.rate[function] for function, count in work.items())
         cycles = vector_cycles(math.prod(outer) * -(-last // chip.vector.lanes), per_point)
-        return ((scope.team.axes.server(critical, depth, "engine", chip.vector.name), cycles / chip.vector.clock),)
+        seconds = cycles / chip.vector.clock + chip.vector.latency
+        return ((scope.team.axes.server(critical, depth, "engine", chip.vector.name), seconds),)
 
     def _accesses(self, node: Compute, scope: Scope, fresh: bool) -> Iterable[Requests]:
         """Reads of each input, writes of each result, and reads of partial ones."""
@@ -92,9 +95,7 @@ class Computing:
             box = scope.box(tensor)
             if box not in hold.touched.setdefault(name, set()):
                 hold.touched[name].add(box)
-                width, boxes = scope.team.axes.width(hold.depth), scope.boxes(tensor)
-                for row in scope.active():
-                    hold.keep(name, scope.team.members[row][:width], boxes[row])
+                hold.later((scope.path, name, box), partial(_keep, hold, name, tensor, scope))
             if name in maxima:
                 hold.stamps.setdefault(name, {})[box] = self.clock
             elif op.scaled_by:
@@ -137,8 +138,16 @@ class Computing:
             elements = sum(move.elements for move in scaled if scope.team.axes.alike(move.who, critical, inner))
             rows = sum(move.elements for move in factors if scope.team.axes.alike(move.who, critical, inner))
             cycles = elements / engine.rate["mul"] + rows / engine.rate["add"] + rows / engine.rate["exp"]
-            parts.append(((scope.team.axes.server(critical, leaf, "engine", engine.name), cycles / engine.lanes / engine.clock),))
+            seconds = cycles / engine.lanes / engine.clock + engine.latency
+            parts.append(((scope.team.axes.server(critical, leaf, "engine", engine.name), seconds),))
         return together(*parts)
+
+
+def _keep(hold: Visit, name: str, tensor: Tensor, scope: Scope) -> None:
+    """Each member that is not idle has written its region."""
+    width, boxes = scope.team.axes.width(hold.depth), scope.boxes(tensor)
+    for row in scope.active():
+        hold.keep(name, scope.team.members[row][:width], boxes[row])
 
 
 def _heads(moves: list[Move], chip: Chip, scope: Scope, hold: Visit, fresh: bool) -> list[Move]:

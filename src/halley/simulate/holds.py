@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -49,7 +49,8 @@ class Step:
 class Visit:
     """A Hold between one entry and its exit.
 
-    ``held``: by tensor and instance, the boxes that are there (identical or disjoint). ``touched``: by tensor, the critical
+    ``held``: by tensor and instance, the boxes that are there (identical or disjoint); what is noted `later` is worked out when
+    somebody asks. ``touched``: by tensor, the critical
     member's boxes that ops have written since the entry. ``stamps``: by tensor and such a box, the visit of the running
     maximum that it is, or is relative to. ``refilled``: tensors whose earlier partial sums came back on entry.
     ``filled``, ``drains``, ``returned``: the tasks that brought a tensor in; that brought parts of it back from Holds further
@@ -60,7 +61,8 @@ class Visit:
     depth: int
     parents: dict[str, Visit | None]
     loops: int = 0
-    held: dict[str, dict[Member, dict[Box, None]]] = field(default_factory=dict)
+    _held: dict[str, dict[Member, dict[Box, None]]] = field(default_factory=dict)
+    _later: dict[object, Callable[[], None]] = field(default_factory=dict)
     touched: dict[str, set[Box]] = field(default_factory=dict)
     stamps: dict[str, dict[Box, int]] = field(default_factory=dict)
     refilled: set[str] = field(default_factory=set)
@@ -68,10 +70,22 @@ class Visit:
     drains: dict[str, list[int]] = field(default_factory=dict)
     returned: dict[str, dict[Box, int]] = field(default_factory=dict)
 
+    @property
+    def held(self) -> dict[str, dict[Member, dict[Box, None]]]:
+        while self._later:
+            todo, self._later = self._later, {}
+            for note in todo.values():
+                note()
+        return self._held
+
+    def later(self, key: object, note: Callable[[], None]) -> None:
+        """Put off calls of `keep`: where visits are alike, nobody may ever ask. Notes of one key say the same."""
+        self._later.setdefault(key, note)
+
     def keep(self, name: str, instance: Member, box: Box) -> None:
         """Note that a box is there; parts of what came back on entry are there already."""
         if points(box):
-            boxes = self.held.setdefault(name, {}).setdefault(instance, {})
+            boxes = self._held.setdefault(name, {}).setdefault(instance, {})
             if name not in self.refilled or not any(inside(box, other) for other in boxes):
                 boxes[box] = None
 
@@ -84,6 +98,24 @@ class Holds:
         self.ports = Ports(chip)
         self._bodies: dict[int, tuple[dict[str, Op], set[str], set[str]]] = {}
         self._ways: dict[tuple[int, str], list[tuple[Step, ...]]] = {}
+        self._reduced: dict[int, list[tuple[str, ...]]] = {}
+        self._known: dict[tuple[object, ...], Requests] = {}
+
+    # ---- visits that are alike
+
+    def traced(self, visit: Visit, name: str) -> bool:
+        """Whether it is ever asked what the instances hold: for a drain, or by a collective."""
+        drained = self.writer(visit.node, name) is not None and visit.parents[name] is not None
+        return drained or name in self._body(visit.node)[2]
+
+    def _alike(self, way: str, visit: Visit, name: str, scope: Scope) -> tuple[object, ...]:
+        """Equal for two visits that move the same bytes in the same way, if at another place: all inside follows from where the
+        members' ranges lie relative to each other, and from which ops go on with sums of an earlier visit."""
+        if id(visit.node) not in self._reduced:
+            ops = dict.fromkeys(self._body(visit.node)[0].values())
+            self._reduced[id(visit.node)] = [self.workload.reduced(op) for op in ops]
+        again = tuple(any(index and dim in dims for dim, index in scope.loops) for dims in self._reduced[id(visit.node)])
+        return (way, scope.path, scope.team.critical, name, again, scope.form)
 
     # ---- what a body does
 
@@ -207,33 +239,57 @@ class Holds:
                 return None
         elif not any(dim in reduced and index for dim, index in scope.loops):
             return None
-        moves = self.kept(visit.node, name, scope, visit.depth)
-        first = [position for position, dim in scope.splits.items() if dim in reduced and position < self.axes.width(visit.depth)]
-        moves = [move for move in moves if all(move.who[i] == scope.team.span(i)[0] for i in first)]
-        for move in moves:
-            visit.keep(name, move.who, move.box)
         if writer is not None:
             visit.refilled.add(name)
+        known, traced = self._alike("fill", visit, name, scope), self.traced(visit, name)
+
+        def moves() -> list[Move]:
+            return self._wanted(visit, name, scope, reduced)
+
+        def note() -> None:
+            for move in moves():
+                visit.keep(name, move.who, move.box)
+
+        if traced:
+            visit.later(known, note)
         if parent is None:
             return None
-        word = self.workload.tensors[name].word
-        inward = self.ports.read(scope.team, parent.node.memory, visit.depth, moves, word)
-        own = self.ports.write(scope.team, visit.node.memory, visit.depth, moves, word)
-        return together(inward, own)
+        if known not in self._known:
+            word, found = self.workload.tensors[name].word, moves()
+            inward = self.ports.read(scope.team, parent.node.memory, visit.depth, found, word)
+            own = self.ports.write(scope.team, visit.node.memory, visit.depth, found, word)
+            self._known[known] = together(inward, own)
+        return self._known[known]
+
+    def _wanted(self, visit: Visit, name: str, scope: Scope, reduced: Sequence[str]) -> list[Move]:
+        """What a fill brings to each instance; of an axis that splits a reduced dim, to the first alone."""
+        moves = self.kept(visit.node, name, scope, visit.depth)
+        first = [position for position, dim in scope.splits.items() if dim in reduced and position < self.axes.width(visit.depth)]
+        return [move for move in moves if all(move.who[i] == scope.team.span(i)[0] for i in first)]
 
     def goes_out(self, visit: Visit, name: str, scope: Scope) -> Requests | None:
         """The drain of a tensor on exit, None where there is none: each element that is there goes once."""
         parent = visit.parents[name]
         if self.writer(visit.node, name) is None or parent is None:
             return None
-        there = visit.held.get(name, {})
-        moves = [Move(instance, box, points(box)) for instance, boxes in there.items() for box in _joined(list(boxes))]
-        for move in moves:
-            parent.keep(name, move.who[: self.axes.width(parent.depth)], move.box)
-        word = self.workload.tensors[name].word
-        own = self.ports.read(scope.team, visit.node.memory, visit.depth, moves, word)
-        outward = self.ports.write(scope.team, parent.node.memory, visit.depth, moves, word)
-        return together(own, outward)
+        outer, known = parent, self._alike("drain", visit, name, scope)
+
+        def moves() -> list[Move]:
+            there = visit.held.get(name, {})
+            return [Move(instance, box, points(box)) for instance, boxes in there.items() for box in _joined(list(boxes))]
+
+        def note() -> None:
+            for move in moves():
+                outer.keep(name, move.who[: self.axes.width(outer.depth)], move.box)
+
+        if self.traced(outer, name):
+            outer.later((known, scope.box(self.workload.tensors[name])), note)
+        if known not in self._known:
+            word, found = self.workload.tensors[name].word, moves()
+            own = self.ports.read(scope.team, visit.node.memory, visit.depth, found, word)
+            outward = self.ports.write(scope.team, outer.node.memory, visit.depth, found, word)
+            self._known[known] = together(own, outward)
+        return self._known[known]
 
 
 def _joined(boxes: list[Box]) -> list[Box]:

@@ -173,9 +173,13 @@ class Scope:
 
     @property
     def form(self) -> bytes:
-        """The ranges relative to the critical member's: where it is equal, the same happens at another place."""
+        """The ranges relative to the critical member's, and where those that are sums of others lie relative to these: where it
+        is equal, the same happens at another place."""
         if not self._form:
-            self._form = (self.ranges - self.ranges[:, :1, :1]).tobytes()
+            starts = self.ranges[:, :1, :1]
+            at = {dim: int(starts[index, 0, 0]) for dim, index in self.dims.items()} if self.windows else {}
+            sums = ",".join(str(at[w.dim] - at[w.base] - at[w.offset]) for w in self.windows)
+            self._form = (self.ranges - starts).tobytes() + sums.encode()
         return self._form
 
     def at(self, index: int, ranges: Any = None, **changes: Any) -> Scope:
