@@ -159,6 +159,9 @@ SPLITS: list[list[tuple[str, int, str]]] = [[], [("m", 4, "x")], [("m", 4, ""), 
 @pytest.mark.parametrize(("outer", "window"), [([], 3), *((outer, None) for outer in SPLITS)])
 def test_resources_are_as_busy_in_the_simulation(outer: list[tuple[str, int, str]], window: int | None) -> None:
     work, on = masked(8, 8, window=window), machine(Random(1))
+    assert on.matrix is not None
+    assert on.vector is not None
+    on = replace(on, matrix=replace(on.matrix, latency=5e-9), vector=replace(on.vector, latency=3e-9))
     tree = flash(outer, 2, 2, {"a": 2, "b": 2, "c": 2})
     assert_busy(work, on, tree, simulate(work, on, tree))
 

@@ -44,8 +44,8 @@ SPACE = (
     ),
     Clause(
         "masks",
-        "keys that no row of a tile sees left out with running softmax, rows dealt out to the clusters in turn, unless the clusters "
-        "split the keys; all computed elsewhere",
+        "keys that no row of a tile sees left out with running softmax, rows dealt out to the clusters in turn, unless the "
+        "clusters split the keys; all computed elsewhere",
     ),
     Clause("shared buffer", "what a contraction reads or writes staged there or past it, each for itself"),
     Clause("numbers of buffers", "one or two for each Hold of a stage (what a vector stage brings in at once alike)"),
@@ -98,7 +98,10 @@ LEFT_OUT = (
         "outer memory; what is held around its tiles with unlike numbers of buffers, or under overlap in part, or for several of "
         "the runs",
     ),
-    Clause("masks", "hidden tiles left out by kernels on their own or with softmax in several passes, or where clusters split the keys"),
+    Clause(
+        "masks",
+        "hidden tiles left out by kernels on their own or with softmax in several passes, or where clusters split the keys",
+    ),
     Clause("cuts within a kernel", "of a workload that does not let its kernels be cut"),
 )
 """What is not chosen, and stays as it is."""
