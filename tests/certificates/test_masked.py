@@ -44,7 +44,7 @@ def test_search_equals_the_walk_at_length(block: int) -> None:
         compare(seed, 3000, draw_masked)
 
 
-@pytest.mark.parametrize("objective", [Objective.TIME, Objective.EDP])
+@pytest.mark.parametrize("objective", [Objective.TIME, pytest.param(Objective.EDP, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("queries", "keys"), [(48, 48), (30, 41)])
 def test_winners_leave_tiles_out_run_and_count(queries: int, keys: int, objective: Objective) -> None:
     work, chip = attention(1, 2, 1, queries, keys, 16, causal=True, variant="online"), load_chip("edge")

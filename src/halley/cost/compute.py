@@ -291,7 +291,7 @@ def rescale(
             cycles = vector_cycles(count(role, doing, counter.leaf_depth) / engine.lanes, 1 / engine.rate[function])
             yield Work(scope.path, engine.name, function, "", count(role, doing, None), busy_time(cycles, engine.clock))
         if engine.latency:
-            tiles = counter.boxes((), scope, scope.loops, frozenset(), skip=reduced) * times[1] if counter.times else 0
+            tiles = again((), frozenset(), counter.leaf_depth) if counter.times else 0
             yield Work(scope.path, engine.name, PIPELINE, "", 0, pipeline_latency(tiles, engine.latency))
 
 

@@ -8,7 +8,7 @@ it, which meet the neutral value there (minus infinity in a maximum, 0 in a sum)
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from halley.ir.workload import Op, OpKind, Workload
@@ -56,6 +56,25 @@ def mask_over(workload: Workload, keys: str) -> Mask | None:
     """The mask whose keys a dim is; none where there is none, or several that differ."""
     found = {mask for mask in masks(workload).values() if mask.keys == keys}
     return found.pop() if len(found) == 1 else None
+
+
+def cut_to(workload: Workload, dims: Mapping[str, int]) -> Workload:
+    """The workload with other extents, and masks that fit them: where rows would see nothing, the queries are the last positions
+    again, and a window reaches the last key."""
+    made = replace(workload, dims=dims)
+    return replace(made, ops=tuple(_fitted(op, dims) for op in made.ops)) if masks(workload) else made
+
+
+def _fitted(op: Op, dims: Mapping[str, int]) -> Op:
+    if op.function not in _HIDING or len(op.dims) < 2:
+        return op
+    (rows, keys), numbers = (dims[dim] for dim in op.dims[-2:]), dict(op.constants)
+    queries = min(int(numbers["queries"]), rows)
+    offset = max(min(int(numbers["offset"]), keys - queries), 0)
+    fitted = {"queries": float(queries), "offset": float(offset)}
+    if "window" in numbers:
+        fitted["window"] = max(numbers["window"], float(queries + offset - keys + 1))
+    return replace(op, constants=tuple({**numbers, **fitted}.items()))
 
 
 @lru_cache(maxsize=1 << 8)

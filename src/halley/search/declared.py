@@ -42,6 +42,11 @@ SPACE = (
         "those that differ in reuse, at two levels; in a group of several stages, whose rows are walked around them all, columns "
         "inside or the sum inside (the former alone for results that stay)",
     ),
+    Clause(
+        "masks",
+        "keys that no row of a tile sees left out with running softmax, rows dealt out to the clusters in turn, unless the "
+        "clusters split the keys; all computed elsewhere",
+    ),
     Clause("shared buffer", "what a contraction reads or writes staged there or past it, each for itself"),
     Clause("numbers of buffers", "one or two for each Hold of a stage (what a vector stage brings in at once alike)"),
     Clause("results", "held for one tile, or for all inner loops where these come back to them"),
@@ -92,6 +97,10 @@ LEFT_OUT = (
         "ops before and behind that lack it; one of a group of which an intermediate leaves, too; sums that go back and forth to "
         "outer memory; what is held around its tiles with unlike numbers of buffers, or under overlap in part, or for several of "
         "the runs",
+    ),
+    Clause(
+        "masks",
+        "hidden tiles left out by kernels on their own or with softmax in several passes, or where clusters split the keys",
     ),
     Clause("cuts within a kernel", "of a workload that does not let its kernels be cut"),
 )
