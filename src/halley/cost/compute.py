@@ -61,15 +61,17 @@ def _contract(counter: Counter, scope: Scope, op: Op, array: Array, engine: Matr
     yield from _pipeline(counter, scope, engine, dtype)
 
 
-def _folds(counter: Counter, loops: tuple[Loop, ...], dims: tuple[str, ...], side: Side, width: int) -> Leaf:
+def _folds(
+    counter: Counter, loops: tuple[Loop, ...], dims: tuple[str, ...], side: Side, width: int, multiple: int = 1
+) -> Leaf:
     """Folds of the dims in one role: those of the side lie on the array, counted with the first as the others are whole there;
-    the rest are walked."""
+    the rest are walked. ``multiple``: that whole instructions have of what lies there."""
     first, others = side[:1], side[1:]
     beside = math.prod(counter.workload.dims[dim] for dim in others)
 
     def along(dim: str) -> Callable[[Axes], Number]:
         if dim in first:
-            return lambda axes: counter.folds(dim, loops, axes, width, beside)
+            return lambda axes: counter.folds(dim, loops, axes, width, beside, multiple)
         if dim in others:
             return lambda axes: counter.visits(dim, loops, axes)
         return lambda axes: counter.covered(dim, loops, axes)
@@ -82,28 +84,33 @@ def _matrix_cycles(counter: Counter, scope: Scope, role: Roles, array: Array, en
     none: Axes = frozenset()
     loops = scope.loops
 
-    def points(dims: tuple[str, ...]) -> Number:
-        return _product(counter.covered(dim, loops, none) for dim in dims)
+    def points(dims: tuple[str, ...], multiple: int = 1) -> Number:
+        if multiple == 1 or not dims:
+            return _product(counter.covered(dim, loops, none) for dim in dims)
+        # the last dim is filled up to whole instructions in each tile
+        return points(dims[:-1]) * (counter.folds(dims[-1], loops, none, multiple) * multiple)
 
     def tiles(dims: tuple[str, ...]) -> Number:
         return _product(counter.visits(dim, loops, none) for dim in dims)
 
-    def passes(dims: tuple[str, ...], side: Side, width: int) -> Number:
-        return _product(along(none) for along in _folds(counter, loops, dims, side, width).values())
+    def passes(dims: tuple[str, ...], side: Side, width: int, multiple: int) -> Number:
+        return _product(along(none) for along in _folds(counter, loops, dims, side, width, multiple).values())
 
+    whole = engine.granularity
     batch, load = points(role.batch), 0 if engine.prefetch else engine.rows
     match engine.dataflow:
         case Dataflow.WEIGHT:
-            stream = role.rows
+            stream, streamed, multiples = role.rows, whole.rows, (whole.reduced, whole.columns)
         case Dataflow.INPUT:
-            stream = role.columns
+            stream, streamed, multiples = role.columns, whole.columns, (whole.reduced, whole.rows)
         case Dataflow.OUTPUT:
-            stream, load = role.reduced, 0
+            stream, streamed, multiples, load = role.reduced, whole.reduced, (whole.rows, whole.columns), 0
         case Dataflow.NONE:
-            return batch * points(role.rows) * points(role.columns) * points(role.reduced)
+            result = points(role.rows, whole.rows) * points(role.columns, whole.columns)
+            return batch * result * points(role.reduced, whole.reduced)
     (rows, columns), (on_rows, on_columns) = sides(role, engine.dataflow), on_sides(array, role, engine.dataflow)
-    folds = batch * (passes(rows, on_rows, engine.rows) * passes(columns, on_columns, engine.cols))
-    return systolic_cycles(folds, points(stream), tiles(stream), engine.rows, engine.cols, load)
+    folds = passes(rows, on_rows, engine.rows, multiples[0]) * passes(columns, on_columns, engine.cols, multiples[1])
+    return systolic_cycles(batch * folds, points(stream, streamed), tiles(stream), engine.rows, engine.cols, load)
 
 
 def _vector(counter: Counter, scope: Scope, op: Op) -> Iterator[Event]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from halley.formulas.numbers import Number
-from halley.formulas.tiling import Split, covered, first_tile, folds, reach, sizes, visits
+from halley.formulas.tiling import Split, covered, first_tile, folds, granular_folds, reach, sizes, visits
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Hold
 from halley.ir.workload import Workload
@@ -138,9 +138,16 @@ class Counter:
     def covered(self, dim: str, loops: tuple[Loop, ...], summed: Axes) -> Number:
         return self._sum(dim, loops, summed, covered, "covered")
 
-    def folds(self, dim: str, loops: tuple[Loop, ...], summed: Axes, width: int, beside: int = 1) -> Number:
-        if width == 1:
+    def folds(
+        self, dim: str, loops: tuple[Loop, ...], summed: Axes, width: int, beside: int = 1, multiple: int = 1
+    ) -> Number:
+        if width == 1 and multiple == 1:
             return self.covered(dim, loops, summed) * beside
+        if multiple > 1:
+            name = f"folds {width} {beside} {multiple}"
+            return self._sum(
+                dim, loops, summed, lambda extent, splits: granular_folds(extent, splits, width, beside, multiple), name
+            )
         name = f"folds {width} {beside}"
         return self._sum(dim, loops, summed, lambda extent, splits: folds(extent, splits, width, beside), name)
 

@@ -141,10 +141,21 @@ class Dataflow(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Granularity:
+    """Of the instructions of a matrix engine: multiples of rows, columns and terms of a sum that they compute at once."""
+
+    rows: int = 1
+    columns: int = 1
+    reduced: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class MatrixEngine:
     """A rows x cols array of MACs. ``rate`` is MACs per PE and cycle by dtype (1.0 unless given), ``energy`` J per
     MAC by dtype. ``prefetch``: the stationary operand of the next fold loads behind the present one. ``latency``: of its
-    pipeline [s], beyond the skew of the array, once for each tile.
+    pipeline [s], beyond the skew of the array, once for each tile. ``granularity`` of its instructions: tiles take the cycles of
+    whole ones. ``accumulators``: the type in which results are summed up, by that of the operands, where it is another than the
+    result's.
     ``reads`` names, by operand role (input, weight, output), the memories that feed the array; an
     empty tuple admits any."""
 
@@ -158,6 +169,8 @@ class MatrixEngine:
     energy: Mapping[str, float] = field(default_factory=dict)
     reads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     latency: float = 0.0
+    granularity: Granularity = Granularity()
+    accumulators: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
