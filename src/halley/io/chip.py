@@ -186,6 +186,7 @@ def _chip(file: ChipFile, sources: dict[str, str]) -> Chip:
         description=file.description.strip(),
         streams=tuple(file.streams),
         sources=sources,
+        version=file.version.value if file.version else 1,
     )
 
 

@@ -26,6 +26,8 @@ def chip_document(chip: Chip) -> dict[str, Any]:
             **({"vector": _vector(chip.vector)} if chip.vector else {}),
         },
     }
+    if chip.version > 1:
+        content["version"] = chip.version
     if chip.streams:
         content["streams"] = list(chip.streams)
     if chip.description:

@@ -158,6 +158,7 @@ class ChipFile(Section):
 
     name: Text = Field(description="name of the chip")
     description: Text = Field("", description="what the chip is")
+    version: Whole | None = Field(None, description="of the figures in this file, which results name; left out, 1")
     clock: Frequency = Field(description="clock that units such as B/cycle count")
     static_power: Power = Field(description="power that is drawn whatever the chip does")
     levels: list[LevelFile] = Field(description="levels, outermost first", min_length=1)

@@ -190,7 +190,8 @@ class VectorEngine:
 @dataclass(frozen=True, slots=True)
 class Chip:
     """Levels outermost first; the engines sit in each sibling of the last level. ``streams``: the memories through which kernels
-    that run side by side hand tensors on (a spatial chip); none where kernels run one by one (a temporal one)."""
+    that run side by side hand tensors on (a spatial chip); none where kernels run one by one (a temporal one). ``version``: of
+    the figures, one more each time that one of them changes."""
 
     name: str
     levels: tuple[Level, ...]
@@ -200,6 +201,12 @@ class Chip:
     description: str = ""
     streams: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
+    version: int = 1
+
+    @property
+    def label(self) -> str:
+        """The name, with the version if figures have changed since the first."""
+        return self.name if self.version == 1 else f"{self.name} (version {self.version})"
 
     def __post_init__(self) -> None:
         names = [m.name for level in self.levels for m in level.memories]

@@ -52,6 +52,8 @@ def source(chip: Chip, path: str) -> str:
 
 def chip_facts(chip: Chip) -> Iterator[Fact]:
     """Every number of the chip, by its dotted path in a chip file."""
+    if chip.version > 1:
+        yield "version", str(chip.version)
     yield "static_power", format_power(chip.static_power)
     if chip.streams:
         yield "streams", ", ".join(chip.streams)
