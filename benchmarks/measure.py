@@ -22,13 +22,15 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THRE
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """``target`` is a bound: ``most`` says whether the value should stay below it; None where there is none."""
+    """``target`` is a bound: ``most`` says whether the value should stay below it; None where there is none. ``peer``: what
+    another tool says of the same."""
 
     name: str
     value: float
     unit: str
     target: float | None = None
     most: bool = True
+    peer: float | None = None
 
     @property
     def met(self) -> bool:
@@ -38,10 +40,13 @@ class Measurement:
 
     def row(self) -> dict[str, object]:
         target = None if self.target is None else f"{'<=' if self.most else '>='} {self.target:g}"
-        return {"name": self.name, "value": self.value, "unit": self.unit, "target": target, "machine": machine()}
+        peer = {} if self.peer is None else {"peer": self.peer, "ratio": self.value / self.peer}
+        return {"name": self.name, "value": self.value, "unit": self.unit, "target": target, **peer, "machine": machine()}
 
     def __str__(self) -> str:
         text = f"{self.name:64s} {self.value:14,.4g} {self.unit}"
+        if self.peer is not None:
+            text += f"   peer {self.peer:,.6g}, ratio {self.value / self.peer:.4g}"
         if self.target is not None:
             text += f"   target {'<=' if self.most else '>='} {self.target:g}"
         return text if self.met else f"{text}   MISSED"

@@ -18,7 +18,7 @@ from halley.io.load import load_chip
 from halley.ir.workload import Workload
 from halley.search.optimise import optimise
 from halley.search.problem import Objective, Problem
-from halley.workloads import attention, attention_einsum, gated_mlp, gemm, gemm_layernorm, gemm_softmax, gpt_layer, mla, moe
+from halley.workloads import attention, gated_mlp, gemm, gemm_layernorm, gemm_softmax, mla, moe
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,6 @@ class Case:
     chips: tuple[str, ...] = ("edge", "cloud")
     objective: Objective = Objective.TIME
     front: bool = False
-
-
-def _peer(name: str, work: Callable[[], Workload], target: float) -> Case:
-    """A case on which AccelForge's mapper was measured (CPU time of the mapper alone, objective energy); the target is a share of
-    its time: a thirtieth for attention, a 25th for layers, the same for the GEMM."""
-    return Case(f"{name} (a peer's case)", work, target, ("tpu-v4i-like",), Objective.ENERGY)
 
 
 LIMIT = 120.0
@@ -65,10 +59,6 @@ CASES: dict[str, Case] = {
         "latent attention of DeepSeek-V3, a decoded token of 128 heads, 4096 keys",
         lambda: mla(128, 1, 4096, 512, 128, 64, value_dim=128),
     ),
-    "peer-gemm": _peer("GEMM 4096^3 in int8", lambda: gemm(4096, 4096, 4096, dtype="int8"), 2.79),
-    "peer-attention": _peer("QK, softmax, AV of 96 heads, 2048 tokens", lambda: attention_einsum(96, 2048, 2048, 128), 16.7 / 30),
-    "peer-layer-7b": _peer("GPT-3 6.7B layer, 2048 tokens", lambda: gpt_layer(2048, 4096, 32, 128, 16384), 193 / 25),
-    "peer-layer-175b": _peer("GPT-3 175B layer, 2048 tokens", lambda: gpt_layer(2048, 12288, 96, 128, 49152), 221 / 25),
 }
 """By the word that asks for it."""
 

@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 
-from benchmarks import collectives, costing, dfmodel, flows, fusion, planning, proofs, sharding, startup
+from benchmarks import collectives, costing, dfmodel, flows, fusion, peers, planning, proofs, sharding, startup
 from benchmarks.measure import ONE_THREAD, ROOT, Measurement, machine
 
 THEMES: dict[str, Callable[[], Iterator[Measurement]]] = {
@@ -21,6 +21,7 @@ THEMES: dict[str, Callable[[], Iterator[Measurement]]] = {
     "costing": costing.measurements,
     "collectives": collectives.measurements,
     "proof": proofs.measurements,
+    "peers": peers.measurements,
     "flows": flows.measurements,
     "fusion": fusion.measurements,
     "sharding": sharding.measurements,

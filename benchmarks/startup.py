@@ -1,17 +1,23 @@
-"""How long Halley takes to import, and how much it takes to install."""
+"""How long Halley takes to import and to answer a small question from the command line, and how much it takes to install."""
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.measure import ROOT, Measurement, in_new_process
+from benchmarks.measure import ONE_THREAD, ROOT, Measurement, in_new_process
 
 IMPORT_TARGET = 0.3
+COMMAND_TARGET = 0.5
+SMALL = ("optimise", "gemm", "--m", "16", "--n", "16", "--k", "16", "--chip", "edge", "--no-save")
+"""A command whose search is next to nothing: what it takes is fixed cost."""
+
 INSTALL_TARGET = 100.0
 RUNS = 5
 TOOLS = ("pip", "setuptools", "_distutils_hack", "pkg_resources", "wheel", "distutils-precedence.pth")
@@ -21,12 +27,26 @@ def measurements() -> Iterator[Measurement]:
     yield Measurement("start: import halley", import_time("halley"), "s", IMPORT_TARGET)
     yield Measurement("start: the command line, before its command", import_time("halley.cli.main"), "s", IMPORT_TARGET)
     yield Measurement("start: import halley.search.optimise", import_time("halley.search.optimise"), "s", IMPORT_TARGET)
+    yield Measurement("start: halley optimise gemm 16^3, edge, whole process", command_time(SMALL), "s", COMMAND_TARGET)
 
 
 def import_time(module: str) -> float:
     """Median over new interpreters; the first, which fills the disk cache, does not count."""
     code = f"import time; start = time.perf_counter(); import {module}; print(time.perf_counter() - start)"
     times = [float(in_new_process("-c", code)) for _ in range(RUNS + 1)]
+    return statistics.median(times[1:])
+
+
+def command_time(words: tuple[str, ...]) -> float:
+    """Median wall time [s] of a command from the start of its process to its end; the first, which fills the disk cache, does not
+    count."""
+    environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-c", "from halley.cli.start import main; main()", *words]
+    times = []
+    for _ in range(RUNS + 1):
+        start = time.perf_counter()
+        subprocess.run(command, cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
+        times.append(time.perf_counter() - start)
     return statistics.median(times[1:])
 
 

@@ -246,7 +246,7 @@ takes.
 - Chips and shapes are not COMET's. Ratios move with both: see the second figure.
 - What the space leaves out stands in every certificate (`halley show`). Where a row of the tables has a gap, its ratios are those
   of the best plans that were found in time.
-- Masked tiles of causal attention are computed.
+- Masked tiles of causal attention are computed, but for those that streamed frames leave out.
 - COMET's energy is not in its abstract, so energy is compared with nothing.
 
 Shapes: {"; ".join(f"{model}: {MODELS[model].source}; {tokens} tokens" for model, tokens in TOKENS.items())}; mamba-2.8b: Gu and

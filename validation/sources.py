@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from validation.attention.compare import compare as attention
 from validation.collectives.compare import compare as collectives
 from validation.dfmodel.compare import compare as dfmodel
 from validation.megatron.compare import compare as megatron
+from validation.mesh.compare import compare as mesh
 from validation.operators.compare import compare as operators
 from validation.outcome import Case, Line, Outcome
 from validation.rtl.compare import compare as rtl
 from validation.scalesim.compare import compare as scalesim
 from validation.timeloop.compare import compare as timeloop_case
 from validation.timeloop.convert import HERE as TIMELOOP
+from validation.timeloop.drawn import drawn, known_cases, own_energy, timeloop_energy
+from validation.timeloop.files import Case as TimeloopCase
 from validation.timeloop.files import case_folders
+
+from halley.cost.estimate import Estimate
 
 GROUPS = {
     "accesses": ("reads", "fills", "updates", "temporal_reductions", "instances", "utilized_capacity", "computes"),
@@ -23,6 +28,9 @@ GROUPS = {
     "energy": ("energy_total_pJ", "energy_pJ_sum"),
 }
 """What of Timeloop's figures goes into one line."""
+
+DRAWN = 200
+"""Mappings that are drawn."""
 
 ROUNDED = 1e-7
 """What Timeloop's printing of hundredths of a pJ may hide, relative to the smallest energy of the cases."""
@@ -42,13 +50,22 @@ def timeloop() -> Outcome:
         )
         allowed = ROUNDED if name == "energy" else 0.0
         lines.append(Line(name, cases, allowed, allowed))
+    lines.append(Line("Halley's own energy, the same mappings", tuple(_own(known_cases())), 0.005, 0.015))
+    lines.append(Line("Halley's own energy, drawn mappings", tuple(_own(drawn(DRAWN))), 0.015, 0.10))
     return Outcome("timeloop", tuple(lines))
+
+
+def _own(mappings: Iterable[tuple[TimeloopCase, Estimate]]) -> Iterator[Case]:
+    """Halley's own energy beside what Timeloop's counts come to."""
+    for case, estimate in mappings:
+        yield Case(case.name, own_energy(estimate), timeloop_energy(case, estimate))
 
 
 SOURCES: dict[str, Callable[[Path | None], Outcome]] = {
     "timeloop": lambda data: timeloop(),
     "scalesim": lambda data: scalesim(),
     "rtl": rtl,
+    "mesh": lambda data: mesh(),
     "dfmodel": lambda data: dfmodel(),
     "attention": attention,
     "collectives": collectives,

@@ -17,6 +17,7 @@ from halley.ir.hardware import (
     Axis,
     Chip,
     Dataflow,
+    Exchange,
     Level,
     Link,
     MatrixEngine,
@@ -237,8 +238,13 @@ def draw_chip(draw: random.Random) -> Chip:
     link = Link(draw.choice([1e9, 32e9]), 2e-9, 1e-12)
     axes = draw.choice([(2,), (2,), (3,), (1,), (2, 2)])
     topology = draw.choice(CHIP_TOPOLOGIES)
+    further = random.Random(repr(draw.getstate()))  # leaves what is drawn otherwise as it is
+    exchange = further.choice([Exchange(), Exchange(5e-9, 3e-9, 2e-9, 8e8)])
+    able = further.random() < 0.3
     network = Network(
-        tuple(Axis("xy"[i], size, topology, link) for i, size in enumerate(axes)),
+        tuple(
+            Axis("xy"[i], size, topology, link, exchange=exchange, multicast=able, reduction=able) for i, size in enumerate(axes)
+        ),
         Link(draw.choice([0.5, 2]) * 1e9, 0, 1e-12),
         draw.random() < 0.7,
     )
@@ -259,8 +265,16 @@ def draw_chip(draw: random.Random) -> Chip:
             draw.random() < 0.5,
             energy={"bf16": 1e-12},
             reads={"input": ("ibuf",), "weight": ("wbuf",), "output": ("obuf",)},
+            latency=further.choice([0.0, 3e-9]),
         ),
-        VectorEngine("lanes", draw.choice([2, 4]), 1e9, dict.fromkeys(FUNCTIONS, 0.5), dict.fromkeys(FUNCTIONS, 1e-12)),
+        VectorEngine(
+            "lanes",
+            draw.choice([2, 4]),
+            1e9,
+            dict.fromkeys(FUNCTIONS, 0.5),
+            dict.fromkeys(FUNCTIONS, 1e-12),
+            latency=further.choice([0.0, 2e-9]),
+        ),
         static_power=draw.choice([0.0, 1e-3]),
     )
 

@@ -10,8 +10,9 @@ import pytest
 
 from halley.ir.hardware import CHIP_TOPOLOGIES, Topology
 from halley.ir.mapping import CollectiveKind
-from halley.network.axis import algorithms, steps
-from halley.network.dominance import worthwhile
+from halley.network.algorithms import Able
+from halley.network.axis import PLAIN, Port, Rates, algorithms, steps
+from halley.network.dominance import LINKS, worthwhile
 
 KINDS = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER)
 SIZES = (1, 2, 3, 4, 5, 8)
@@ -31,24 +32,41 @@ def way(topology: Topology, size: int, source: int, target: int) -> list[tuple[i
     return found
 
 
-def cost(kind: CollectiveKind, name: str, topology: Topology, size: int, chunks: Sequence[int]) -> tuple[int, ...]:
-    """Hops, bytes on the busiest links, bytes over links, bytes sent, bytes combined: replayed message by message."""
-    hops = busiest = moved = sent = combined = 0
-    for step in steps(kind, name, topology, size):
+def cost(
+    kind: CollectiveKind, name: str, topology: Topology, size: int, chunks: Sequence[int], port: float = 0.0
+) -> tuple[float, ...]:
+    """Hops, steps, whether members add, time of the busiest links or memory (1 and ``port`` a byte), bytes over links, bytes
+    sent, bytes combined: replayed message by message."""
+    hops = moved = sent = combined = 0
+    adding, busiest = False, 0.0
+    table = steps(kind, name, topology, size)
+    read: Counter[int] = Counter()
+    written: Counter[int] = Counter()
+    for step in table:
         links: Counter[tuple[int, int]] = Counter()
         longest = 0
         for message in step:
-            path = way(topology, size, message.source, message.target)
+            path, amount = way(topology, size, message.source, message.target), chunks[message.chunk]
             longest = max(longest, len(path))
-            links.update(dict.fromkeys(path, chunks[message.chunk]))
-            moved += len(path) * chunks[message.chunk]
-            sent += chunks[message.chunk]
-            combined += chunks[message.chunk] * message.combine
-        hops, busiest = hops + longest, busiest + max(links.values(), default=0)
-    return hops, busiest, moved, sent, combined
+            links.update(dict.fromkeys(path, amount))
+            read[message.source] += amount
+            read[message.target] += amount * message.combine
+            written[message.target] += amount
+            moved += len(path) * amount
+            sent += amount
+            combined += amount * message.combine
+        hops, adding = hops + longest, adding or any(message.combine for message in step)
+        busiest += max(links.values(), default=0)
+    busiest = max(busiest, port * max((*read.values(), *written.values()), default=0))
+    return hops, len(table), adding, busiest, moved, sent, combined
 
 
-def cheaper(mine: Sequence[tuple[int, ...]], theirs: Sequence[tuple[int, ...]]) -> bool:
+def stepless(kind: CollectiveKind, name: str, topology: Topology, size: int, chunks: Sequence[int]) -> tuple[float, ...]:
+    hops, _, *rest = cost(kind, name, topology, size, chunks)
+    return hops, *rest
+
+
+def cheaper(mine: Sequence[tuple[float, ...]], theirs: Sequence[tuple[float, ...]]) -> bool:
     """Whether something of one is less for some payload."""
     return any(a < b for one, two in zip(mine, theirs, strict=True) for a, b in zip(one, two, strict=True))
 
@@ -66,14 +84,40 @@ def payloads(size: int) -> list[list[int]]:
 @pytest.mark.parametrize("topology", CHIP_TOPOLOGIES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_left_out_never_costs_less(kind: CollectiveKind, topology: Topology) -> None:
-    """One and the same algorithm that is left in costs no more in any respect, for all payloads."""
+    """One and the same algorithm that is left in costs no more in any respect, for all payloads; steps aside, which cost nothing
+    there."""
     for size in SIZES:
         kept = worthwhile(kind, ((topology, size),))
         assert kept
         chunks = payloads(size)
-        costs = {name: [cost(kind, name, topology, size, own) for own in chunks] for name in algorithms(kind, topology, size)}
+        fitting = algorithms(kind, topology, size)
+        costs = {name: [stepless(kind, name, topology, size, own) for own in chunks] for name in fitting}
         for name in set(costs) - set(kept):
             assert any(not cheaper(costs[name], costs[other]) for other in kept), (name, size)
+
+
+@pytest.mark.parametrize("port", [0.4, 0.5, 1.0])
+@pytest.mark.parametrize("topology", CHIP_TOPOLOGIES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_left_out_never_costs_less_with_slow_memories(kind: CollectiveKind, topology: Topology, port: float) -> None:
+    rates = Rates(1.0, 1.0, (Port(port, port, False),))
+    for size in SIZES:
+        kept = worthwhile(kind, ((topology, size, PLAIN, rates, True),))
+        chunks = payloads(size)
+        fitting = algorithms(kind, topology, size)
+        costs = {name: [cost(kind, name, topology, size, own, port) for own in chunks] for name in fitting}
+        for name in set(costs) - set(kept):
+            assert any(not cheaper(costs[name], costs[other]) for other in kept), (name, size)
+
+
+def test_a_network_that_adds_is_worth_it() -> None:
+    """One step instead of several; which is not always less, as all members' parts cross the network."""
+    able = Able(multicast=True, reduction=True)
+    for stepped in (True, False):
+        assert "in-network" in worthwhile(CollectiveKind.ALL_REDUCE, ((Topology.LINE, 4, able, LINKS, stepped),))
+        assert "multicast" in worthwhile(CollectiveKind.REDUCE_SCATTER, ((Topology.LINE, 4, able, LINKS, stepped),))
+    plain = ((Topology.LINE, 4, PLAIN, LINKS, False),)
+    assert worthwhile(CollectiveKind.ALL_REDUCE, plain) == ("bidirectional", "centre")
 
 
 @pytest.mark.parametrize("topology", CHIP_TOPOLOGIES)
@@ -83,7 +127,7 @@ def test_what_is_left_in_is_worth_it(topology: Topology) -> None:
         for size in SIZES[1:]:
             kept = worthwhile(kind, ((topology, size),))
             chunks = payloads(size)
-            costs = {name: [cost(kind, name, topology, size, own) for own in chunks] for name in kept}
+            costs = {name: [stepless(kind, name, topology, size, own) for own in chunks] for name in kept}
             for name in kept:
                 for other in set(kept) - {name}:
                     assert cheaper(costs[name], costs[other]), (kind, size, name, other)
@@ -104,7 +148,7 @@ def test_a_reduce_scatter_costs_no_more_than_other_reductions(kind: CollectiveKi
         chunks = payloads(size)
         shared = [
             [cost(CollectiveKind.REDUCE_SCATTER, name, topology, size, own) for own in chunks]
-            for name in worthwhile(CollectiveKind.REDUCE_SCATTER, ((topology, size),))
+            for name in worthwhile(CollectiveKind.REDUCE_SCATTER, ((topology, size, PLAIN, LINKS, True),))
         ]
         for name in algorithms(kind, topology, size):
             others = [cost(kind, name, topology, size, own) for own in chunks]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halley.errors import BadInput
-from halley.ir.hardware import Axis, Link, Topology
+from halley.ir.hardware import NETWORK_TOPOLOGIES, Axis, Link, Topology
 from halley.network import groups
 from halley.network.graph import Edge, Graph
 from halley.network.measures import bisection, diameter
@@ -27,7 +27,7 @@ small = st.integers(1, 4)
 
 @st.composite
 def axes(draw: st.DrawFn, name: str = "x") -> Axis:
-    topology = draw(st.sampled_from(Topology))
+    topology = draw(st.sampled_from(NETWORK_TOPOLOGIES))
     link, more = draw(links), {"multipath": draw(st.booleans()) and topology is not T.DRAGONFLY}
     match topology:
         case T.MESH | T.TORUS:

@@ -35,6 +35,7 @@ from halley.ir.mapping import (
 )
 from halley.ir.workload import Op, OpKind, Workload
 from halley.network.algorithms import ALGORITHMS
+from halley.network.axis import able
 
 Path = tuple[int, ...]
 Kind = CollectiveKind
@@ -75,9 +76,10 @@ def put(tree: Node, path: Path, node: Node) -> Node:
 
 
 class Editor:
-    """Random edits of the trees of one problem. An edit returns the new tree, or None where it finds no place."""
+    """Random edits of the trees of one problem. An edit returns the new tree, or None where it finds no place. ``strays``: loops
+    and splits over dims that nothing inside has are among them; they always are where windows are read."""
 
-    def __init__(self, random: Random, workload: Workload, chip: Chip) -> None:
+    def __init__(self, random: Random, workload: Workload, chip: Chip, strays: bool = False) -> None:
         self.random, self.workload, self.chip = random, workload, chip
         self.edits: tuple[tuple[Callable[[Node], Node | None], int], ...] = (
             (self.loop, 6),
@@ -97,6 +99,8 @@ class Editor:
         self.engine = chip.matrix if chip.matrix is not None and chip.matrix.dataflow is not Dataflow.NONE else None
         if self.engine is not None and any(op.kind is OpKind.CONTRACT for op in workload.ops):
             self.edits = (*self.edits, (self.lay, 3))
+        if strays or workload.windows:
+            self.edits = (*self.edits, (self.stray, 6 if workload.windows else 3))
 
     def edit(self, tree: Node) -> Node | None:
         functions, weights = zip(*self.edits, strict=True)
@@ -163,6 +167,27 @@ class Editor:
 
         return self.wrapped(tree, around)
 
+    def stray(self, tree: Node) -> Node | None:
+        """Loops or splits around a node, over any dim of the workload: its ops may lack it, or know it by other dims alone. Half
+        of the time, where windows are read, two of them: over what is read and over what adds up to it."""
+        dims = [self.random.choice(list(self.workload.dims))]
+        if self.workload.windows and self.random.random() < 0.5:
+            window = self.random.choice(list(self.workload.windows.values()))
+            dims = self.random.sample([window.dim, self.random.choice([window.base, window.base, window.offset])], 2)
+
+        def around(node: Node) -> Node:
+            for dim in dims:
+                extent = self.workload.dims[dim]
+                if self.random.random() < 0.2:
+                    node = Temporal(dim, self.random.randint(1, extent), node)
+                    continue
+                level, axis = self.random.choice(self.chip.axes)
+                tile = self.random.randint(min(-(-extent // axis.size), extent), extent)
+                node = Spatial(dim, tile, level, axis.name, node)
+            return node
+
+        return self.wrapped(tree, around)
+
     def _combined(self, node: Node, op: Op, level: str, axis: Axis) -> Node:
         """Collectives that complete an op's parts, somewhere between its Compute and the node."""
         (path,) = (path for path, inner in walk(node) if isinstance(inner, Compute) and inner.op == op.name)
@@ -177,7 +202,7 @@ class Editor:
             if not options:
                 return
             kind, state = self.random.choice(options)
-            names = [a.name for a in ALGORITHMS.values() if a.misfit(kind, axis.topology, axis.size) is None]
+            names = [a.name for a in ALGORITHMS.values() if a.misfit(kind, axis.topology, axis.size, able(axis)) is None]
             if not names:
                 return
             dim = self.random.choice(dims) if dims else ""

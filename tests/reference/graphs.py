@@ -104,6 +104,13 @@ def _scale_mask(numbers: Numbers, x: np.ndarray) -> np.ndarray:
     return np.where(hidden & (numbers["causal"] == 1.0), -np.inf, x * numbers["scale"])
 
 
+def _scale_window(numbers: Numbers, x: np.ndarray) -> np.ndarray:
+    """The same, and of the keys that are left the last ones of each row."""
+    query = np.arange(x.shape[-2])[:, None] % int(numbers["queries"]) + int(numbers["offset"])
+    behind = query - np.arange(x.shape[-1])[None, :]
+    return np.where((behind < 0) | (behind >= int(numbers["window"])), -np.inf, x * numbers["scale"])
+
+
 def _sigmoid(x: np.ndarray) -> np.ndarray:
     return 0.5 * (1.0 + np.tanh(x / 2.0))
 
@@ -217,6 +224,7 @@ FUNCTIONS: dict[str, Callable[..., np.ndarray]] = {
     "divide": lambda _, x, y: x / y,
     "scale": lambda c, x: x * c["scale"],
     "scale_mask": _scale_mask,
+    "scale_window": _scale_window,
     "exp_difference": lambda _, x, y: np.exp(x - y),
     "square_difference": lambda _, x, y: (x - y) ** 2,
     "softmax_from_stats": lambda _, x, largest, total: np.exp(x - largest) / total,
@@ -260,6 +268,7 @@ FUNCTIONS: dict[str, Callable[..., np.ndarray]] = {
     "select_above": lambda _, x, y, z: x * (y > z),
     "select_not_below": lambda _, x, y, z: x * (y >= z),
     "scale_visible": _visible,
+    "scale_in_window": lambda numbers, x: np.nan_to_num(_scale_window(numbers, x), neginf=0.0),
     "relu_gradient": lambda _, x, y: x * (y > 0),
     "sigmoid_gradient": lambda _, x, y: x * (y - y * y),
     "tanh_gradient": lambda _, x, y: x - x * y * y,

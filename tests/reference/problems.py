@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 from tests.reference import sequences
@@ -13,6 +14,7 @@ from halley.ir.hardware import (
     Axis,
     Chip,
     Dataflow,
+    Exchange,
     Level,
     Link,
     MatrixEngine,
@@ -110,13 +112,17 @@ LONG = ("mla", "moe", "transformer-layer", "gpt-layer", *sequences.LONG)
 def random_chip(random: Random) -> Chip:
     """DRAM, a shared buffer, clusters along two axes with three buffers each, and sometimes a row of PEs in each cluster."""
     energy = iter(range(1, 100))
+    further = Random(repr(random.getstate()))  # leaves what is drawn otherwise as it is
+    exchanges = (Exchange(), Exchange(startup=3e-9, barrier=2e-9, adder=1e-9, add_bandwidth=7e8))
 
     def memory(name: str) -> Memory:
         read, write, latency = random.choice([1e9, 3e9]), random.choice([1e9, 2e9]), random.choice([0.0, 1e-8])
         return Memory(name, 1e9, read, write, latency, next(energy) * 1e-12, next(energy) * 1e-12)
 
     def axis(name: str, size: int) -> Axis:
-        return Axis(name, size, random.choice(CHIP_TOPOLOGIES), Link(random.choice([1e9, 4e9]), 2e-9, next(energy) * 1e-12))
+        plain = Axis(name, size, random.choice(CHIP_TOPOLOGIES), Link(random.choice([1e9, 4e9]), 2e-9, next(energy) * 1e-12))
+        copies, adds = (further.random() < 0.5 for _ in range(2))
+        return replace(plain, exchange=further.choice(exchanges), multicast=copies, reduction=adds)
 
     def network(*axes: Axis) -> Network:
         port = Link(random.choice([1e9, 2e9]), 0.0, next(energy) * 1e-12) if random.random() < 0.8 else None
@@ -137,8 +143,11 @@ def random_chip(random: Random) -> Chip:
         tuple(levels),
         MatrixEngine(
             "mxu", random.choice([1, 2, 4]), random.choice([1, 2, 3]), 1e9, random.choice(list(Dataflow)), random.random() < 0.5,
-            energy={"bf16": 5e-13},
+            energy={"bf16": 5e-13}, latency=further.choice([0.0, 7e-9]),
         ),
-        VectorEngine("simd", random.choice([1, 2, 4]), 1e9, rates, {name: (i + 1) * 1e-13 for i, name in enumerate(rates)}),
+        VectorEngine(
+            "simd", random.choice([1, 2, 4]), 1e9, rates, {name: (i + 1) * 1e-13 for i, name in enumerate(rates)},
+            latency=further.choice([0.0, 5e-9]),
+        ),
         static_power=0.1,
     )  # fmt: skip

@@ -26,7 +26,7 @@ from halley.rewrite.recompute import Recompute, recompute
 from halley.workloads import attention, build, transformer_layer, variants
 from halley.workloads.graph import elementwise, reduction, tensors
 
-ROWS = ("scale_mask", "scale_visible", "decay_mask")
+ROWS = ("scale_mask", "scale_visible", "scale_window", "scale_in_window", "decay_mask")
 ONE_WAY = {
     "negative_product", "scaled_quotient", "quotient_gradient", "cube_product", "scaled_difference", "difference_product",
     "mul_exp", "product_exp", "mul_exp_difference", "select_equal", "select_above", "select_not_below", "relu_gradient",
@@ -112,7 +112,7 @@ def test_every_function_has_a_derivative_or_is_one() -> None:
 
 
 def constants(name: str) -> dict[str, float]:
-    given = {"scale": 0.7, "count": 3.0, "epsilon": 0.1, "causal": 1.0, "queries": 2.0, "offset": 1.0}
+    given = {"scale": 0.7, "count": 3.0, "epsilon": 0.1, "causal": 1.0, "queries": 2.0, "offset": 1.0, "window": 2.0}
     return {word: given[word] for word in FUNCTIONS[name].constants}
 
 
@@ -122,7 +122,7 @@ def constants(name: str) -> dict[str, float]:
 def test_functions(name: str, summed: bool, narrow: bool) -> None:
     """Of whole tensors and of one that lacks a dim; as a map and inside a reduction."""
     arity = FUNCTIONS[name].arity
-    if name in ("scale_mask", "below") and summed:
+    if name in ("scale_mask", "scale_window", "below") and summed:
         pytest.skip("what it hides is minus infinity, and so is the sum")
     dims = {f"x{i}": "b m n" for i in range(arity)} | {"Y": "b m" if summed else "b m n"}
     if narrow and arity > 1:
@@ -134,7 +134,7 @@ def test_functions(name: str, summed: bool, narrow: bool) -> None:
         op = elementwise("y", name, names, "Y", "b m n", constants=constants(name))
     work = Workload("one", {"b": 2, "m": 4, "n": 3}, tensors("fp64", dims), (op,), ("Y",))
     found = backward(work)
-    hidden = name in ("scale_mask", "below")
+    hidden = name in ("scale_mask", "scale_window", "below")
     check(hide(work) if hidden else work, backward(hide(work)) if hidden else found, positive(work))
 
 

@@ -219,8 +219,13 @@ UNITS: dict[str, dict[str, int]] = {
     "capacity": {"B": 1, "s": -1},
     "latency": {"s": 1},
     "bounds": {"s": 1},
+    "startup": {"s": 1},
+    "barrier": {"s": 1},
+    "adder": {"s": 1},
+    "streams": {"s": 1},
+    "memory": {"s": 1},
 }
-COUNTS = {"members": 4, "before": 5, "chunks": 6, "hops": 7, "load": 9, "diameter": 3}
+COUNTS = {"steps": 8, "additions": 2, "members": 4, "before": 5, "chunks": 6, "hops": 7, "load": 9, "diameter": 3}
 
 
 @pytest.mark.parametrize("formula", FORMULAS)

@@ -122,7 +122,7 @@ KINDS_OF_ALL_OPS = (
 """Workloads in which, together, every kind of op occurs, and ops that need not wait for each other."""
 
 
-REACHING = (22, 91, 122, 125, 140, 152, 159, 169, 175)
+REACHING = (22, 91, 122, 125, 140, 152, 153, 159, 169, 175, 281)
 """Seeds whose trees reach everything together; should the generator change, the slow variant draws until it does."""
 
 

@@ -101,13 +101,14 @@ def test_double_buffers_run_ahead_and_behind() -> None:
 
 
 def test_a_collective_goes_step_by_step() -> None:
-    """Three members of a line add up 8 results each: 4 steps, of which two close the ring over 2 hops."""
+    """Three members of a line add up 8 results each: 4 steps. Each sends four chunks and adds to two. At the end they wait for
+    what they read: 34 bytes at 1 B/ns, of which their links hide 24."""
     workload = gemm(2, 4, 6)
     series = Sequence((Compute("C"), collect("all-reduce", "C")))
     tree = nest(("dram", "A B C"), ("ibuf", "A B"), ("obuf", "C"), ("k", 2, "x"), series)
     found = [i for i in simulate(workload, chip(3, 1), tree).intervals if i.server.resource == ("axis", "cluster", "x")]
     assert [i.name for i in found] == [f"all-reduce C, step {step}" for step in (1, 2, 3, 4)]
-    assert all(i.stop - i.start == pytest.approx(6e-9) for i in found)  # 3 of 8 elements of 2 bytes at 1 B/ns
+    assert [i.stop - i.start for i in found] == pytest.approx([6e-9, 6e-9, 6e-9, 16e-9])
 
 
 def test_stages_of_a_pipeline_hand_tiles_on() -> None:
@@ -125,6 +126,19 @@ def test_stages_of_a_pipeline_hand_tiles_on() -> None:
     assert len(made) == len(used) == 4
     assert all(done.stop <= start.start for done, start in zip(made, used, strict=True))
     assert begun[0] < min(i.start for i in found.intervals if i.name == "drain E")
+
+
+def test_each_tile_waits_for_the_pipeline() -> None:
+    """Four tiles, each done 100 ns after its cycles; operations and bytes are the same."""
+    workload, tree = one_gemm(1)
+    machine = chip(1, 1)
+    assert machine.matrix is not None
+    slow = replace(machine, matrix=replace(machine.matrix, latency=100e-9))
+    cycles = evaluate(workload, machine, tree).busy["engine", machine.matrix.name]
+    assert evaluate(workload, slow, tree).busy["engine", machine.matrix.name] == pytest.approx(cycles + 4 * 100e-9)
+    assert float(evaluate(workload, slow, tree).time) == pytest.approx(simulate(workload, slow, tree).time, rel=1e-12)
+    assert simulate(workload, slow, tree).time > simulate(workload, machine, tree).time
+    assert evaluate(workload, slow, tree).work() == evaluate(workload, machine, tree).work()
 
 
 def two_gemms() -> Workload:

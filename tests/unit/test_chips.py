@@ -14,7 +14,7 @@ from halley.errors import BadInput
 from halley.io.entries import energy_table
 from halley.io.load import load_chip, parse_chip
 from halley.io.text import read_yaml
-from halley.ir.hardware import Chip, Dataflow, Memory, Topology
+from halley.ir.hardware import NO_LINK, Axis, Chip, Dataflow, Memory, Topology
 from halley.ir.text import parse
 from halley.ir.workload import FUNCTIONS, MONOIDS
 from halley.units import UNLIMITED
@@ -139,11 +139,13 @@ def test_the_tpu_has_the_peers_figures() -> None:
     chip = load_chip("tpu-v4i-like")
     dram, glb, local, register = chip.memories
     assert (dram.read_bandwidth, dram.write_bandwidth, dram.read_energy) == pytest.approx((614 * GB, 614 * GB, 7.03 * PJ_PER_BIT))
+    assert dram.shared_bus
+    assert not glb.shared_bus
     assert (glb.capacity, glb.read_bandwidth, glb.write_bandwidth) == (128 * MIB, 2048 * GB, 1024 * GB)
     assert (glb.read_energy, glb.write_energy) == pytest.approx((1.88 * PJ_PER_BIT, 2.36 * PJ_PER_BIT))
     assert (local.name, local.capacity, local.read_bandwidth, local.write_bandwidth) == ("local", 4 * MIB, UNLIMITED, UNLIMITED)
     assert (local.read_energy, local.write_energy) == pytest.approx((0.249 * PJ_PER_BIT, 0.293 * PJ_PER_BIT))
-    assert (chip.axis("local", "x").size, chip.axis("local", "x").topology) == (4, Topology.LINE)
+    assert chip.axis("local", "x") == Axis("x", 4, Topology.NONE, NO_LINK)
     network = chip.level("local").network
     assert network is not None
     assert not network.multicast
@@ -153,6 +155,8 @@ def test_the_tpu_has_the_peers_figures() -> None:
     assert vector is not None
     assert (matrix.rows, matrix.cols, matrix.clock, vector.lanes, vector.clock) == (128, 128, 1.05e9, 128, 1.05e9)
     assert matrix.energy["int8"] == pytest.approx(0.084e-12)
+    assert set(vector.rate.values()) == {1.0}
+    assert set(vector.energy.values()) == {0.0}
 
 
 ACCELFORGE = """\

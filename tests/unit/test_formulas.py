@@ -120,6 +120,7 @@ CASES: dict[Formula, Case] = {
     price.busy_power: Case((BANDWIDTH, JOULE_PER_BYTE), WATT),
     engines.systolic_cycles: Case((ONE,) * 6, ONE),
     engines.vector_cycles: Case((ONE, PER_LANE), PER_LANE),
+    engines.pipeline_latency: Case((ONE, SECOND), SECOND),
     tiling.over_tiles: Case(
         (POINT, POINT, POINT), {"point": 2}, lambda e, t, u: tiling.over_tiles(e, first_inside(t, u), leaf_of)
     ),
@@ -133,6 +134,8 @@ CASES: dict[Formula, Case] = {
     tiling.steps: Case((ONE, ONE, ONE), ONE, lambda e, t, u: tiling.steps(e, first_inside(t, u))),
     tiling.windowed: Case((POINT, POINT, ONE, ONE), POINT),
     collectives.collective_time: Case((ONE, SECOND, ONE, BYTE, BANDWIDTH), SECOND),
+    collectives.step_overhead: Case((ONE, SECOND, SECOND, ONE, SECOND), SECOND),
+    collectives.streamed_time: Case((ONE, SECOND, SECOND, SECOND), SECOND),
     collectives.ring_all_gather_time: Case(MESSAGE, SECOND),
     collectives.ring_all_reduce_time: Case(MESSAGE, SECOND),
     collectives.bidirectional_ring_all_gather_time: Case(MESSAGE, SECOND),

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from halley.errors import BadInput, Fault, HalleyError
 from halley.io.load import ProblemFile, load_chip, load_problem, parse_chip, parse_problem, read_text_bounded
 from halley.io.text import read_yaml
-from halley.ir.hardware import Dataflow, Topology
+from halley.ir.hardware import NO_LINK, Dataflow, Topology
 from halley.library import CHIPS
 
 CHIP = """\
@@ -96,6 +96,17 @@ def test_a_chip_file_becomes_numbers_in_si() -> None:
     assert (chip.vector.lanes, chip.vector.clock, chip.vector.rate["exp"], chip.vector.reads) == (32, 2e9, 0.25, ("buf",))
 
 
+LINK = ", link: {bandwidth: 16 B/cycle, latency: 3 cycles, energy: 1 pJ/B}"
+
+
+def test_an_axis_has_a_link_or_says_that_there_is_none() -> None:
+    axis = parse_chip(CHIP.replace(LINK, "").replace("topology: ring", "topology: none")).axis("core", "x")
+    assert (axis.topology, axis.link) == (Topology.NONE, NO_LINK)
+    told = "c.yaml:19: levels.core.network.axes.x.link: expected the link between neighbours; got nothing"
+    assert chip_complaint(LINK, "") == f"{told}; add it, or set topology to none"
+    assert "levels.core.network.axes.x.link: expected no link where the topology is none" in chip_complaint("topology: ring", "topology: none")
+
+
 def test_a_number_names_the_nearest_source() -> None:
     sources = parse_chip(CHIP).sources
     assert sources["clock"] == "data sheet"
@@ -137,7 +148,7 @@ ONE_FAULT = [
     ("name: tiny", "name: 7", "c.yaml:1: name: expected text; got 7; put it in quotes"),
     ("size: 4", "size: 0", "c.yaml:19: levels.core.network.axes.x.size: expected a whole number from 1 to 1048576; got 0"),
     ("size: 4", "size: 4.0", "c.yaml:19: levels.core.network.axes.x.size: expected a whole number from 1 to 1048576; got 4.0"),
-    ("topology: ring", "topology: rign", "c.yaml:19: levels.core.network.axes.x.topology: expected one of line, ring, full; got 'rign'; did you mean 'ring'?"),
+    ("topology: ring", "topology: rign", "c.yaml:19: levels.core.network.axes.x.topology: expected one of line, ring, full, none; got 'rign'; did you mean 'ring'?"),
     ("multicast: true", "multicast: yes", "c.yaml:21: levels.core.network.multicast: expected true or false; got 'yes'"),
     ("rows: 8", "rows: 8 PEs", "c.yaml:27: engines.matrix.rows: expected a whole number from 1 to 1048576; got '8 PEs'"),
     ("dataflow: output-stationary", "dataflow: [1]", "c.yaml:30: engines.matrix.dataflow: expected one of weight-stationary, input-stationary, output-stationary, none; got a list"),

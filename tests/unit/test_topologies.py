@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from halley.errors import BadInput
-from halley.ir.hardware import Axis, Link, Topology
+from halley.ir.hardware import NO_LINK, Axis, Link, Topology
 from halley.network.graph import Graph
 from halley.network.products import product
 from halley.network.routes import PATH_LIMIT, paths, routing_matrix
-from halley.network.topologies import BUILDERS, build
+from halley.network.topologies import BUILDERS, build, edge_count
 
 T = Topology
 LINK = Link(1.0, 1e-6, 2e-12)
@@ -56,6 +56,11 @@ def every_pair(graph: Graph) -> np.ndarray:
 
 def test_every_topology_has_a_builder() -> None:
     assert set(BUILDERS) == set(Topology)
+
+
+def test_an_axis_without_links_joins_nobody() -> None:
+    assert joined(build(Axis("x", 4, T.NONE, NO_LINK))) == set()
+    assert edge_count(Axis("x", 4, T.NONE, NO_LINK)) == 0
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 7])

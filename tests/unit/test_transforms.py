@@ -41,6 +41,7 @@ from halley.rewrite.transforms import (
     insert_collectives,
     interchange,
     node_at,
+    prefetch,
     replace_at,
     split,
     spread,
@@ -57,6 +58,7 @@ REWRITES: dict[str, tuple[Workload, Callable[[Node], Node]]] = {
     "bypass": (GEMM, lambda tree: bypass(tree, (0,), "A", GEMM, SMALL)),
     "bypass-last": (GEMM, lambda tree: bypass(tree, (0,), "A", GEMM, SMALL)),
     "double-buffer": (GEMM, lambda tree: double_buffer(tree, (0, 0))),
+    "prefetch": (SOFTMAX, lambda tree: prefetch(tree, (0, 0, 0), SOFTMAX, SMALL)),
     "spread": (GEMM, lambda tree: spread(tree, (0,), "n", 3, "cluster", "x", GEMM, SMALL)),
     "fuse-loops": (SOFTMAX, lambda tree: fuse_loops(tree, (0, 0), SOFTMAX, SMALL)),
     "insert-softmax": (SOFTMAX, lambda tree: insert_collectives(tree, SOFTMAX, SMALL)),
@@ -162,6 +164,14 @@ REFUSED: dict[str, tuple[Callable[[], Node], str]] = {
     "buffer twice": (
         lambda: double_buffer(parse(nest("hold glb x2: A", "compute C")), ()),
         "double_buffer: expected a hold with one buffer; got 'hold glb x2: A'",
+    ),
+    "prefetch where nothing runs on": (
+        lambda: prefetch(parse(nest(ABP, "hold obuf: A B S E P mx z", seq("compute S", *REST))), (0, 0), SOFTMAX, SMALL),
+        "sequence prefetch: expected a child that holds, in several buffers, what no other child changes or needs",
+    ),
+    "prefetch what is no sequence": (
+        lambda: prefetch(parse(nest(ABC, "compute C")), (), GEMM, SMALL),
+        "prefetch: expected a sequence whose phases end before the next begins; got 'hold dram: A B C'",
     ),
     "spread too finely": (
         lambda: spread(parse(nest(ABC, "compute C")), (0,), "m", 1, "cluster", "x", GEMM, SMALL),

@@ -13,8 +13,6 @@ from halley.cli.options import ForceOption, ResultArgument, TraceOption
 from halley.errors import BadInput, Fault
 from halley.io.result import load_result, read_record
 from halley.io.save import dumps, write_atomic
-from halley.report.page import page
-from halley.report.trace import trace
 from halley.search.result import Result
 
 DEFAULT_FILE = "report.html"
@@ -30,6 +28,8 @@ def report(
 
     Example: halley report result.json -o report.html
     """
+    from halley.report.page import page  # here: other commands take `save_trace`, and load no pages
+
     for target in filter(None, (out, trace_file)):
         refuse_existing(target, force)
     result = load_result(file)
@@ -48,5 +48,7 @@ def refuse_existing(target: str, force: bool) -> None:
 
 def save_trace(result: Result, target: str, force: bool) -> None:
     """Write the trace and say so."""
+    from halley.report.trace import trace  # here: it loads the simulation, which few who optimise ask for
+
     write_atomic(target, dumps(trace(result)), force)
     options.remarks().print(Text(f"written to {target}; open it at ui.perfetto.dev or in chrome://tracing"))

@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 
-from halley.cost.counting import Axes, Counter, Loop, OpenHold, Scope
-from halley.cost.events import Access, Event, Passage, Work
+from halley.cost.counting import Along, Axes, Counter, Loop, OpenHold, Scope
+from halley.cost.events import PIPELINE, Access, Event, Passage, Work
+from halley.cost.masking import masked_rescales
 from halley.cost.movement import refills
-from halley.formulas.engines import systolic_cycles, vector_cycles
+from halley.formulas.engines import pipeline_latency, systolic_cycles, vector_cycles
 from halley.formulas.numbers import Number
 from halley.formulas.timing import busy_time
 from halley.ir.array import Array, Side, on_sides, sides
 from halley.ir.hardware import Dataflow, MatrixEngine, VectorEngine
 from halley.ir.workload import Op, OpKind, Roles, roles
 
-Leaf = Mapping[str, Callable[[Axes], Number]]
+Leaf = Mapping[str, Along]
 
 
 def compute(counter: Counter, scope: Scope, op: Op, array: Array, common: tuple[Loop, ...]) -> tuple[Event, ...]:
@@ -27,7 +28,7 @@ def compute(counter: Counter, scope: Scope, op: Op, array: Array, common: tuple[
         events = list(_vector(counter, scope, op))
     if op.scaled_by:
         times = rescales(counter, scope, common, counter.workload.reduced(op))
-        events += rescale(counter, scope, op, op.outputs[0], op.scaled_by, times, counter.leaf_depth)
+        events += rescale(counter, scope, op, op.outputs[0], op.scaled_by, times, counter.leaf_depth, common)
     return tuple(events)
 
 
@@ -58,6 +59,7 @@ def _contract(counter: Counter, scope: Scope, op: Op, array: Array, engine: Matr
     cycles = _matrix_cycles(counter, scope, role, array, engine) if counter.times else 0
     time = busy_time(cycles, engine.rate.get(dtype, 1.0) * engine.clock)
     yield Work(scope.path, engine.name, "mac", dtype, macs, time)
+    yield from _pipeline(counter, scope, engine, dtype)
 
 
 def _folds(counter: Counter, loops: tuple[Loop, ...], dims: tuple[str, ...], side: Side, width: int) -> Leaf:
@@ -66,12 +68,10 @@ def _folds(counter: Counter, loops: tuple[Loop, ...], dims: tuple[str, ...], sid
     first, others = side[:1], side[1:]
     beside = math.prod(counter.workload.dims[dim] for dim in others)
 
-    def along(dim: str) -> Callable[[Axes], Number]:
+    def along(dim: str) -> Along:
         if dim in first:
-            return lambda axes: counter.folds(dim, loops, axes, width, beside)
-        if dim in others:
-            return lambda axes: counter.visits(dim, loops, axes)
-        return lambda axes: counter.covered(dim, loops, axes)
+            return Along(counter, dim, loops, "folds", width, beside)
+        return Along(counter, dim, loops, "visits" if dim in others else "covered")
 
     return {dim: along(dim) for dim in dims}
 
@@ -90,6 +90,8 @@ def _matrix_cycles(counter: Counter, scope: Scope, role: Roles, array: Array, en
     def passes(dims: tuple[str, ...], side: Side, width: int) -> Number:
         return _product(along(none) for along in _folds(counter, loops, dims, side, width).values())
 
+    if any(loop.mask for loop in loops):
+        return _masked_cycles(counter, loops, role, array, engine)
     batch, load = points(role.batch), 0 if engine.prefetch else engine.rows
     match engine.dataflow:
         case Dataflow.WEIGHT:
@@ -105,6 +107,29 @@ def _matrix_cycles(counter: Counter, scope: Scope, role: Roles, array: Array, en
     return systolic_cycles(folds, points(stream), tiles(stream), engine.rows, engine.cols, load)
 
 
+def _masked_cycles(counter: Counter, loops: tuple[Loop, ...], role: Roles, array: Array, engine: MatrixEngine) -> Number:
+    """The same where a mask joins two dims, rows and keys: what is a product over dims is a sum over the pairs that are seen."""
+    dims = (*role.batch, *role.rows, *role.columns, *role.reduced)
+    factors: Leaf = {dim: Along(counter, dim, loops) for dim in dims}
+    match engine.dataflow:
+        case Dataflow.WEIGHT:
+            stream = role.rows
+        case Dataflow.INPUT:
+            stream = role.columns
+        case Dataflow.OUTPUT:
+            stream = role.reduced
+        case Dataflow.NONE:
+            return counter.product(loops, factors)
+    for own, side, width in zip(
+        sides(role, engine.dataflow), on_sides(array, role, engine.dataflow), (engine.rows, engine.cols), strict=True
+    ):
+        factors = {**factors, **_folds(counter, loops, own, side, width)}
+    streamed = counter.product(loops, factors)
+    tiles = counter.product(loops, {**factors, **{dim: Along(counter, dim, loops, "visits") for dim in stream}})
+    load = 0 if engine.prefetch or engine.dataflow is Dataflow.OUTPUT else engine.rows
+    return systolic_cycles(1, streamed, tiles, engine.rows, engine.cols, load)
+
+
 def _vector(counter: Counter, scope: Scope, op: Op) -> Iterator[Event]:
     engine = counter.chip.vector
     for name in dict.fromkeys(op.inputs):
@@ -114,15 +139,23 @@ def _vector(counter: Counter, scope: Scope, op: Op) -> Iterator[Event]:
     if engine is None:
         return
     points = counter.boxes(op.dims, scope, scope.loops, frozenset(counter.axis_depth)) if counter.totals else 0
-    none: Axes = frozenset()
     lanes: Number = 0
     if counter.times:
-        lanes = _product(counter.covered(dim, scope.loops, none) for dim in op.dims[:-1])
-        lanes = lanes * counter.folds(op.dims[-1], scope.loops, none, engine.lanes)
+        factors = {dim: Along(counter, dim, scope.loops) for dim in op.dims[:-1]}
+        factors[op.dims[-1]] = Along(counter, op.dims[-1], scope.loops, "folds", engine.lanes)
+        lanes = counter.product(scope.loops, factors)
     work = counter.workload.work(op) or ({"mul": 1.0, "add": 1.0} if op.kind is OpKind.CONTRACT else {})
     for function, count in work.items():
         time = busy_time(vector_cycles(lanes, count / engine.rate[function]), engine.clock)
         yield Work(scope.path, engine.name, function, "", points * count, time)
+    yield from _pipeline(counter, scope, engine)
+
+
+def _pipeline(counter: Counter, scope: Scope, engine: MatrixEngine | VectorEngine, dtype: str = "") -> Iterator[Work]:
+    """Latency of an engine's pipeline, once for each of member 0's tiles; nothing where it has none."""
+    if engine.latency:
+        tiles = counter.entries(scope) if counter.times else 0
+        yield Work(scope.path, engine.name, PIPELINE, dtype, 0, pipeline_latency(tiles, engine.latency))
 
 
 def _operand(counter: Counter, scope: Scope, name: str, leaf: Leaf) -> Iterator[Event]:
@@ -209,10 +242,17 @@ def _passages(
 
 
 def rescale(
-    counter: Counter, scope: Scope, op: Op, name: str, maximum: str, times: tuple[Number, Number], asker: int
+    counter: Counter,
+    scope: Scope,
+    op: Op,
+    name: str,
+    maximum: str,
+    times: tuple[Number, Number],
+    asker: int,
+    common: tuple[Loop, ...] = (),
 ) -> Iterator[Event]:
     """Accumulators multiplied by exp(old max - new max) by engines that work on behalf of instances at depth ``asker``:
-    ``times`` per element, (over all members, on member 0)."""
+    ``times`` per element, (over all members, on member 0). ``common``: as for `compute`."""
     engine = counter.chip.vector
     dims = {role: counter.workload.tensors[tensor].dims for role, tensor in (("elements", name), ("rows", maximum))}
     words = {role: counter.workload.tensors[tensor].word for role, tensor in (("elements", name), ("rows", maximum))}
@@ -221,10 +261,15 @@ def rescale(
     doing = counter.upto(scope.holds[name].depth)
     doing |= frozenset(loop.axis for loop in scope.loops if loop.axis and loop.dim in dims["elements"])
 
-    def count(role: str, each: Axes, critical: int | None) -> Number:
+    def again(over: tuple[str, ...], each: Axes, critical: int | None) -> Number:
         first = frozenset() if critical is None else counter.upto(critical)
-        boxes = counter.boxes(dims[role], scope, scope.loops, each, first, skip=reduced)
+        if any(loop.mask for loop in common):
+            return masked_rescales(counter, scope, over, each, first, reduced, common)
+        boxes = counter.boxes(over, scope, scope.loops, each, first, skip=reduced)
         return boxes * (times[0] if critical is None else times[1])
+
+    def count(role: str, each: Axes, critical: int | None) -> Number:
+        return again(dims[role], each, critical)
 
     def access(role: str, tensor: str, is_read: bool) -> Iterator[Event]:
         hold, word = scope.holds[tensor], words[role]
@@ -245,6 +290,9 @@ def rescale(
         for function, role in (("mul", "elements"), ("add", "rows"), ("exp", "rows")):
             cycles = vector_cycles(count(role, doing, counter.leaf_depth) / engine.lanes, 1 / engine.rate[function])
             yield Work(scope.path, engine.name, function, "", count(role, doing, None), busy_time(cycles, engine.clock))
+        if engine.latency:
+            tiles = counter.boxes((), scope, scope.loops, frozenset(), skip=reduced) * times[1] if counter.times else 0
+            yield Work(scope.path, engine.name, PIPELINE, "", 0, pipeline_latency(tiles, engine.latency))
 
 
 def rescales(counter: Counter, scope: Scope, common: tuple[Loop, ...], reduced: tuple[str, ...]) -> tuple[Number, Number]:

@@ -15,6 +15,7 @@ from halley.formulas.numbers import Number
 from halley.formulas.tiling import Split, covered, first_tile, folds, reach, sizes, visits
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Hold
+from halley.ir.masks import Mask
 from halley.ir.workload import Workload
 
 AxisName = tuple[str, str]
@@ -27,17 +28,18 @@ Formula = Callable[[Number, list[Split]], Number]
 @dataclass(frozen=True, slots=True, eq=False)
 class Loop:
     """One loop around a node, ``path`` in the tree. ``axis`` is None for a temporal loop. ``first_only`` takes its first tile
-    alone."""
+    alone. ``mask``: of a loop over the keys of that mask, which leaves out what no row sees."""
 
     dim: str
     tile: Number
     axis: AxisName | None = None
     first_only: bool = False
     path: tuple[int, ...] = ()
+    mask: Mask | None = None
 
     @property
     def first(self) -> Loop:
-        """The loop with its first tile alone."""
+        """The loop with its first tile alone; under a mask, the first that is seen: every row sees one."""
         return Loop(self.dim, self.tile, self.axis, True, self.path)
 
 
@@ -73,6 +75,31 @@ class Scope:
         return Scope(self.path, (*self.loops, loop), self.holds, self.shares, self.firsts)
 
 
+@dataclass(frozen=True, slots=True)
+class Along:
+    """What a dim of a tile counts as: its points ("covered"), its visits ("visits"), or its passes over ``width`` lanes, rows or
+    columns ("folds"), on which ``beside`` points lie for each of these."""
+
+    counter: Counter
+    dim: str
+    loops: tuple[Loop, ...]
+    kind: str = "covered"
+    width: int = 1
+    beside: int = 1
+
+    def __call__(self, axes: Axes) -> Number:
+        """Summed over the tiles that the loops make, along these axes over all members."""
+        if self.kind == "folds":
+            return self.counter.folds(self.dim, self.loops, axes, self.width, self.beside)
+        return (self.counter.visits if self.kind == "visits" else self.counter.covered)(self.dim, self.loops, axes)
+
+    def of(self, extent: Number, splits: list[Split]) -> Number:
+        """Summed over the tiles of one tile of this extent."""
+        if self.kind == "folds":
+            return folds(extent, splits, self.width, self.beside)
+        return (visits if self.kind == "visits" else covered)(extent, splits)
+
+
 Sums = dict[object, tuple[Number, Any]]
 """Sums over a dim's tiles by what they are taken of, with what their keys name by id."""
 
@@ -82,7 +109,11 @@ class Counter:
 
     Without ``totals`` the counts over all members are left out (0): time needs only those of member 0. Without ``times`` those of
     member 0 are: energy needs only totals where nothing leaks. ``sums`` found before for the same dims serve again.
+
+    ``once``: as if every node were entered once, and every tensor moved once, whatever order the loops have: a lower bound.
     """
+
+    once = False
 
     def __init__(
         self, workload: Workload, chip: Chip, totals: bool = True, times: bool = True, sums: Sums | None = None
@@ -182,7 +213,7 @@ class Counter:
         loops: tuple[Loop, ...],
         each: Axes,
         critical: Axes = frozenset(),
-        leaf: Mapping[str, Callable[[Axes], Number]] | None = None,
+        leaf: Mapping[str, Along] | None = None,
         skip: tuple[str, ...] = (),
     ) -> Number:
         """Points of boxes over ``dims``, summed over all visits that the loops make.
@@ -221,8 +252,17 @@ class Counter:
             self._minus[axes, without] = axes - without
         return self._minus[axes, without]
 
+    def product(self, loops: tuple[Loop, ...], factors: Mapping[str, Along]) -> Number:
+        """Tiles of member 0, counted along each dim as the factors say."""
+        result: Number = 1
+        for along in factors.values():
+            result = result * along(frozenset())
+        return result
+
     def entries(self, scope: Scope) -> Number:
         """How often the critical member enters a node."""
+        if self.once:
+            return 1
         return self.boxes((), scope, scope.loops, frozenset())
 
     def _splits(self, dim: str, loops: tuple[Loop, ...], summed: Axes) -> list[Split]:
@@ -235,7 +275,7 @@ class Counter:
         id."""
         same = self._same.get(id(loops))
         if same is None:
-            key = "loops", *[(x.dim, x.tile if type(x.tile) is int else id(x.tile), x.axis, x.first_only) for x in loops]
+            key = "loops", *[(x.dim, x.tile if type(x.tile) is int else id(x.tile), x.axis, x.first_only, x.mask) for x in loops]
             (_, first) = self._sums.setdefault(key, (0, loops))
             same = self._same[id(loops)] = first, loops
         return same[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from halley.cost.events import Access, Crossing, Event, Passage, Path, Work
+from halley.cost.events import PIPELINE, Access, Crossing, Event, Passage, Path, Work
 from halley.formulas.numbers import Number
 
 Resource = tuple[str, ...]
@@ -91,7 +91,7 @@ class Estimate:
         """Operations by elementary function; multiply-accumulates of the matrix engine as "mac"."""
         result: dict[str, Number] = {}
         for event in self.events:
-            if isinstance(event, Work):
+            if isinstance(event, Work) and event.function != PIPELINE:
                 result[event.function] = result.get(event.function, 0) + event.count
         return result
 

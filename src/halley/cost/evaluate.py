@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from halley.cost.ahead import Ahead, Phases
+from halley.cost.checks import check_engines, check_lockstep
 from halley.cost.compute import compute
 from halley.cost.counting import AxisName, Counter, Loop, OpenHold, Scope, Sums
 from halley.cost.estimate import Estimate, NodeCost, Resource
@@ -16,7 +18,6 @@ from halley.cost.exchange import SINGLE, Shared, exchange
 from halley.cost.footprint import footprint
 from halley.cost.movement import SHARDING, Body, Transfer, drain, fill, refill
 from halley.cost.window import counter_of
-from halley.errors import BadInput, Fault, did_you_mean
 from halley.formulas.energy import action_energy, static_energy
 from halley.formulas.numbers import Number, ceil_div, maximum
 from halley.formulas.terms import Term
@@ -46,7 +47,9 @@ from halley.ir.mapping import (
     Temporal,
     walk,
 )
-from halley.ir.workload import OpKind, Workload
+from halley.ir.masks import mask_over
+from halley.ir.workload import Workload
+from halley.rewrite.prefetch import ends, in_lockstep, shared
 from halley.rewrite.rounds import hands_over
 
 Busy = dict[Resource, Number]
@@ -89,6 +92,7 @@ def evaluate(
     sums: Sums | None = None,
     least: bool = False,
     ramps: bool = True,
+    once: bool = False,
 ) -> Estimate:
     """Cost of a mapping, which must be legal (`halley.rewrite.legality.check`); capacity is not checked here.
 
@@ -102,12 +106,15 @@ def evaluate(
     ``held``: a tree to take the footprint of instead, where the costed one leaves out some that use its Holds. ``sums``: what
     earlier trees of the same workload found, for terms. ``least``: lower bounds of the times, which hold whatever number of
     buffers, but 0, stands for an open one (not with rounds). Without ``ramps``, first fills and last drains take only their
-    latency, as if of tiles without size.
+    latency, as if of tiles without size. ``once``: lower bounds that hold whatever order loops in time have, as if every tensor
+    moved once and every node were entered once (not with rounds, nor with lockstep).
     """
     paths = {node.op: path for path, node in walk(tree) if isinstance(node, Compute)}
-    _check_engines(workload, chip, paths)
-    _check_lockstep(chip, tree)
-    fold = _Fold(counter_of(workload, chip, totals, times, sums), paths, only, least, ramps)
+    check_engines(workload, chip, paths)
+    check_lockstep(chip, tree)
+    counter = counter_of(workload, chip, totals, times, sums)
+    counter.once = once
+    fold = _Fold(counter, paths, only, least, ramps)
     root = fold.visit(tree, Scope())
     asked = fold.nodes[only or ()]
     events = [event for event in fold.events if event.path[: len(asked.path)] == asked.path] if only else fold.events
@@ -130,39 +137,6 @@ class Split:
     dim: str
     loops: tuple[Loop, ...]
     even: bool = False
-
-
-def _check_engines(workload: Workload, chip: Chip, ops: Iterable[str]) -> None:
-    """No silent default for a rate or an energy: every dtype and elementary function in use must be listed for its engine.
-
-    Raises BadInput, all faults at once. An engine without any energies is taken as one whose energy is not of interest.
-    """
-    faults: dict[str, Fault] = {}
-    for op in map(workload.op, ops):
-        if op.kind is OpKind.CONTRACT and chip.matrix is not None:
-            dtype = workload.tensors[op.inputs[0]].dtype
-            if chip.matrix.energy and dtype not in chip.matrix.energy:
-                where = f"chip {chip.name}, engine {chip.matrix.name}"
-                faults[dtype] = Fault(where, f"an energy per MAC in {dtype}", "none", did_you_mean(dtype, chip.matrix.energy))
-        elif chip.vector is not None:
-            for function in workload.work(op):
-                if function not in chip.vector.rate or (chip.vector.energy and function not in chip.vector.energy):
-                    where = f"chip {chip.name}, engine {chip.vector.name}"
-                    faults[function] = Fault(where, f"a rate and an energy for {function}", "none", "add them to the chip's file")
-    if faults:
-        raise BadInput(faults.values())
-
-
-def _check_lockstep(chip: Chip, tree: Node) -> None:
-    """Stalls at barriers fall as the work beside them grows, so that they have no bounds over many mappings yet.
-
-    Raises BadInput: a memory in lockstep, and a tree that stands for many mappings.
-    """
-    names = [memory.name for memory in chip.memories if memory.lockstep]
-    loops = (node for _, node in walk(tree) if isinstance(node, Temporal | Spatial | Pipeline)) if names else ()
-    if any(not isinstance(node.tile, int) for node in loops):
-        where, remedy = f"chip {chip.name}, memory {names[0]}", "cost mappings one by one with 'halley estimate', or leave it out"
-        raise BadInput(Fault(where, "no lockstep, for a search", "lockstep: true", remedy))
 
 
 def depth_of(chip: Chip, resource: Resource) -> int:
@@ -189,6 +163,8 @@ class _Fold:
         self.paths = paths
         self.shared: dict[tuple[str, AxisName], Split | Shared | None] = {}
         self.joined: dict[str, frozenset[AxisName]] = {}  # axes over which what was computed has been combined or moved
+        self.lockstep = in_lockstep(chip)
+        self.ahead: Ahead | None = None  # where the ramps of Holds that run on go; None where none does
         self.stale: set[str] = set()  # accumulators whose running maximum has moved since they were last touched
 
     def visit(self, node: Node, scope: Scope) -> _Cost:
@@ -220,7 +196,8 @@ class _Fold:
     def _cost(self, node: Node, scope: Scope) -> _Cost:
         match node:
             case Temporal():
-                loop = Loop(node.dim, node.tile, None, path=scope.path)
+                mask = mask_over(self.workload, node.dim) if node.visible else None
+                loop = Loop(node.dim, node.tile, None, path=scope.path, mask=mask)
                 return self.visit(node.body, scope.inside(0).with_loop(loop))
             case Spatial():
                 loop = Loop(node.dim, node.tile, (node.level, node.axis), path=scope.path)
@@ -232,19 +209,19 @@ class _Fold:
             case Collective():
                 return self._collective(node, scope)
             case Sequence():
-                times, busy = self._phases(node.children, scope, {})
-                return _Cost(total(times), busy)
-            case Overlap():
-                times, busy = self._phases(node.children, scope, {})
-                return _Cost(longest(times), busy, handing=self._handing(node, times, scope))
-            case Parallel():
-                times, busy = self._phases(node.children, scope, self._shares(node))
-                return _Cost(longest(times), busy, handing=self._handing(node, times, scope))
+                found = self._phases(node.children, scope, {}, shared(node, self.workload) if node.prefetch else None)
+                up, down = (found.ahead[0].up, found.ahead[-1].down) if node.prefetch else (0, 0)
+                return _Cost(total(found.times), found.busy, up, down, found.steps)
+            case Overlap() | Parallel():
+                found = self._phases(node.children, scope, self._shares(node) if isinstance(node, Parallel) else {})
+                rounds = None if found.steps is None else self.counter.entries(scope)
+                return _Cost(longest(found.times), found.busy, steps=rounds, handing=self._handing(node, found.times, scope))
             case Pipeline():
                 inside = scope.with_loop(Loop(node.dim, node.tile, None, path=scope.path))
-                times, busy = self._phases(node.children, inside, self._shares(node))
-                tiles = self.counter.entries(inside) / self.counter.entries(scope)
-                return _Cost(pipeline_time(times, tiles), busy)
+                found = self._phases(node.children, inside, self._shares(node))
+                entries = self.counter.entries(inside)
+                tiles = entries / self.counter.entries(scope)
+                return _Cost(pipeline_time(found.times, tiles), found.busy, steps=None if found.steps is None else entries)
 
     def _handing(self, node: Overlap | Parallel, times: list[Number], scope: Scope) -> tuple[Number, Number] | None:
         """Children that hand over wait for their first round, or have done their last, in the phase around."""
@@ -255,11 +232,15 @@ class _Fold:
         return {index: ({name: share}, {name: sum(node.shares[:index])}) for index, share in enumerate(node.shares)}
 
     def _phases(
-        self, children: tuple[Node, ...], scope: Scope, shares: Shares
-    ) -> tuple[list[Number], Busy]:
-        """Each child as a phase of its own, and their busy times together: members that are disjoint work at once."""
+        self, children: tuple[Node, ...], scope: Scope, shares: Shares, waits: frozenset[str] | None = None
+    ) -> Phases:
+        """Each child as a phase of its own, and their busy times together: members that are disjoint work at once. ``waits``:
+        where the children's first tiles come early, the tensors whose do not."""
         times: list[Number] = []
         busy: Busy = {}
+        steps: list[Number] = []
+        barriers, outer = False, self.ahead
+        ahead = [Ahead(waits or frozenset()) for _ in children]
         disjoint = self.chip.levels.index(self.chip.level(next(iter(shares[0][0]))[0])) if shares else None
         for index, child in enumerate(children):
             own_share, first = shares.get(index, ({}, {}))
@@ -267,13 +248,36 @@ class _Fold:
             if shares:
                 firsts = {axis: scope.firsts.get(axis, 0) + begin for axis, begin in first.items()}
                 inside = replace(inside, shares={**scope.shares, **own_share}, firsts={**scope.firsts, **firsts})
+            self.ahead = None if waits is None else ahead[index]
             cost = self.visit(child, inside)
             times.append(self.phase(cost, inside))
+            barriers = barriers or cost.steps is not None
+            steps.append(self.counter.entries(inside) if cost.steps is None else cost.steps)
             for resource, amount in cost.busy.items():
                 own = disjoint is not None and depth_of(self.chip, resource) >= disjoint
                 before = busy.get(resource, 0)
                 busy[resource] = maximum(before, amount) if own else before + amount
-        return times, busy
+        self.ahead = outer
+        return Phases(times, busy, total(steps) if barriers else None, ahead)
+
+    def _inside(self, node: Hold, scope: Scope) -> tuple[_Cost, Ahead | None]:
+        """What is in a Hold, and what of its ramps runs on: none where the Hold ends phases."""
+        outer = self.ahead
+        self.ahead = ahead = None if outer is None or ends(node, self.lockstep) else Ahead(outer.waits)
+        inner = self.visit(node.body, scope)
+        self.ahead = outer
+        return inner, ahead
+
+    def _run_on(self, node: Hold, up: Number, down: Number, ahead: Ahead | None) -> tuple[Number, Number]:
+        """The ramps that are left where those of the Hold, and ``ahead`` inside it, run on beside other children."""
+        if self.ahead is None:
+            return up, down
+        if ahead is not None:
+            self.ahead.add(ahead.up, ahead.down)
+        if not self.ahead.waits.isdisjoint(node.names):
+            return up, down
+        self.ahead.add(up, down)
+        return 0, 0
 
     def _hold(self, node: Hold, scope: Scope) -> _Cost:
         depth = self.chip.depth(node.memory)
@@ -287,30 +291,38 @@ class _Fold:
             else:
                 fills.append(refill(self.counter, scope, hold, name, written[0], self.body))
                 drains.append(drain(self.counter, scope, hold, name, written[0], self.body))
-        inner = self.visit(node.body, scope.inside(0).with_holds(opened))
+        inner, ahead = self._inside(node, scope.inside(0).with_holds(opened))
         moved = self._record(event for transfer in (*fills, *drains) for event in transfer.events)
         if not self.counter.times:
             return inner
         busy = _added(inner.busy, moved)
         up, down = (total(t.one_tile if self.ramps else t.latency for t in transfers) for transfers in (fills, drains))
         if self.memories[node.memory].lockstep and node.buffers > 1:
-            return self._lockstep(inner, busy, scope, fills, drains)
+            return self._lockstep(node, inner, ahead, busy, scope, fills, drains)
         if type(node.buffers) is int and node.buffers > 1:
+            up, down = self._run_on(node, up, down, ahead)
             return _Cost(inner.work, busy, inner.up + up, inner.down + down, inner.steps, inner.handing)
         serial = total(self._serial(scope, transfers) for transfers in (fills, drains))
         # numbers or terms: 0 where nothing is held, 1 or 2
         single, double = node.buffers * (2 - node.buffers), node.buffers * (node.buffers - 1) / 2
         if self.least and isinstance(node.buffers, Term):
-            return _Cost(inner.work + single * serial, busy, inner.up + double * up, inner.down + double * down)
+            up, down = self._run_on(node, double * up, double * down, ahead)
+            return _Cost(inner.work + single * serial, busy, inner.up + up, inner.down + down)
         if inner.steps is not None or self.least:
             return _Cost(self.phase(inner, scope) + serial, busy)
         ramps = self.counter.entries(scope) * (inner.up + inner.waiting + inner.down)
+        if ahead is not None:  # with one buffer, what is inside does not run on
+            ramps = ramps + self.counter.entries(scope) * (ahead.up + ahead.down)
+            ahead = Ahead(ahead.waits, (1 - single) * ahead.up, (1 - single) * ahead.down)
         work = buffered_time(single, ramps, inner.work, longest(inner.busy.values()), serial)
         handing = inner.handing and ((1 - single) * inner.handing[0], inner.handing[1])  # with one buffer, rounds end here
-        up, down = ((1 - single) * ramp + double * own for ramp, own in ((inner.up, up), (inner.down, down)))
-        return _Cost(work, busy, up, down, handing=handing)
+        up, down = self._run_on(node, double * up, double * down, ahead)
+        return _Cost(work, busy, (1 - single) * inner.up + up, (1 - single) * inner.down + down, handing=handing)
 
-    def _lockstep(self, inner: _Cost, busy: Busy, scope: Scope, fills: list[Transfer], drains: list[Transfer]) -> _Cost:
+    def _lockstep(
+        self, node: Hold, inner: _Cost, ahead: Ahead | None, busy: Busy, scope: Scope,
+        fills: list[Transfer], drains: list[Transfer],
+    ) -> _Cost:  # fmt: skip
         """A double-buffered Hold whose buffers swap at a barrier: each transfer runs beside one step, which it may hold up. The
         innermost such Hold makes the steps: what is inside is a phase of its own. The first fill and the last drain are ramps,
         which hold up no step."""
@@ -322,7 +334,8 @@ class _Fold:
         work = inner.work + entries * fill_stall
         drain_stall = stall_time(down, work, inner.steps)
         work = work + entries * drain_stall
-        return _Cost(work, busy, inner.up + up - fill_stall, inner.down + down - drain_stall, inner.steps)
+        up, down = self._run_on(node, up - fill_stall, down - drain_stall, ahead)
+        return _Cost(work, busy, inner.up + up, inner.down + down, inner.steps, inner.handing)
 
     def _serial(self, scope: Scope, transfers: list[Transfer]) -> Number:
         """Time of transfers that nothing hides: one after the other, each at its slowest port."""

@@ -9,6 +9,9 @@ from halley.formulas.numbers import Number
 
 Path = tuple[int, ...]
 
+PIPELINE = "latency"
+"""Stands for the latency of an engine's pipeline among its functions."""
+
 
 @dataclass(frozen=True, slots=True)
 class Access:
@@ -48,7 +51,8 @@ class Crossing:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Operations on an engine over all members, and the critical member's time for them [s]."""
+    """Operations on an engine over all members, and the critical member's time for them [s]. ``function`` is ``PIPELINE`` where
+    the time is that of the engine's pipeline, and there is no operation."""
 
     path: Path
     engine: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import product
@@ -10,13 +10,14 @@ from itertools import product
 from halley.cost.compute import rescale
 from halley.cost.counting import Axes, AxisName, Counter, Loop, OpenHold, Scope
 from halley.cost.events import Access, Crossing, Event, Work
-from halley.formulas.collectives import collective_time
+from halley.formulas.collectives import collective_time, step_overhead, streamed_time
 from halley.formulas.numbers import Number, ceil_div, maximum, minimum
 from halley.formulas.terms import Term
-from halley.ir.hardware import Topology
+from halley.ir.hardware import Axis, Memory, Topology
 from halley.ir.mapping import Collective, CollectiveKind
 from halley.ir.workload import MONOIDS, OpKind
-from halley.network.axis import Profile, profile
+from halley.network.algorithms import ALGORITHMS
+from halley.network.axis import Port, Profile, Rates, Streams, busiest, profile, streams
 from halley.network.tables import share
 
 Shared = tuple[str, Number | None]
@@ -49,7 +50,7 @@ def exchange(
     # part of a ring lacks the link that closes it
     topology = Topology.LINE if axis.topology is Topology.RING and size < axis.size else axis.topology
     shape = profile(node.kind, node.algorithm, topology, size)
-    moved = _Moved(counter, scope, node, name, size, shape, shared)
+    moved = _Moved(counter, scope, node, name, size, topology, shape, shared)
     events += moved.accesses()
     events.append(moved.crossing())
     events += moved.combining()
@@ -80,10 +81,18 @@ class _Moved:
     """Chunk bytes of one collective, summed over visits and over the groups of members along the other axes."""
 
     def __init__(
-        self, counter: Counter, scope: Scope, node: Collective, name: AxisName, size: int, shape: Profile, shared: Shared | None
+        self,
+        counter: Counter,
+        scope: Scope,
+        node: Collective,
+        name: AxisName,
+        size: int,
+        topology: Topology,
+        shape: Profile,
+        shared: Shared | None,
     ) -> None:
         self.counter, self.scope, self.node, self.name, self.size, self.shape = counter, scope, node, name, size, shape
-        self.shared = shared
+        self.topology, self.shared = topology, shared
         tensors = [counter.workload.tensors[t] for t in node.tensors]
         self.dims = tensors[0].dims
         self.word = sum(t.word for t in tensors)
@@ -204,19 +213,41 @@ class _Moved:
                 ((source + first, target + first), self._weigh(counts, self.word))
                 for (source, target), counts in zip(self.shape.links, self.shape.crossings, strict=True)
             )
+        overhead, found = self._overhead(axis), self._streams(axis)
         time: Number = 0
         for box, count in self.own_boxes:
-            busiest = self.shape.busiest_bytes(partial(self.chunk, box)) * self.word
-            once = collective_time(self.shape.hops, axis.link.latency, 1, busiest, axis.link.bandwidth)
-            time = time + once * count * self.visits_of_one
+            chunk = partial(self.chunk, box)
+            if found is None:
+                load = self.shape.busiest_bytes(chunk) * self.word
+                once = collective_time(self.shape.hops, axis.link.latency, 1, load, axis.link.bandwidth)
+            else:
+                memories = busiest(((1, found.members),), chunk)
+                once = streamed_time(self.shape.hops, axis.link.latency, busiest(found.links, chunk), memories)
+            time = time + (once + overhead) * count * self.visits_of_one
         return Crossing(self.scope.path, self.node.level, self.node.axis, total, links, time)
+
+    def _overhead(self, axis: Axis) -> float:
+        """What one execution takes [s] whatever it moves, hops aside."""
+        vector, given = self.counter.chip.vector, axis.exchange
+        adder = given.adder if ALGORITHMS[self.node.algorithm].network else vector.latency if vector else 0.0
+        time: float = step_overhead(self.shape.steps, given.startup, given.barrier, self.shape.additions, adder)
+        return time
+
+    def _streams(self, axis: Axis) -> Streams | None:
+        """Seconds per element on links and in memories; None where links alone take time."""
+        words: dict[str, int] = {}
+        for tensor in self.node.tensors:
+            memory = hold_at(self.scope, tensor, self.counter.axis_depth[self.name]).memory
+            words[memory] = words.get(memory, 0) + self.counter.workload.tensors[tensor].word
+        rates = exchange_rates(axis, {self.counter.chip.memory(memory): word for memory, word in words.items()})
+        return streams(self.node.kind, self.node.algorithm, self.topology, self.size, rates)
 
     def combining(self) -> Iterator[Work]:
         """The monoid's work per combined element; it keeps up with the link, so it costs energy and no time."""
         engine = self.counter.chip.vector
-        if engine is None or not any(self.shape.combines):
+        if engine is None or not any(self.shape.adds):
             return
-        elements = self._weigh(self.shape.combines, 1)
+        elements = self._weigh(self.shape.adds, 1)
         for function, count in self.monoid_work().items():
             yield Work(self.scope.path, engine.name, function, "", elements * count, 0)
 
@@ -226,6 +257,19 @@ class _Moved:
         if producer is None or producer.kind is OpKind.CONTRACT or not producer.monoid:
             return {"add": 1.0 * len(self.node.tensors)}
         return dict(MONOIDS[producer.monoid].work)
+
+
+def exchange_rates(axis: Axis, words: Mapping[Memory, int]) -> Rates:
+    """How fast an axis and the memories of its members move elements: ``words`` [B] of an element in each memory.
+
+    >>> from halley.ir.hardware import Link
+    >>> axis = Axis("x", 4, Topology.LINE, Link(8.0))
+    >>> exchange_rates(axis, {Memory("buffer", 1024.0, 16.0, 4.0): 2})
+    Rates(link=0.25, added=0.25, ports=(Port(read=0.125, write=0.5, shared=False),))
+    """
+    word, added = sum(words.values()), min(axis.link.bandwidth, axis.exchange.add_bandwidth)
+    ports = (Port(own / m.read_bandwidth, own / m.write_bandwidth, m.shared_bus) for m, own in words.items())
+    return Rates(word / axis.link.bandwidth, word / added, tuple(ports))
 
 
 def _common(held: Sequence[Number], i: int, wanted: Sequence[Number], j: int) -> Number:

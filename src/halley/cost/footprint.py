@@ -6,7 +6,7 @@ look at the first member of each share: none that does the same has larger tiles
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import replace
 from itertools import product
 
@@ -14,6 +14,7 @@ from halley.cost.counting import AxisName, Counter, Scope
 from halley.cost.movement import Body, Part, as_loop
 from halley.formulas.numbers import Number, maximum, positive
 from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel, Pipeline, Sequence, Spatial, Temporal, children
+from halley.rewrite.prefetch import ends, in_lockstep, running_on, shared
 
 Footprint = dict[str, Number]
 Where = Mapping[AxisName, int]
@@ -26,7 +27,7 @@ def footprint(counter: Counter, tree: Node, body: Body) -> Footprint:
     for axis, start in _starts(tree, {}):
         starts.setdefault(axis, {0}).add(start)
     places = [dict(zip(starts, combination, strict=True)) for combination in product(*map(sorted, starts.values()))]
-    return _merge([_live(counter, tree, Scope(), body, where) for where in places], maximum)
+    return _merge([_live(counter, tree, Scope(), body, where, False) for where in places], maximum)
 
 
 def _starts(node: Node, firsts: Where) -> Iterator[tuple[AxisName, int]]:
@@ -42,18 +43,21 @@ def _starts(node: Node, firsts: Where) -> Iterator[tuple[AxisName, int]]:
         yield from _starts(child, inside)
 
 
-def _live(counter: Counter, node: Node, scope: Scope, body: Body, where: Where) -> Footprint:
-    """Peak bytes in the instance at that place of each memory, while the node runs."""
+def _live(counter: Counter, node: Node, scope: Scope, body: Body, where: Where, again: bool) -> Footprint:
+    """Peak bytes in the instance at that place of each memory, while the node runs; ``again``: a loop enters it anew in the same
+    phase."""
     match node:
         case Temporal() | Spatial():
-            return _live(counter, node.body, scope.with_loop(as_loop(node)), body, where)
+            again = again or isinstance(node, Temporal)
+            return _live(counter, node.body, scope.with_loop(as_loop(node)), body, where, again)
         case Hold():
-            inner = _live(counter, node.body, scope, body, where)
+            inner = _live(counter, node.body, scope, body, where, again and not ends(node, in_lockstep(counter.chip)))
             return {**inner, node.memory: inner.get(node.memory, 0) + _hold_bytes(counter, node, scope, body, where)}
         case Sequence():
-            return _merge([_live(counter, child, scope, body, where) for child in node.children], maximum)
+            live = [_live(counter, child, scope, body, where, False) for child in node.children]
+            return _merge(_beside(live, counter, node, scope, body, where, again) if node.prefetch else live, maximum)
         case Overlap():
-            return _merge([_live(counter, child, scope, body, where) for child in node.children], _add)
+            return _merge([_live(counter, child, scope, body, where, False) for child in node.children], _add)
         case Parallel() | Pipeline():
             return _shared(counter, node, scope, body, where)
         case Compute() | Collective():
@@ -69,10 +73,41 @@ def _shared(counter: Counter, node: Parallel | Pipeline, scope: Scope, body: Bod
     for child, share in zip(node.children, node.shares, strict=True):
         inside = replace(outer, shares={**scope.shares, axis: share}, firsts={**scope.firsts, axis: begin})
         here = begin <= where[axis] < begin + share
-        live = _live(counter, child, inside, body, where if here else {**where, axis: begin})
+        live = _live(counter, child, inside, body, where if here else {**where, axis: begin}, False)
         parts.append({m: size for m, size in live.items() if here or counter.chip.depth(m) < counter.axis_depth[axis]})
         begin += share
     return _merge(parts, _add)
+
+
+def _beside(
+    live: list[Footprint], counter: Counter, node: Sequence, scope: Scope, body: Body, where: Where, again: bool
+) -> list[Footprint]:
+    """What is live beside each child: also what its neighbours bring in early or let go out late. In a loop, the last child is
+    followed by the first."""
+    waits, lockstep = shared(node, counter.workload), in_lockstep(counter.chip)
+    early = [_early(counter, child, waits, lockstep, scope, body, where) for child in node.children]
+    count = len(live)
+    found = []
+    for index, own in enumerate(live):
+        next_to = {index - 1, index + 1}
+        next_to = {i % count for i in next_to} if again else next_to & set(range(count))
+        found.append(_merge([own, *(early[i] for i in sorted(next_to - {index}))], _add))
+    return found
+
+
+def _early(
+    counter: Counter, child: Node, waits: Set[str], lockstep: Set[str], scope: Scope, body: Body, where: Where
+) -> Footprint:
+    """Bytes of the Holds of a child that run on beside its neighbours."""
+    sizes: list[Footprint] = []
+    for *passed, hold in running_on(child, waits, lockstep):
+        inside = scope
+        for node in passed:
+            if isinstance(node, Temporal | Spatial):
+                inside = inside.with_loop(as_loop(node))
+        if isinstance(hold, Hold):
+            sizes.append({hold.memory: _hold_bytes(counter, hold, inside, body, where)})
+    return _merge(sizes, _add)
 
 
 def _hold_bytes(counter: Counter, node: Hold, scope: Scope, body: Body, where: Where) -> Number:

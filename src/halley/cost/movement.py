@@ -223,7 +223,8 @@ def fill(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, body: Body
 def refill(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, op: Op, body: Body) -> Transfer:
     """Partial sums that come back on every visit but the first, to member 0 of axes that split a reduced dim."""
     reduced = counter.workload.reduced(op)
-    if hold.parent is None or not any(loop.dim in reduced and loop.axis is None for loop in scope.loops):
+    partial = any(loop.dim in reduced and loop.axis is None for loop in scope.loops)
+    if hold.parent is None or counter.once or not partial:
         return Transfer()
     part = body.part(hold.node, hold.depth, tensor)
     scope = _within(scope, part) if part else scope
@@ -239,6 +240,11 @@ def refill(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, op: Op, 
         return Transfer(ends.events("fill", scope.loops, child, asking, times * there, reduced), 0, there * ends.latency * again)
 
     return _joined(come(parent, there) for parent, there in parents(hold))
+
+
+def _first_visits(loops: tuple[Loop, ...], selectors: Sequence[str]) -> tuple[Loop, ...]:
+    """The loops, those in time over dims that do not select what is moved with their first tile alone."""
+    return tuple([loop.first if loop.axis is None and loop.dim not in selectors else loop for loop in loops])
 
 
 def refills(counter: Counter, loops: tuple[Loop, ...], reduced: Sequence[str]) -> Number:
@@ -327,12 +333,13 @@ class _Ends:
         """Accesses at both ends and passages between: ``each`` axes count member by member (see `Counter.boxes`)."""
         counter, tensor = self.counter, self.counter.workload.tensors[self.tensor]
         is_fill = cause == "fill"
+        moving = _first_visits(loops, counter.workload.selectors(self.tensor)) if counter.once else loops
 
         def count(each: Axes, depth: int, critical: bool) -> Number:
             if not counter.wanted(critical):
                 return 0
             only_first = counter.upto(depth) if critical else frozenset()
-            boxes = counter.boxes(tensor.dims, self.scope, loops, each, only_first, skip=skip)
+            boxes = counter.boxes(tensor.dims, self.scope, moving, each, only_first, skip=skip)
             return boxes * times * tensor.word
 
         path = self.scope.path

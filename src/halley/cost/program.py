@@ -263,7 +263,7 @@ class Normal:
         """The least value of a factor, where its open numbers have few; else 0."""
         if place not in self._least:
             term = cast(Term, self.basis[place])
-            opened = [part for part in _made_of([term]) if part.operation is Operation.OPEN]
+            opened = [part for part in made_of([term]) if part.operation is Operation.OPEN]
             ranges = [part.b for part in opened]
             few = all(most is not None for _, most in ranges)
             grid = np.meshgrid(*(np.arange(least, most + 1.0) for least, most in ranges)) if few else []
@@ -433,7 +433,7 @@ def tabulate(terms: Sequence[Term], columns: Mapping[str, Array]) -> list[Array]
     """Values of terms for each row of the open numbers' columns."""
     known: dict[int, Any] = {}
     rows = len(next(iter(columns.values())))
-    for term in _made_of(terms):
+    for term in made_of(terms):
         if term.operation is Operation.CONSTANT:
             known[term.index] = float(term.a)
         elif term.operation is Operation.OPEN:
@@ -445,7 +445,7 @@ def tabulate(terms: Sequence[Term], columns: Mapping[str, Array]) -> list[Array]
     return [np.broadcast_to(np.asarray(known[term.index], dtype=np.float64), (rows,)) for term in terms]
 
 
-def _made_of(terms: Sequence[Term]) -> list[Term]:
+def made_of(terms: Sequence[Term]) -> list[Term]:
     """All terms that some terms are made of, arguments first."""
     found: dict[int, Term] = {}
     left = list(terms)

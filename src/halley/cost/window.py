@@ -6,12 +6,14 @@ points as both have together, less one. Summed over tiles this is a product of s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from halley.cost.counting import Axes, AxisName, Counter, Loop, Scope, Sums
+from halley.cost.counting import Along, Axes, AxisName, Counter, Loop, Scope, Sums
+from halley.cost.masking import MaskCounter
 from halley.formulas.numbers import Number, positive
 from halley.formulas.tiling import Split, covered, steps, visits, windowed
 from halley.ir.hardware import Chip
+from halley.ir.masks import masks
 from halley.ir.workload import Window, Workload
 
 
@@ -19,7 +21,8 @@ def counter_of(
     workload: Workload, chip: Chip, totals: bool = True, times: bool = True, sums: Sums | None = None
 ) -> Counter:
     """The counter that the workload needs."""
-    return (WindowCounter if workload.windows else Counter)(workload, chip, totals, times, sums)
+    made = WindowCounter if workload.windows else MaskCounter if masks(workload) else Counter
+    return made(workload, chip, totals, times, sums)
 
 
 class WindowCounter(Counter):
@@ -45,7 +48,7 @@ class WindowCounter(Counter):
         loops: tuple[Loop, ...],
         each: Axes,
         critical: Axes = frozenset(),
-        leaf: Mapping[str, Callable[[Axes], Number]] | None = None,
+        leaf: Mapping[str, Along] | None = None,
         skip: tuple[str, ...] = (),
     ) -> Number:
         """As of any `Counter`: tiles of p that differ have windows that differ, so that members that differ in p count."""

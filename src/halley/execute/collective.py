@@ -17,7 +17,7 @@ from halley.ir.mapping import Collective, CollectiveKind
 from halley.ir.placement import Partial, Placement, Replicate, Shard, Single
 from halley.ir.workload import MONOIDS, Op
 from halley.network.axis import route, steps
-from halley.network.tables import Transfer
+from halley.network.tables import Steps, Transfer
 
 Kind = CollectiveKind
 SHARDING = (Kind.REDUCE_SCATTER, Kind.SCATTER, Kind.ALL_TO_ALL)
@@ -70,6 +70,7 @@ def collective(store: Store, journal: Journal, node: Collective, scope: Scope) -
     depth = scope.siblings.depths[position]
     holds = {name: _hold(store, node, name, scope, depth) for name in node.tensors}
     table = steps(node.kind, node.algorithm, topology, count)
+    _check_network(store, node, table)
     for name in node.tensors:
         _check_share(node, name, holds[name], scope)
     if count == 1:
@@ -139,6 +140,18 @@ def _check_share(node: Collective, name: str, hold: OpenHold, scope: Scope) -> N
         raise IllegalMapping(Fault(_text(node), expected, got, f"move it out of that share, or hold {name} inside it"))
 
 
+def _check_network(store: Store, node: Collective, table: Steps) -> None:
+    """Only a network that copies and adds carries transfers together."""
+    axis = store.chip.axis(node.level, node.axis)
+    shared = [transfer for step in table for transfer in step if transfer.shared]
+    for needed, there, what in (
+        (any(not transfer.combine for transfer in shared) or node.kind is Kind.ALL_REDUCE, axis.multicast, "copies"),
+        (any(transfer.combine for transfer in shared), axis.reduction, "adds"),
+    ):
+        if shared and needed and not there:
+            raise IllegalMapping(Fault(_text(node), f"a network that {what}", "one that does not", "use another algorithm"))
+
+
 def _check(store: Store, node: Collective, scope: Scope, holds: Mapping[str, OpenHold], depth: int) -> None:
     where, key = _text(node), (node.level, node.axis)
     for other in scope.split:
@@ -151,6 +164,7 @@ def _check(store: Store, node: Collective, scope: Scope, holds: Mapping[str, Ope
     dims = {store.workload.tensors[name].dims for name in node.tensors}
     if len(dims) != 1:
         raise IllegalMapping(Fault(where, "tensors with the same dims", f"{sorted(dims)}", "use one collective each"))
+    scope.check_cut_once(where)
     for window in scope.windows:
         cutting = {window.base, window.offset}.intersection((*(dim for dim, _ in scope.loops), *scope.split.values()))
         if window.dim in next(iter(dims)) and cutting:
@@ -358,18 +372,32 @@ def _count(
     count: int,
 ) -> None:
     tally = store.tally
+    seen: set[tuple[str, int, object]] = set()
+
+    def again(what: str, transfer: Transfer, place: object) -> bool:
+        """Whether the network has carried this chunk here already, together with others of the step."""
+        key = (what, transfer.chunk, place)
+        known = key in seen
+        if transfer.shared:
+            seen.add(key)
+        return known
+
     for transfer in step:
         elements = len(chunks[transfer.chunk])
         if not elements:
             continue
         links = route(topology, count, transfer.source, transfer.target)
+        crossed = [link for link in links if not again("link", transfer, link)]
+        leaves, arrives = not again("send", transfer, transfer.source), not again("receive", transfer, transfer.target)
         for name in node.tensors:
             memory, amount = holds[name].node.memory, elements * store.workload.tensors[name].word
-            tally.reads[memory, name, "send"] += amount
-            tally.writes[memory, name, "receive"] += amount
-            if transfer.combine:
+            if leaves:
+                tally.reads[memory, name, "send"] += amount
+            if arrives:
+                tally.writes[memory, name, "receive"] += amount
+            if arrives and transfer.combine:
                 tally.reads[memory, name, "combine"] += amount
-            for source, target in links:
+            for source, target in crossed:
                 tally.links[node.level, node.axis, first + source, first + target] += amount
         if transfer.combine:
             for op in _ops(store, node):

@@ -90,6 +90,7 @@ def _check_loops(store: Store, site: Site) -> None:
                 )
             )
     _check_windows(op, scope, where)
+    scope.check_cut_once(where)
     reduced = store.reduced(op)
     for name in op.outputs:
         innermost = [dim for dim, _ in holds[name].scope.loops if dim in reduced]

@@ -53,6 +53,13 @@ def _scale_mask(site: Site, x: Array, hidden: float = -np.inf) -> Array:
     return np.where(keys <= rows % int(site.constant("queries")) + site.constant("offset"), scaled, hidden)
 
 
+def _scale_window(site: Site, x: Array, hidden: float = -np.inf) -> Array:
+    rows = np.arange(x.shape[-2])[:, None] + site.starts[-2]
+    keys = np.arange(x.shape[-1])[None, :] + site.starts[-1]
+    last = rows % int(site.constant("queries")) + site.constant("offset")
+    return np.where((keys <= last) & (keys > last - site.constant("window")), x * site.constant("scale"), hidden)
+
+
 def _decay_mask(site: Site, x: Array, y: Array, z: Array) -> Array:
     """The last two dims are target and source; what lies in the future is 0, however large its exponential."""
     shape = np.broadcast_shapes(x.shape, y.shape, z.shape)
@@ -100,6 +107,7 @@ DEFINITIONS: dict[str, Callable[..., Array]] = {
     "tanh": lambda site, x: np.asarray(np.tanh(x)),
     "scale": lambda site, x: x * site.constant("scale"),
     "scale_mask": _scale_mask,
+    "scale_window": _scale_window,
     "exp_difference": lambda site, x, y: exp_difference(x, y),
     "below": lambda site, x, y: np.where(x < y, x, -np.inf),
     "exp_selected": lambda site, x, y, z: np.where(x >= z, np.exp(x - y), 0.0),
@@ -136,6 +144,7 @@ DEFINITIONS: dict[str, Callable[..., Array]] = {
     "select_above": lambda site, x, y, z: np.where(y > z, x, 0.0),
     "select_not_below": lambda site, x, y, z: np.where(y >= z, x, 0.0),
     "scale_visible": lambda site, x: _scale_mask(site, x, 0.0),
+    "scale_in_window": lambda site, x: _scale_window(site, x, 0.0),
     "relu_gradient": lambda site, x, y: np.where(y > 0, x, 0.0),
     "sigmoid_gradient": lambda site, x, y: x * y * (1.0 - y),
     "tanh_gradient": lambda site, x, y: x * (1.0 - y * y),

@@ -7,21 +7,23 @@ while doing it. The rules are those of docs/model.md; a rule that a tree breaks 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
 import numpy as np
 
 from halley.errors import BadInput, Fault, IllegalMapping, did_you_mean
+from halley.execute.ahead import Early, early_holds, prefetch_faults
 from halley.execute.arithmetic import index_input
 from halley.execute.collective import collective
 from halley.execute.compute import Journal, compute
 from halley.execute.counters import Counters, Tally
 from halley.execute.functions import Array
 from halley.execute.holds import enter, leave
+from halley.execute.masking import visible_keys
 from halley.execute.members import Scope, Siblings, shares
 from halley.execute.rounds import round_faults
-from halley.execute.store import Store
+from halley.execute.store import OpenHold, Store
 from halley.ir.hardware import Chip
 from halley.ir.mapping import (
     Collective,
@@ -58,8 +60,8 @@ def run(workload: Workload, chip: Chip, tree: Node, arrays: Mapping[str, Array],
     _check_arrays(workload, arrays)
     siblings = Siblings(chip)
     tally = Tally(siblings)
-    machine = _Machine(Store(workload, chip, arrays, dtype, tally), Journal(), tally)
-    _check_tree(workload, tree)
+    early = _check_tree(workload, chip, tree)
+    machine = _Machine(Store(workload, chip, arrays, dtype, tally), Journal(), tally, early)
     whole = {dim: (0, extent) for dim, extent in workload.dims.items()}
     windows = tuple(workload.windows.values())
     machine.node(tree, Scope(siblings, dict.fromkeys(siblings.members, whole), windows=windows))
@@ -95,16 +97,21 @@ class _Machine:
     store: Store
     journal: Journal
     tally: Tally
+    early: Mapping[int, Early]
+    sizes: dict[int, dict[Any, int]] = field(default_factory=dict)
+    """Of each Hold that is open early or late, the most bytes that it had, by memory and instance."""
 
     def node(self, node: Node, scope: Scope) -> None:
         match node:
+            case Temporal() if node.visible:
+                visible_keys(self.store, self.journal, node, scope, self.node)
             case Temporal():
                 for index in range(scope.steps(node.dim, node.tile)):
                     self.node(node.body, scope.iteration(node.dim, node.tile, index))
             case Spatial():
                 self.node(node.body, scope.spread(node))
             case Hold():
-                hold = enter(self.store, node, scope)
+                hold = self.enter(node, scope)
                 inner = {name: (*scope.holds.get(name, ()), hold) for name in node.names}
                 self.node(node.body, replace(scope, holds={**scope.holds, **inner}))
                 leave(self.store, hold)
@@ -112,6 +119,8 @@ class _Machine:
                 collective(self.store, self.journal, node, scope)
             case Compute():
                 compute(self.store, self.journal, node, scope)
+            case Sequence() if node.prefetch:
+                self.run_on(node, scope)
             case Sequence():
                 for child in node.children:
                     self.node(child, scope)
@@ -127,20 +136,54 @@ class _Machine:
             case _:
                 assert_never(node)
 
-    def at_once(self, children: list[tuple[Node, Scope]]) -> None:
-        """Run children that are at work at the same time: what each needs at its peak adds up."""
+    def enter(self, node: Hold, scope: Scope) -> OpenHold:
+        """Open a Hold; note what it has, if it is open early or late."""
+        if not any(id(node) in holds for early in self.early.values() for holds in early.holds):
+            return enter(self.store, node, scope)
+        before = dict(self.tally.live)
+        hold = enter(self.store, node, scope)
+        sizes = self.sizes.setdefault(id(node), {})
+        for key, live in self.tally.live.items():
+            sizes[key] = max(sizes.get(key, 0), live - before.get(key, 0))
+        return hold
+
+    def run_on(self, node: Sequence, scope: Scope) -> None:
+        """Run children one after the other; beside each, what its neighbours hold early or late adds up."""
+        early = self.early[id(node)]
+        needs = self.peaks([(child, scope) for child in node.children])
+        held: list[dict[Any, int]] = [{} for _ in node.children]
+        for index, holds in enumerate(early.holds):
+            for hold in holds:
+                for key, size in self.sizes.get(hold, {}).items():
+                    held[index][key] = held[index].get(key, 0) + size
+        for index, need in enumerate(needs):
+            beside = [held[i] for i in early.beside[index]]
+            for key in set(need).union(*beside):
+                live = self.tally.live[key] + need.get(key, 0) + sum(other.get(key, 0) for other in beside)
+                self.tally.peak[key] = max(self.tally.peak[key], live)
+
+    def peaks(self, children: list[tuple[Node, Scope]]) -> list[dict[Any, int]]:
+        """Run nodes one after the other: what each needs at its peak, beyond what is live already."""
         before = dict(self.tally.peak)
         base = dict(self.tally.live)
-        needs: dict[Any, int] = {}
+        needs = []
         for child, scope in children:
             self.tally.peak.clear()
             self.node(child, scope)
-            for key, peak in self.tally.peak.items():
-                needs[key] = needs.get(key, 0) + max(peak - base.get(key, 0), 0)
+            needs.append({key: max(peak - base.get(key, 0), 0) for key, peak in self.tally.peak.items()})
         self.tally.peak.clear()
         self.tally.peak.update(before)
-        for key, need in needs.items():
-            self.tally.peak[key] = max(before.get(key, 0), base.get(key, 0) + need)
+        return needs
+
+    def at_once(self, children: list[tuple[Node, Scope]]) -> None:
+        """Run children that are at work at the same time: what each needs at its peak adds up."""
+        base = dict(self.tally.live)
+        needs: dict[Any, int] = {}
+        for need in self.peaks(children):
+            for key, peak in need.items():
+                needs[key] = needs.get(key, 0) + peak
+        for key, peak in needs.items():
+            self.tally.peak[key] = max(self.tally.peak[key], base.get(key, 0) + peak)
 
     def check_complete(self) -> None:
         """Every point of every op was run, and every output was delivered."""
@@ -179,8 +222,9 @@ def _check_arrays(workload: Workload, arrays: Mapping[str, Array]) -> None:
         raise BadInput(faults)
 
 
-def _check_tree(workload: Workload, tree: Node) -> None:
-    """Names and tiles exist; an op has one compute; children at work at once can hand over to each other."""
+def _check_tree(workload: Workload, chip: Chip, tree: Node) -> Mapping[int, Early]:
+    """Names and tiles exist; an op has one compute; children at work at once can hand over to each other; where phases run on,
+    something does. Returns what is open early there."""
     faults = []
     seen: set[str] = set()
     for _, node in walk(tree):
@@ -197,8 +241,11 @@ def _check_tree(workload: Workload, tree: Node) -> None:
             seen.add(node.op)
     faults.extend(_unfinished(workload, tree))
     faults.extend(round_faults(workload, tree))
+    early = early_holds(workload, chip, tree)
+    faults.extend(prefetch_faults(tree, early))
     if faults:
         raise IllegalMapping(faults)
+    return early
 
 
 def _unfinished(workload: Workload, tree: Node) -> list[Fault]:

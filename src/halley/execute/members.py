@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from halley.errors import Fault, IllegalMapping
 from halley.ir.hardware import Axis, Chip, Topology
 from halley.ir.mapping import Parallel, Pipeline, Spatial
+from halley.ir.masks import Mask
 from halley.ir.workload import Tensor, Window
 
 if TYPE_CHECKING:
@@ -72,6 +73,19 @@ def narrowed(ranges: Ranges, dim: str, to: tuple[int, int], windows: tuple[Windo
             low = max(low, first + begin)
             result[window.dim] = (low, max(low, min(high, stop + end - 1)) if first < stop and begin < end else low)
     return result
+
+
+def in_sight(mask: Mask, rows: tuple[int, int], keys: tuple[int, int]) -> bool:
+    """Whether a tile of keys lies between the first and the last key that any of the rows sees.
+
+    >>> [in_sight(Mask("m", "n", 8, 0), (4, 6), (start, start + 2)) for start in range(0, 8, 2)]
+    [True, True, True, False]
+    """
+    last = [row % mask.queries + mask.offset for row in range(*rows)]
+    if not last:
+        return False
+    first = 0 if mask.window is None else min(last) - mask.window + 1
+    return any(first <= key <= max(last) for key in range(*keys))
 
 
 class Siblings:
@@ -161,14 +175,27 @@ class Scope:
         """Iterations of a loop in time: those of the member that needs most, for all move in lockstep."""
         return max((-(-max(r[dim][1] - r[dim][0], 0) // tile) for r in self.ranges.values()), default=0)
 
-    def iteration(self, dim: str, tile: int, index: int) -> Scope:
-        """Inside iteration ``index`` of a loop in time."""
+    def iteration(self, dim: str, tile: int, index: int, mask: Mask | None = None) -> Scope:
+        """Inside iteration ``index`` of a loop in time; under a mask, members none of whose rows see the tile are idle."""
         ranges = {}
         for member, own in self.ranges.items():
             start, stop = own[dim]
             begin = min(start + index * tile, stop)
-            ranges[member] = narrowed(own, dim, (begin, min(begin + tile, stop)), self.windows)
+            end = min(begin + tile, stop)
+            if mask is not None and not in_sight(mask, own[mask.rows], (begin, end)):
+                end = begin
+            ranges[member] = narrowed(own, dim, (begin, end), self.windows)
         return replace(self, ranges=ranges, loops=(*self.loops, (dim, index)))
+
+    def check_cut_once(self, where: str) -> None:
+        """A dim that is read at a sum of two others is cut itself or with them: parts of both kinds may share nothing."""
+        cut = {dim for dim, _ in self.loops}.union(self.split.values())
+        for window in self.windows:
+            with_it = [dim for dim in (window.base, window.offset) if dim in cut]
+            if window.dim in cut and with_it:
+                expected = f"no loop or split of {window.dim} around it where one cuts {window.base} or {window.offset}"
+                got, remedy = f"one of {window.dim} and one of {min(with_it)}", f"remove that of {window.dim}"
+                raise IllegalMapping(Fault(where, expected, got, remedy))
 
     def share(self, key: AxisKey, shares: tuple[int, ...], index: int) -> Scope:
         """Inside child ``index`` of a `Parallel` or `Pipeline`."""

@@ -23,13 +23,45 @@ def collective_time(hops: Number, latency: Number, load: Number, chunk_bytes: Nu
     Symbols: h [1] hops, summed over steps, of each step's longest route; lambda [s] latency per hop; q [1] load:
     chunks on the busiest link, summed over steps; c [B] bytes of a chunk; b [B/s] bandwidth of a link and direction.
     Holds for: cut-through routing, steps in lockstep. Does not model: chunks of unequal size (give the largest),
-    start-up of software, traffic of others on the links. Source: docs/model.md; the step evaluator of ASTRA-sim's
-    analytical network (Won et al., ISPASS 2023).
+    start-up and barriers (`step_overhead`), traffic of others on the links. Source: docs/model.md; the step evaluator of
+    ASTRA-sim's analytical network (Won et al., ISPASS 2023).
 
     >>> collective_time(6, 2, 5, 12, 4)
     27.0
     """
     return hops * latency + load * chunk_bytes / bandwidth
+
+
+def step_overhead(steps: Number, startup: Number, barrier: Number, additions: Number, adder: Number) -> Number:
+    """Time of a step table that does not depend on bytes or ways: each step is set up, and its members meet at its end.
+
+    .. math:: t = s (\\alpha + \\beta) + k a
+
+    Symbols: s [1] steps; alpha [s] start-up of a step, beta [s] barrier after it; k [1] adders that a sum passes one after
+    the other in the network, or 1 where members add; a [s] latency of an adder. Does not model: members that set up the next
+    step meanwhile, members' adders that run empty between steps, barriers that take longer the more members there are. Source:
+    docs/model.md; collectives on a mesh of clusters in RTL (arXiv 2603.26438).
+
+    >>> step_overhead(3, 30, 20, 2, 4)
+    158
+    """
+    return steps * (startup + barrier) + additions * adder
+
+
+def streamed_time(hops: Number, latency: Number, streams: Number, memory: Number) -> Number:
+    """Time of a step table where links are not the only ones that take time for bytes.
+
+    .. math:: t = h \\lambda + \\max(L, M)
+
+    Symbols: h [1] hops, summed over steps, of each step's longest route; lambda [s] latency per hop; L [s] streams: time of
+    the busiest link of each step, or of the adders on it, summed over steps; M [s] memory: time that the busiest member's memory
+    takes for all that the member reads or writes. Holds for: bytes that are read, carried, added and written as they come,
+    memories that may lag behind a step. Does not model: memories that others use meanwhile. Source: docs/model.md.
+
+    >>> streamed_time(6, 2, 15.0, 20.0)
+    32.0
+    """
+    return hops * latency + maximum(streams, memory)
 
 
 def ring_all_gather_time(members: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:

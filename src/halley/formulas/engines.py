@@ -34,9 +34,25 @@ def vector_cycles(lane_groups: Number, cycles_per_element: Number) -> Number:
     .. math:: cycles = G \\sum_f n_f / r_f
 
     Symbols: G [1] groups of lanes that the points need (last dim rounded up to the lanes), n_f elementary functions per point,
-    r_f per lane and cycle. Does not model: start-up, tree reductions across lanes. Source: docs/model.md.
+    r_f per lane and cycle. Does not model: the pipeline (`pipeline_latency`), tree reductions across lanes. Source:
+    docs/model.md.
 
     >>> vector_cycles(10, 5.0)
     50.0
     """
     return lane_groups * cycles_per_element
+
+
+def pipeline_latency(tiles: Number, latency: Number) -> Number:
+    """Time in which an engine's pipeline fills or empties: the last operation of a tile is done that much after it began.
+
+    .. math:: t = n \\lambda
+
+    Symbols: n [1] tiles, lambda [s] latency of the pipeline. Holds for: one tile after the other, each of which waits for all
+    results of the one before. Does not model: independent tiles that follow each other in the pipeline, latencies that differ
+    between functions. Source: docs/model.md.
+
+    >>> pipeline_latency(6, 4)
+    24
+    """
+    return tiles * latency

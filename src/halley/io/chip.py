@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from pydantic import BaseModel
 
 from halley.errors import UnitError, did_you_mean
 from halley.io.check import check
 from halley.io.entries import Entry, origin, shown
-from halley.io.models import ChipFile, LevelFile, LinkFile, MatrixFile, MemoryFile, NetworkFile, VectorFile
+from halley.io.models import AxisFile, ChipFile, LevelFile, LinkFile, MatrixFile, MemoryFile, NetworkFile, VectorFile
 from halley.io.text import Document, Finding, KeyPath
-from halley.ir.hardware import Axis, Chip, Dataflow, Level, Link, MatrixEngine, Memory, Network, Topology, VectorEngine
+from halley.ir.hardware import (
+    NO_LINK,
+    Axis,
+    Chip,
+    Dataflow,
+    Exchange,
+    Level,
+    Link,
+    MatrixEngine,
+    Memory,
+    Network,
+    Topology,
+    VectorEngine,
+)
 from halley.ir.workload import DTYPE_BYTES, FUNCTIONS, MONOIDS
 from halley.units import HERTZ, parse
 
@@ -87,6 +101,7 @@ def _rules(data: object, path: KeyPath) -> list[Finding]:
         if isinstance(name, str) and name and name not in inner:
             remedy = did_you_mean(name, inner) if inner else "add memories inside the outermost level"
             findings.append(Finding((*path, "streams", index), "the name of a memory on the chip", shown(name), remedy))
+    findings += _links(levels, path)
     return findings + list(_reads(engines, path, memories))
 
 
@@ -107,6 +122,21 @@ def _names(levels: list[object], path: KeyPath) -> Iterator[Finding]:
             elif (kind, name) in seen:
                 yield Finding(where, f"a {kind} with a name of its own", f"{name!r} twice", "rename one")
             seen[kind, name] = True
+
+
+def _links(levels: list[object], path: KeyPath) -> Iterator[Finding]:
+    """An axis has a link, unless its topology says that there is none."""
+    for index, level in enumerate(levels):
+        for name, axis in _map(_get(_get(level, "network"), "axes")).items():
+            where = (*path, "levels", index, "network", "axes", name)
+            topology = _get(axis, "topology")
+            apart = Topology.NONE in (topology, _get(topology, "value"))
+            linked = _get(axis, "link") is not None
+            if apart and linked:
+                remedy = "remove it, or name another topology"
+                yield Finding((*where, "link"), "no link where the topology is none", "a link", remedy)
+            elif isinstance(axis, dict) and not apart and not linked:
+                yield Finding(where, "the link between neighbours", "nothing", "add it, or set topology to none", key="link")
 
 
 def _tables(engine: object, path: KeyPath, known: Iterable[str], complete: bool) -> Iterator[Finding]:
@@ -181,8 +211,19 @@ def _memory(name: str, file: MemoryFile) -> Memory:
 
 
 def _network(file: NetworkFile) -> Network:
-    axes = (Axis(name, axis.size.value, Topology(axis.topology.value), _link(axis.link)) for name, axis in file.axes.items())
+    axes = (_axis(name, axis) for name, axis in file.axes.items())
     return Network(tuple(axes), _link(file.port) if file.port else None, file.multicast.value, file.reduction.value)
+
+
+def _axis(name: str, file: AxisFile) -> Axis:
+    axis = Axis(name, file.size.value, Topology(file.topology.value), NO_LINK if file.link is None else _link(file.link))
+    given = file.collectives
+    if given is None:
+        return axis
+    keys = ("startup", "barrier", "adder", "add_bandwidth")
+    exchange = Exchange(**{key: entry.value for key in keys if (entry := getattr(given, key)) is not None})
+    copies, adds = (flag is not None and flag.value for flag in (given.multicast, given.reduction))
+    return replace(axis, exchange=exchange, multicast=copies, reduction=adds)
 
 
 def _link(file: LinkFile) -> Link:
@@ -201,6 +242,7 @@ def _matrix(file: MatrixFile, clock: float) -> MatrixEngine:
         rate={dtype: entry.value for dtype, entry in file.rate.items()},
         energy={dtype: entry.value for dtype, entry in file.energy.items()},
         reads={role: tuple(names) for role, names in roles if names},
+        latency=file.latency.value if file.latency else 0.0,
     )
 
 
@@ -212,4 +254,5 @@ def _vector(file: VectorFile, clock: float) -> VectorEngine:
         rate={function: entry.value for function, entry in file.rate.items()},
         energy={function: entry.value for function, entry in file.energy.items()},
         reads=tuple(file.reads),
+        latency=file.latency.value if file.latency else 0.0,
     )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from halley.ir.hardware import Chip, Level, Link, MatrixEngine, Memory, Network, VectorEngine
+from halley.ir.hardware import Axis, Chip, Level, Link, MatrixEngine, Memory, Network, Topology, VectorEngine
 
 
 def chip_document(chip: Chip) -> dict[str, Any]:
@@ -65,8 +66,23 @@ def _memory(memory: Memory) -> dict[str, Any]:
     }
 
 
+def _axis(axis: Axis) -> dict[str, Any]:
+    exchange = axis.exchange
+    given: dict[str, Any] = {
+        key: _unit(value, "s")
+        for key, value in (("startup", exchange.startup), ("barrier", exchange.barrier), ("adder", exchange.adder))
+        if value
+    }
+    if exchange.add_bandwidth < math.inf:
+        given["add_bandwidth"] = _unit(exchange.add_bandwidth, "B/s")
+    given |= {key: True for key, able in (("multicast", axis.multicast), ("reduction", axis.reduction)) if able}
+    link = {} if axis.topology is Topology.NONE else {"link": _link(axis.link)}
+    content = {"size": axis.size, "topology": axis.topology.value, **link}
+    return content | ({"collectives": given} if given else {})
+
+
 def _network(network: Network) -> dict[str, Any]:
-    axes = {axis.name: {"size": axis.size, "topology": axis.topology.value, "link": _link(axis.link)} for axis in network.axes}
+    axes = {axis.name: _axis(axis) for axis in network.axes}
     port = {"port": _link(network.port)} if network.port else {}
     return {"axes": axes, **port, "multicast": network.multicast, "reduction": network.reduction}
 
@@ -86,6 +102,7 @@ def _matrix(engine: MatrixEngine) -> dict[str, Any]:
         "prefetch": engine.prefetch,
         "rate": dict(engine.rate),
         "energy": {dtype: _unit(energy, "J") for dtype, energy in engine.energy.items()},
+        **({"latency": _unit(engine.latency, "s")} if engine.latency else {}),
         "reads": {role: list(names) for role, names in engine.reads.items()},
     }
 
@@ -96,5 +113,6 @@ def _vector(engine: VectorEngine) -> dict[str, Any]:
         "clock": _unit(engine.clock, "Hz"),
         "rate": dict(engine.rate),
         "energy": {function: _unit(energy, "J") for function, energy in engine.energy.items()},
+        **({"latency": _unit(engine.latency, "s")} if engine.latency else {}),
         "reads": list(engine.reads),
     }

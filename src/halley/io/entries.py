@@ -43,7 +43,7 @@ Text: TypeAlias = Annotated[str, Field(min_length=1, pattern=r"\S")]
 class EnergyRow(BaseModel):
     """One published figure."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
     value: Text
     source: Text
 
@@ -51,7 +51,7 @@ class EnergyRow(BaseModel):
 class EnergyFile(BaseModel):
     """The energy table."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
     dated: Text
     rows: dict[str, EnergyRow]
 

@@ -25,7 +25,7 @@ from halley.io.entries import (
     Whole,
     word,
 )
-from halley.ir.hardware import CHIP_TOPOLOGIES, Dataflow
+from halley.ir.hardware import CHIP_TOPOLOGIES, Dataflow, Topology
 from halley.ir.workload import DTYPE_BYTES
 from halley.search.problem import Objective
 
@@ -33,7 +33,7 @@ from halley.search.problem import Objective
 class Model(BaseModel):
     """Unknown keys are errors, and nothing is converted silently."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, title=None)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True, title=None)
 
 
 class Section(Model):
@@ -51,12 +51,26 @@ class LinkFile(Section):
     energy: EnergyPerByte = Field(description="energy per byte and hop")
 
 
+class CollectivesFile(Section):
+    """What a collective along an axis takes besides its links and memories, and what the network does of it."""
+
+    startup: Latency | None = Field(None, description="time before the first byte of each step; left out, 0")
+    barrier: Latency | None = Field(None, description="time in which members meet after each step; left out, 0")
+    adder: Latency | None = Field(None, description="latency of each adder in the network that a result passes; left out, 0")
+    add_bandwidth: Bandwidth | None = Field(None, description="bandwidth of adders in the network; left out, the link's")
+    multicast: Flag | None = Field(None, description="true: the network copies: a broadcast is one step; left out, false")
+    reduction: Flag | None = Field(None, description="true: the network adds: a reduction is one step; left out, false")
+
+
 class AxisFile(Section):
     """Siblings along one axis of a network."""
 
     size: Whole = Field(description="number of siblings along the axis")
-    topology: Annotated[Entry[str], word(CHIP_TOPOLOGIES)] = Field(description="how they are linked: line, ring or full")
-    link: LinkFile = Field(description="the link between neighbours")
+    topology: Annotated[Entry[str], word((*CHIP_TOPOLOGIES, Topology.NONE))] = Field(
+        description="how they are linked: line, ring, full or none"
+    )
+    link: LinkFile | None = Field(None, description="the link between neighbours; left out where there is none")
+    collectives: CollectivesFile | None = Field(None, description="what collectives take besides; left out, nothing")
 
 
 class NetworkFile(Section):
@@ -107,6 +121,7 @@ class MatrixFile(Section):
     prefetch: Flag = Field(description="true: the stationary operand of the next fold loads behind the present one")
     rate: dict[str, Ratio] = Field(description="multiply-accumulates per unit and cycle, by element type", min_length=1)
     energy: dict[str, EnergyPerOp] = Field(description="energy per multiply-accumulate, by element type")
+    latency: Latency | None = Field(None, description="latency of its pipeline beyond the skew, paid by each tile; left out, 0")
     reads: RolesFile = Field(default_factory=RolesFile, description="memories that feed the array")
 
 
@@ -117,6 +132,7 @@ class VectorFile(Section):
     clock: Frequency | None = Field(None, description="clock of the lanes; left out, the chip's")
     rate: dict[str, Ratio] = Field(description="functions per lane and cycle, by elementary function")
     energy: dict[str, EnergyPerOp] = Field(description="energy per function, by elementary function")
+    latency: Latency | None = Field(None, description="latency of the pipeline, paid by each tile; left out, 0")
     reads: list[Text] = Field(default_factory=list, description="memories that the lanes reach; left out, any")
 
 
@@ -144,7 +160,7 @@ class ChipFile(Section):
 class WorkloadFile(BaseModel):
     """The workload: its kind, and the parameters that the kind asks for."""
 
-    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True, defer_build=True)
     __pydantic_extra__: dict[str, Parameter]
 
     kind: Text = Field(description="kind of workload, e.g. gemm-softmax", examples=["gemm-softmax"])

@@ -18,7 +18,7 @@ from halley.io.entries import Entry, origin, shown
 from halley.io.network_models import AXIS_FLAGS, BlockFile, FabricFile, LinkEntry, SwitchFile, Technology, links_table
 from halley.io.shelf import found
 from halley.io.text import Document, Finding, KeyPath, read_yaml
-from halley.ir.hardware import Axis, Link, Topology
+from halley.ir.hardware import Axis, Exchange, Link, Topology
 from halley.library import NETWORKS
 from halley.network.fabric import Fabric
 from halley.network.graph import Edge, Graph, Switch
@@ -203,6 +203,7 @@ class _Reader:
             tuple(part.value for part in block.shape or ()),
             self.link(upper, (*path, "upper" if block.upper else "link"), _Ports(0, 2)) if upper else None,
             self.link(block.top, (*path, "top"), _Ports(0, 2)) if block.top else None,
+            exchange=Exchange(),
             **{key: bool(flag and flag.value) for key, flag in _flags(block, AXIS_FLAGS)},
         )
 

@@ -23,7 +23,7 @@ from halley.io.entries import (
 )
 from halley.io.models import Section
 from halley.io.text import read_yaml
-from halley.ir.hardware import Topology
+from halley.ir.hardware import NETWORK_TOPOLOGIES
 from halley.library import links_text
 
 PRICE_LIMIT = 1e12
@@ -73,7 +73,7 @@ class Technology(Section):
 class LinksFile(BaseModel):
     """The table of link technologies."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
     dated: Text
     currency: Text
     rows: dict[str, Technology]
@@ -106,7 +106,7 @@ class BlockFile(Section):
 
     name: Text = Field(description="name of the axis")
     size: Whole = Field(description="number of ranks along the axis")
-    topology: Annotated[Entry[str], word(Topology)] = Field(description="how they are linked")
+    topology: Annotated[Entry[str], word(NETWORK_TOPOLOGIES)] = Field(description="how they are linked")
     link: LinkEntry = Field(description="link between neighbours, or from a rank to its switch")
     shape: list[Whole] | None = Field(None, description="extents of a mesh or torus; numbers of a fat-tree or dragonfly")
     upper: LinkEntry | None = Field(None, description="link between switches; as `link` unless given")

@@ -96,7 +96,7 @@ class ChipParts(Section):
 class PartsFile(BaseModel):
     """The table of parts, by the names of shipped chips."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
     dated: Text
     currency: Text
     chips: dict[str, ChipParts]

@@ -18,7 +18,8 @@ from halley.errors import BadInput, Fault, did_you_mean
 class Topology(StrEnum):
     """How the ranks of one axis are linked; `halley.network.topologies` builds each as a graph.
 
-    The axes of a chip are lines, rings or full (`CHIP_TOPOLOGIES`): a 2-D mesh of siblings is two `LINE` axes.
+    The axes of a chip are lines, rings, full or without links (`CHIP_TOPOLOGIES`): a 2-D mesh of siblings is two `LINE` axes.
+    ``NONE``: siblings reach their parent alone, so that no collective runs over the axis.
     """
 
     LINE = "line"
@@ -31,10 +32,14 @@ class Topology(StrEnum):
     DRAGONFLY = "dragonfly"
     FAT_TREE = "fat-tree"
     DGX_1 = "dgx-1"
+    NONE = "none"
 
 
 CHIP_TOPOLOGIES = (Topology.LINE, Topology.RING, Topology.FULL)
-"""Topologies that the mapping language spreads work over."""
+"""Topologies of a chip's axis with links, over which the mapping language has collectives."""
+
+NETWORK_TOPOLOGIES = tuple(topology for topology in Topology if topology is not Topology.NONE)
+"""Topologies of a network, in which every rank reaches every other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +55,32 @@ class Link:
     overhead: float = 0.0
 
 
+NO_LINK = Link(0.0)
+"""The link of an axis without links: it carries nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What a collective on an axis of a chip takes besides its links and the members' memories: ``startup``, before each step's
+    first byte leaves [s]; ``barrier``, at which members meet after each step [s]; of adders in the network ``adder``, the latency
+    of each that a result passes [s], and ``add_bandwidth`` [B/s]."""
+
+    startup: float = 0.0
+    barrier: float = 0.0
+    adder: float = 0.0
+    add_bandwidth: float = math.inf
+
+
 @dataclass(frozen=True, slots=True)
 class Axis:
     """Ranks along one axis of a network: the siblings of a chip's level, or a block of a larger network.
 
-    ``link``: between neighbours, or from a rank to its switch. ``shape``: extents of a mesh or torus; (leaf size, spines) or
-    (leaf size, leaves per pod, spines per pod, cores) of a fat-tree; (routers per group, ranks per router, global links per
-    router) of a dragonfly. ``upper``: between switches (``link`` unless given); ``top``: between pods or groups (``upper``
-    unless given). ``multicast``, ``reduction``: what the switches can do; ``on_request``: they add what one rank asks for, and
-    give the sum to it alone. ``one_way``: a ring whose links all point up. ``multipath``: a message shares all shortest paths
-    instead of taking one.
+    ``link``: between neighbours, or from a rank to its switch; `NO_LINK` on an axis without links. ``shape``: extents of a
+    mesh or torus; (leaf size, spines) or (leaf size, leaves per pod, spines per pod, cores) of a fat-tree; (routers per
+    group, ranks per router, global links per router) of a dragonfly. ``upper``: between switches (``link`` unless given);
+    ``top``: between pods or groups (``upper`` unless given). ``multicast``, ``reduction``: what the switches can do;
+    ``on_request``: they add what one rank asks for, and give the sum to it alone. ``one_way``: a ring whose links all point
+    up. ``multipath``: a message shares all shortest paths instead of taking one. ``exchange``: of an axis of a chip.
     """
 
     name: str
@@ -74,6 +95,7 @@ class Axis:
     one_way: bool = False
     multipath: bool = False
     on_request: bool = False
+    exchange: Exchange = Exchange()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +152,8 @@ class Dataflow(StrEnum):
 @dataclass(frozen=True, slots=True)
 class MatrixEngine:
     """A rows x cols array of MACs. ``rate`` is MACs per PE and cycle by dtype (1.0 unless given), ``energy`` J per
-    MAC by dtype. ``prefetch``: the stationary operand of the next fold loads behind the present one.
+    MAC by dtype. ``prefetch``: the stationary operand of the next fold loads behind the present one. ``latency``: of its
+    pipeline [s], beyond the skew of the array, once for each tile.
     ``reads`` names, by operand role (input, weight, output), the memories that feed the array; an
     empty tuple admits any."""
 
@@ -143,11 +166,13 @@ class MatrixEngine:
     rate: Mapping[str, float] = field(default_factory=dict)
     energy: Mapping[str, float] = field(default_factory=dict)
     reads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    latency: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class VectorEngine:
-    """``lanes`` that each run ``rate[function]`` elementary functions per cycle; ``energy`` J each."""
+    """``lanes`` that each run ``rate[function]`` elementary functions per cycle; ``energy`` J each; ``latency`` of the pipeline
+    [s], once for each tile."""
 
     name: str
     lanes: int
@@ -155,6 +180,7 @@ class VectorEngine:
     rate: Mapping[str, float]
     energy: Mapping[str, float] = field(default_factory=dict)
     reads: tuple[str, ...] = ()
+    latency: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

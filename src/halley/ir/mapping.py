@@ -37,11 +37,15 @@ class CollectiveKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Temporal:
-    """``for dim by tile`` - a loop in time over tiles of the member's range."""
+    """``for dim by tile [visible]`` - a loop in time over tiles of the member's range.
+
+    ``visible``: of the keys of a mask; each member walks the tiles from the first to the last that any of its rows sees.
+    """
 
     dim: str
     tile: Any
     body: Node
+    visible: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +117,14 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """Children one after the other, sharing the resources."""
+    """Children one after the other, sharing the resources.
+
+    ``prefetch``: the first tiles of a child come in, and the last results of a child go out, while its neighbours are at work
+    (docs/model.md, "Prefetch across phases").
+    """
 
     children: tuple[Node, ...]
+    prefetch: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """Mapping trees as indented text: `to_text` prints, `parse` reads; each undoes the other.
 
-    for DIM by TILE
+    for DIM by TILE [visible]                                   the tiles of a mask's keys that the rows see
     spread DIM by TILE over LEVEL.AXIS
     hold MEMORY [xBUFFERS]: GROUP ...                           a group is TENSOR or TENSOR|TENSOR (one buffer, in place)
-    sequence
+    sequence [prefetch]
     overlap
     parallel over LEVEL.AXIS shares NUMBER ...
     pipeline DIM by TILE over LEVEL.AXIS shares NUMBER ...
@@ -83,7 +83,7 @@ def _lines(node: Node, depth: int) -> Iterator[str]:
 def _header(node: Node) -> str:
     match node:
         case Temporal():
-            return f"for {_name(node.dim)} by {_number(node.tile, 'tile')}"
+            return f"for {_name(node.dim)} by {_number(node.tile, 'tile')}" + (" visible" if node.visible else "")
         case Spatial():
             return f"spread {_name(node.dim)} by {_number(node.tile, 'tile')} over {_place(node.level, node.axis)}"
         case Hold():
@@ -99,7 +99,7 @@ def _header(node: Node) -> str:
             return f"compute {_name(node.op)}{_array(node)}"
         case Sequence():
             _some(node.children, "sequence", "a child")
-            return "sequence"
+            return "sequence prefetch" if node.prefetch else "sequence"
         case Overlap():
             _some(node.children, "overlap", "a child")
             return "overlap"
@@ -199,7 +199,7 @@ def _statement(words: list[Word]) -> tuple[_Arity, Make]:
         case "compute":
             result = _compute(line)
         case "sequence":
-            result = _Arity.MANY, Sequence
+            result = _sequence(line)
         case "overlap":
             result = _Arity.MANY, Overlap
         case "parallel":
@@ -239,7 +239,10 @@ def _side(line: Line, side: str) -> tuple[str, ...]:
 
 def _temporal(line: Line) -> tuple[_Arity, Make]:
     dim, tile = line.loop("a dim")
-    return _Arity.ONE, lambda body: Temporal(dim, tile, body[0])
+    visible = line.sees("visible")
+    if visible:
+        line.keyword("visible")
+    return _Arity.ONE, lambda body: Temporal(dim, tile, body[0], visible)
 
 
 def _spatial(line: Line) -> tuple[_Arity, Make]:
@@ -290,6 +293,16 @@ def _collective(line: Line, kind: CollectiveKind) -> tuple[_Arity, Make]:
     return _Arity.NONE, lambda _: Collective(kind, tuple(tensors), level, axis, algorithm, dim)
 
 
+def _sequence(line: Line) -> tuple[_Arity, Make]:
+    if line.next is None:
+        return _Arity.MANY, Sequence
+    if not line.sees("prefetch"):
+        remedy = did_you_mean(line.next.text, ["prefetch"])
+        raise SyntaxFault("'prefetch' or the end of the line", line.next, remedy)
+    line.keyword("prefetch")
+    return _Arity.MANY, lambda body: Sequence(body, prefetch=True)
+
+
 def _parallel(line: Line) -> tuple[_Arity, Make]:
     line.keyword("over")
     level, axis = line.place()
@@ -315,7 +328,7 @@ def parse(text: str, source: str = "<text>") -> Node:
     ``source:line``; a text over the limits on size, lines or depth is refused unread.
 
     >>> parse("for m by 4   # rows\\n  compute C")
-    Temporal(dim='m', tile=4, body=Compute(op='C', array=()))
+    Temporal(dim='m', tile=4, body=Compute(op='C', array=()), visible=False)
     """
     return located(text, source)[0]
 

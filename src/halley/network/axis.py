@@ -8,34 +8,46 @@ uses it multiplies by the chunks' sizes. The axes are lines, rings or fully conn
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.formulas.numbers import Number, maximum
 from halley.ir import hardware
 from halley.ir.hardware import Axis, Topology
 from halley.ir.mapping import CollectiveKind
-from halley.network.algorithms import ALGORITHMS, Setting
+from halley.network.algorithms import ALGORITHMS, Able, Setting
+from halley.network.algorithms.algorithm import BOTH
 from halley.network.graph import Graph
 from halley.network.routes import paths
-from halley.network.tables import Steps, chunk_count
+from halley.network.tables import Steps, Transfer, chunk_count
 from halley.network.topologies import build
 
 Link: TypeAlias = tuple[int, int]
 """A directed link between two neighbours: (from, to)."""
 
 
-def algorithms(kind: CollectiveKind, topology: Topology, size: int) -> tuple[str, ...]:
+PLAIN = Able(False, False)
+"""A network that neither copies nor adds."""
+
+
+def able(axis: Axis) -> Able:
+    """What the network of an axis does by itself."""
+    return Able(axis.multicast, axis.reduction)
+
+
+def algorithms(kind: CollectiveKind, topology: Topology, size: int, network: Able = PLAIN) -> tuple[str, ...]:
     """Names of the algorithms that fit.
 
     >>> algorithms(CollectiveKind.ALL_GATHER, Topology.LINE, 6)
     ('ring', 'bidirectional', 'direct')
+    >>> algorithms(CollectiveKind.ALL_GATHER, Topology.LINE, 6, Able(multicast=True, reduction=False))
+    ('ring', 'bidirectional', 'direct', 'multicast')
     """
     _check_size(topology, size)
-    return tuple(name for name, item in ALGORITHMS.items() if item.misfit(kind, topology, size) is None)
+    return tuple(name for name, item in ALGORITHMS.items() if item.misfit(kind, topology, size, network) is None)
 
 
 @cache
@@ -49,7 +61,7 @@ def steps(kind: CollectiveKind, algorithm: str, topology: Topology, size: int) -
     """
     _check_size(topology, size)
     where = f"{kind} with {algorithm} on a {topology} of {size}"
-    known = algorithms(kind, topology, size)
+    known = algorithms(kind, topology, size, BOTH)
     if algorithm not in ALGORITHMS:
         raise BadInput(Fault(where, "a known algorithm", repr(algorithm), did_you_mean(algorithm, known or ALGORITHMS)))
     misfit = ALGORITHMS[algorithm].misfit(kind, topology, size)
@@ -89,8 +101,19 @@ def way(graph: Graph, source: int, target: int) -> tuple[Link, ...]:
     return tuple((graph.edges[edge].source, graph.edges[edge].target) for edge in path)
 
 
-Row: TypeAlias = tuple[tuple[int, int], ...]
+Row: TypeAlias = tuple[tuple[int, float], ...]
 """What crosses one link in one step: (chunk, how often), by chunk."""
+
+Rows: TypeAlias = tuple[tuple[int, tuple[Row, ...]], ...]
+"""(times, rows) of every distinct step."""
+
+
+class Stage(NamedTuple):
+    """One step: what crosses each of the ``links``, without those that others surely outdo; ``adding``: the network adds up what
+    they carry."""
+
+    links: tuple[Row, ...]
+    adding: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +122,12 @@ class Profile:
 
     ``hops``: sum over steps of the longest route. ``load``: sum over steps of the most chunks that cross one directed link
     in that step. ``crossings[l][c]``: how often chunk c crosses ``links[l]`` (links that nothing crosses are left out).
-    ``sends``, ``receives``, ``combines``, per chunk: its transfers, its arrivals, and those arrivals that combine.
+    ``sends``, ``receives``, ``combines``, per chunk: how often a member reads it to send it, how often it arrives, and how
+    many arrivals combine; ``adds``: how often it is added to another part, by a member or by the network.
     ``rows``: (times, what crosses each link) of every distinct step, without links that others surely outdo where no chunk is
-    larger than the one before it.
+    larger than the one before it. ``stages``: (times, what crosses links) of every distinct step; ``members``: what each
+    reads and writes in all steps. ``additions``: adders whose latency is waited for: those
+    that a sum passes in the network, summed over steps; one where members add.
     """
 
     hops: int
@@ -111,7 +137,16 @@ class Profile:
     sends: tuple[int, ...]
     receives: tuple[int, ...]
     combines: tuple[int, ...]
-    rows: tuple[tuple[int, tuple[Row, ...]], ...]
+    rows: Rows
+    adds: tuple[int, ...] = (0,)
+    stages: tuple[tuple[int, Stage], ...] = ()
+    members: tuple[tuple[Row, Row], ...] = ()
+    additions: int = 0
+
+    @property
+    def steps(self) -> int:
+        """Steps of the table."""
+        return sum(times for times, _ in self.stages)
 
     @property
     def moves(self) -> tuple[int, ...]:
@@ -127,16 +162,89 @@ class Profile:
         >>> profile(CollectiveKind.ALL_REDUCE, "chain", Topology.LINE, 4).busiest_bytes(lambda chunk: [2, 2, 2, 1][chunk])
         42
         """
-        result: Number = 0
-        for times, step in self.rows:
-            busiest: Number = 0
-            for row in step:
-                crossing: Number = 0
-                for chunk, count in row:
-                    crossing = crossing + count * chunk_bytes(chunk)
-                busiest = maximum(busiest, crossing)
-            result = result + times * busiest
-        return result
+        return busiest(self.rows, chunk_bytes)
+
+
+def busiest(rows: Rows, sizes: Callable[[int], Number]) -> Number:
+    """Sum over steps of the most that a row of that step comes to, for chunks of some ``sizes``, by number."""
+    result: Number = 0
+    for times, step in rows:
+        most: Number = 0
+        for row in step:
+            crossing: Number = 0
+            for chunk, count in row:
+                crossing = crossing + count * sizes(chunk)
+            most = maximum(most, crossing)
+        result = result + times * most
+    return result
+
+
+class Port(NamedTuple):
+    """Seconds per byte that a memory takes to read and to write, ``shared``: on one bus."""
+
+    read: float
+    write: float
+    shared: bool
+
+
+class Rates(NamedTuple):
+    """Seconds per element that a link takes, that it takes where the network adds, and that the members' memories take."""
+
+    link: float
+    added: float
+    ports: tuple[Port, ...]
+
+
+class Streams(NamedTuple):
+    """Seconds per element of each chunk: on the ``links`` of every distinct step, of which the busiest counts; and at the
+    memories of the ``members``, in all steps together, where these may take longer than the links."""
+
+    links: Rows
+    members: tuple[Row, ...]
+
+
+@cache
+def streams(kind: CollectiveKind, algorithm: str, topology: Topology, size: int, rates: Rates) -> Streams | None:
+    """How long the bytes of a collective take at least on links and in memories; None where links alone say it, as `Profile.rows`
+    have it."""
+    shape = profile(kind, algorithm, topology, size)
+    links = tuple(
+        (times, tuple(_weighed((row, rates.added if stage.adding else rates.link)) for row in stage.links))
+        for times, stage in shape.stages
+    )
+    found: set[Row] = set()
+    for reads, writes in shape.members:
+        for port in rates.ports:
+            parts = (reads, port.read), (writes, port.write)
+            found |= {_weighed(*parts)} if port.shared else {_weighed(part) for part in parts}
+    sums = {_joined(links, last) for last in range(len(shape.sends))}
+    members = tuple(row for row in _outstanding(found - {()}, kind) if not any(at_most(row, other, kind) for other in sums))
+    slower = rates.added != rates.link and any(stage.adding for _, stage in shape.stages)
+    return Streams(links, members) if members or slower else None
+
+
+def _joined(steps: Rows, last: int) -> Row:
+    """A row of each step, together: those that come to most where chunks up to the last have one element, the others none."""
+    picked = ((times, max(rows, key=lambda row: sum(n for chunk, n in row if chunk <= last))) for times, rows in steps)
+    return _weighed(*((row, times) for times, row in picked))
+
+
+def at_most(row: Row, other: Row, kind: CollectiveKind) -> bool:
+    """Whether a row surely comes to no more than another, for chunks none of which is larger than the one before it; for any, in
+    an all-to-all."""
+    if kind is CollectiveKind.ALL_TO_ALL:
+        counts = dict(other)
+        return all(n <= counts.get(chunk, 0) for chunk, n in row)
+    return row == other or _outdone(row, other)
+
+
+def _weighed(*parts: tuple[Row, float]) -> Row:
+    """Rows as one, each chunk's count times the row's weight."""
+    total: dict[int, float] = {}
+    for row, weight in parts:
+        for chunk, count in row:
+            total[chunk] = total.get(chunk, 0.0) + count * weight
+    return tuple(sorted(total.items()))
 
 
 @cache
@@ -154,36 +262,65 @@ def count(kind: CollectiveKind, table: Steps, graph: Graph) -> Profile:
     """Count one execution of a table, cut into one chunk per rank, on any graph with one route between two ranks."""
     chunks = chunk_count(kind, graph.ranks)
     crossings: dict[Link, list[int]] = {}
-    sends, combines = [0] * chunks, [0] * chunks
-    hops = load = 0
-    alike: Counter[tuple[Row, ...]] = Counter()
+    sends, receives, combines, adds = ([0] * chunks for _ in range(4))
+    hops = load = additions = 0
+    alike: Counter[Stage] = Counter()
+    reads, writes = defaultdict[int, Counter[int]](Counter), defaultdict[int, Counter[int]](Counter)
     for step in table:
-        longest, at_once = 0, defaultdict[Link, Counter[int]](Counter)
+        longest, passed, at_once = 0, 0, defaultdict[Link, Counter[int]](Counter)
         for transfer in step:
             path = way(graph, transfer.source, transfer.target)
             longest = max(longest, len(path))
-            sends[transfer.chunk] += 1
-            combines[transfer.chunk] += transfer.combine
-            for link in path:
-                at_once[link][transfer.chunk] += 1
+            for link in path:  # the network carries a chunk once, however many it comes from or is for
+                at_once[link][transfer.chunk] = 1 if transfer.shared else at_once[link][transfer.chunk] + 1
+            adds[transfer.chunk] += transfer.combine
+            passed = max(passed, len(path) if transfer.shared and transfer.combine else 0)
+        for member, chunk in _once(step, "source"):
+            sends[chunk] += 1
+            reads[member][chunk] += 1
+        for member, chunk in _once(step, "target"):
+            receives[chunk] += 1
+            writes[member][chunk] += 1
+        for member, chunk in _once([t for t in step if t.combine], "target"):
+            combines[chunk] += 1
+            reads[member][chunk] += 1
         for link, counts in at_once.items():
             total = crossings.setdefault(link, [0] * chunks)
             for chunk, times in counts.items():
                 total[chunk] += times
         hops += longest
+        additions += passed
         load += max(counts.total() for counts in at_once.values())
-        alike[_outstanding({tuple(sorted(counts.items())) for counts in at_once.values()}, kind)] += 1
+        outstanding = _outstanding({_row(counts) for counts in at_once.values()}, kind)
+        alike[Stage(outstanding, any(t.shared and t.combine for t in step))] += 1
     links = tuple(sorted(crossings))
+    rows: Counter[tuple[Row, ...]] = Counter()
+    for stage, times in alike.items():
+        rows[stage.links] += times
     return Profile(
         hops=hops,
         load=load,
         links=links,
         crossings=tuple(tuple(crossings[link]) for link in links),
         sends=tuple(sends),
-        receives=tuple(sends),  # every transfer that leaves arrives
+        receives=tuple(receives),
         combines=tuple(combines),
-        rows=tuple((times, rows) for rows, times in alike.items()),
+        rows=tuple((times, own) for own, times in rows.items()),
+        adds=tuple(adds),
+        stages=tuple((times, stage) for stage, times in alike.items()),
+        members=tuple(sorted({(_row(reads[member]), _row(writes[member])) for member in {*reads, *writes}})),
+        additions=additions or int(any(adds)),
     )
+
+
+def _row(counts: Mapping[int, int]) -> Row:
+    return tuple(sorted(counts.items()))
+
+
+def _once(step: Iterable[Transfer], end: str) -> list[tuple[int, int]]:
+    """(member, chunk) at one end of each transfer; of those that the network carries together, once."""
+    places = [(getattr(transfer, end), transfer.chunk) for transfer in step if not transfer.shared]
+    return places + sorted({(getattr(transfer, end), transfer.chunk) for transfer in step if transfer.shared})
 
 
 def _outstanding(rows: set[Row], kind: CollectiveKind) -> tuple[Row, ...]:
@@ -203,7 +340,8 @@ def _outdone(row: Row, other: Row) -> bool:
     """Whether the other row has, up to every chunk, at least as many."""
     if row == other:
         return False
-    mine = theirs = at = 0
+    mine = theirs = 0.0
+    at = 0
     for chunk, count in row:
         mine += count
         while at < len(other) and other[at][0] <= chunk:

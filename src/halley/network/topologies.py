@@ -111,6 +111,8 @@ def edge_count(axis: Axis) -> int:
             return 0 if n == 1 else n if axis.one_way or n == 2 else 2 * n
         case _T.LINE, _:
             return 2 * (n - 1)
+        case _T.NONE, _:
+            return 0
         case _:
             return 2 * n
 
@@ -126,7 +128,7 @@ def misfits(axis: Axis) -> Iterator[Misfit]:
         yield Misfit("size", "a whole number of ranks, at least 1", repr(n))
         return
     for name, link in (("link", axis.link), ("upper", axis.upper), ("top", axis.top)):
-        if link is not None and not link.bandwidth > 0:
+        if axis.topology is not _T.NONE and link is not None and not link.bandwidth > 0:
             yield Misfit(name, "a bandwidth above zero", f"{link.bandwidth:g} B/s")
     for name, having in _FIELDS.items():
         if getattr(axis, name) and axis.topology not in having:
@@ -172,6 +174,10 @@ def _shape_misfits(axis: Axis) -> Iterator[Misfit]:
                 yield Misfit("shape", f"routers x ranks per router x groups = {n} ranks", got)
         case _:
             yield Misfit("shape", "(routers per group, ranks per router, global links per router)", repr(shape))
+
+
+def _apart(axis: Axis) -> Graph:
+    return Graph(axis.name, axis.size, ())
 
 
 def _line(axis: Axis) -> Graph:
@@ -252,5 +258,6 @@ BUILDERS: Mapping[Topology, Callable[[Axis], Graph]] = {
     _T.DRAGONFLY: dragonfly,
     _T.FAT_TREE: fat_tree,
     _T.DGX_1: _dgx_1,
+    _T.NONE: _apart,
 }
 """The builder of each topology, from an axis without faults."""

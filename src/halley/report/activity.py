@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from halley.cost.estimate import Estimate, Resource
 from halley.cost.evaluate import event_busy, event_energy, ports_of
 from halley.cost.events import Access, Crossing, Event, Passage, Path, Work
-from halley.ir.hardware import Chip
+from halley.ir.hardware import Chip, Topology
 from halley.ir.mapping import Collective, Compute, Hold, Node, walk
 from halley.units import format_bytes, format_time
 
@@ -26,7 +26,7 @@ def resources(chip: Chip) -> tuple[Resource, ...]:
         if level.network is not None:
             if level.network.port is not None:
                 found += [("port", level.name, "down"), ("port", level.name, "up")]
-            found += [("axis", level.name, axis.name) for axis in level.network.axes]
+            found += [("axis", level.name, axis.name) for axis in level.network.axes if axis.topology is not Topology.NONE]
         for memory in level.memories:
             found += [(way, memory.name) for way in (("bus",) if memory.shared_bus else ("read", "write"))]
     found += [("engine", engine.name) for engine in (chip.matrix, chip.vector) if engine is not None]

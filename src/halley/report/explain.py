@@ -12,10 +12,10 @@ from typing import Any
 
 from halley.cost.estimate import Estimate
 from halley.cost.evaluate import event_energy
-from halley.cost.events import Access, Crossing, Event, Passage, Work
+from halley.cost.events import PIPELINE, Access, Crossing, Event, Passage, Work
 from halley.formulas.collectives import collective_time
 from halley.formulas.energy import action_energy
-from halley.formulas.engines import systolic_cycles, vector_cycles
+from halley.formulas.engines import pipeline_latency, systolic_cycles, vector_cycles
 from halley.formulas.timing import busy_time, phase_time, pipeline_time, total
 from halley.io.result import resource_name
 from halley.ir.array import side_text
@@ -177,6 +177,11 @@ def _engine(chip: Chip, event: Work) -> Iterator[Step]:
     matrix = chip.matrix is not None and event.engine == chip.matrix.name
     engine = chip.matrix if matrix else chip.vector
     if engine is None:
+        return
+    if event.function == PIPELINE:
+        tiles = f"n = {float(event.time) / engine.latency:,.0f} tiles, {format_time(engine.latency)} each"
+        at = f"engines.{'matrix' if matrix else 'vector'}.latency"
+        yield Step(f"{event.engine} engine: latency", pipeline_latency, tiles, format_time(float(event.time)), (at,))
         return
     clock = engine.clock
     count = f"{float(event.count):,.0f} {event.function}, {float(event.time) * clock:,.0f} cycles at {format_frequency(clock)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from halley.ir.hardware import Chip, Level, Link
+from halley.ir.hardware import Axis, Chip, Level, Link, Topology
 from halley.report.table import Table
 from halley.units import (
     format_bytes,
@@ -73,12 +73,26 @@ def chip_facts(chip: Chip) -> Iterator[Fact]:
         for axis in level.network.axes:
             yield f"{at}.axes.{axis.name}.size", str(axis.size)
             yield f"{at}.axes.{axis.name}.topology", axis.topology.value
-            yield from _link(f"{at}.axes.{axis.name}.link", axis.link)
+            if axis.topology is not Topology.NONE:
+                yield from _link(f"{at}.axes.{axis.name}.link", axis.link)
+            yield from _collectives(f"{at}.axes.{axis.name}.collectives", axis)
         if level.network.port is not None:
             yield from _link(f"{at}.port", level.network.port)
         yield f"{at}.multicast", str(level.network.multicast).lower()
         yield f"{at}.reduction", str(level.network.reduction).lower()
     yield from _engines(chip)
+
+
+def _collectives(at: str, axis: Axis) -> Iterator[Fact]:
+    exchange = axis.exchange
+    for key, time in (("startup", exchange.startup), ("barrier", exchange.barrier), ("adder", exchange.adder)):
+        if time:
+            yield f"{at}.{key}", format_time(time)
+    if exchange.add_bandwidth < math.inf:
+        yield f"{at}.add_bandwidth", format_rate(exchange.add_bandwidth)
+    for key, able in (("multicast", axis.multicast), ("reduction", axis.reduction)):
+        if able:
+            yield f"{at}.{key}", "true"
 
 
 def _link(at: str, link: Link) -> Iterator[Fact]:
@@ -95,12 +109,16 @@ def _engines(chip: Chip) -> Iterator[Fact]:
         yield f"{at}.clock", format_frequency(chip.matrix.clock)
         yield f"{at}.dataflow", chip.matrix.dataflow.value
         yield f"{at}.prefetch", str(chip.matrix.prefetch).lower()
+        if chip.matrix.latency:
+            yield f"{at}.latency", format_time(chip.matrix.latency)
         yield from ((f"{at}.rate.{dtype}", f"{rate:g}") for dtype, rate in chip.matrix.rate.items())
         yield from ((f"{at}.energy.{dtype}", format_energy(energy)) for dtype, energy in chip.matrix.energy.items())
     if chip.vector is not None:
         at = "engines.vector"
         yield f"{at}.lanes", str(chip.vector.lanes)
         yield f"{at}.clock", format_frequency(chip.vector.clock)
+        if chip.vector.latency:
+            yield f"{at}.latency", format_time(chip.vector.latency)
         yield from ((f"{at}.rate.{function}", f"{rate:g}") for function, rate in chip.vector.rate.items())
         yield from ((f"{at}.energy.{function}", format_energy(energy)) for function, energy in chip.vector.energy.items())
 

@@ -22,6 +22,7 @@ def compute(state: State, op: Op, array: Array, path: Path) -> None:
         state.fault(where, f"a hold around it with {name}", "none", f"hold {name} in a memory further out")
     _loops(state, where, op, scope)
     _whole_dims(state, where, op, scope)
+    cut_once(state, where, scope)
     _beside(state, where, array, scope)
     if homeless:
         return
@@ -72,6 +73,17 @@ def _whole_dims(state: State, where: str, op: Op, scope: Scope) -> None:
         if scope.extents[dim] != {state.workload.dims[dim]}:
             got = f"tiles of {max(scope.extents[dim])} of {state.workload.dims[dim]}"
             state.fault(where, f"{dim} whole in the tile", got, f"do not loop over or split {dim}")
+
+
+def cut_once(state: State, where: str, scope: Scope) -> None:
+    """No dim that windows are read from is cut itself where what adds up to it is cut: some of the parts would be empty, and
+    members idle, that have work of their own."""
+    around = {loop.dim for loop in scope.loops} | {split.dim for split in scope.split.values()}
+    for window in state.workload.windows.values():
+        adding = sorted(around.intersection((window.base, window.offset)))
+        if window.dim in around and adding:
+            expected = f"no loop or split of {window.dim} around it where one cuts {window.base} or {window.offset}"
+            state.fault(where, expected, f"one of {window.dim} and one of {adding[0]}", f"remove that of {window.dim}")
 
 
 def _beside(state: State, where: str, array: Array, scope: Scope) -> None:

@@ -70,6 +70,8 @@ DERIVATIVES: Mapping[str, tuple[Derivative | None, ...]] = {
     "scale": (_rule("scale", "d", _same),),
     "scale_mask": (_rule("scale_visible", "d", _same),),
     "scale_visible": (_rule("scale_visible", "d", _same),),
+    "scale_window": (_rule("scale_in_window", "d", _same),),
+    "scale_in_window": (_rule("scale_in_window", "d", _same),),
     "exp_difference": (_rule("mul", "d y"), _scaled("scaled_product", "d y", -1.0)),
     "below": (_rule("select_above", "d 1 0"), None),
     "exp_selected": (_rule("mul", "d y"), _scaled("scaled_product", "d y", -1.0), None),
@@ -114,5 +116,5 @@ DERIVATIVES: Mapping[str, tuple[Derivative | None, ...]] = {
 }
 """By function, what each argument receives. Functions that only occur in derivatives have none of their own."""
 
-POSITIONAL = ("decay_mask", "scale_mask", "scale_visible")
+POSITIONAL = ("decay_mask", "scale_mask", "scale_visible", "scale_window", "scale_in_window")
 """Functions that depend on where an element lies: the last two dims of the op are those of the rows and the columns."""

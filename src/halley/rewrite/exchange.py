@@ -8,9 +8,10 @@ from halley.errors import did_you_mean
 from halley.ir.mapping import Collective, CollectiveKind
 from halley.ir.placement import Partial, Placement, Replicate, Shard, Single
 from halley.ir.text import to_text
-from halley.network.axis import algorithms
-from halley.rewrite.keeping import kept_beyond
-from halley.rewrite.layout import AxisKey, beyond, restrict
+from halley.network.axis import able, algorithms
+from halley.rewrite.computing import cut_once
+from halley.rewrite.keeping import kept, kept_beyond
+from halley.rewrite.layout import AxisKey, all_at_work, beyond, dealt, least_parts, most_parts, restrict
 from halley.rewrite.residence import Held, Residence, combined, reduced_dims, repeating, unfit
 from halley.rewrite.scopes import Path, Scope
 from halley.rewrite.state import State, dot
@@ -36,7 +37,7 @@ def collective(state: State, node: Collective, path: Path) -> None:
     where = to_text(node)
     misfit = unfit(node, scope)
     if misfit:
-        known = algorithms(node.kind, scope.topology(key), scope.size(key))
+        known = algorithms(node.kind, scope.topology(key), scope.size(key), able(scope.chip.axis(*key)))
         remedy = did_you_mean(node.algorithm, known) if known else f"no algorithm serves {node.kind} here"
         state.fault(where, *misfit, remedy)
     homes = {name: _home(state, where, node, name) for name in node.tensors}
@@ -51,14 +52,26 @@ def collective(state: State, node: Collective, path: Path) -> None:
         return
     for name, home in homes.items():
         if home and _combinable(state, where, node, name, home, path):
-            home.held[name] = combined(node, home.held[name], scope, path)
+            held = _met(state, name, home.held[name], key) if node.kind in _REDUCING else home.held[name]
+            home.held[name] = combined(node, held, scope, path)
             if home.held[name].placement(key) == Replicate():
-                home.mixed.pop(name, None)
+                state.settle(home, name)
     for name in state.maxima & set(node.tensors):
         state.versions[name] += 1
     for name, home in homes.items():
         if home and name in home.held and (maximum := state.producers[name].scaled_by if name in state.producers else ""):
             home.held[name] = replace(home.held[name], relative=(maximum, state.versions[maximum]))
+
+
+def _met(state: State, name: str, held: Held, key: AxisKey) -> Held:
+    """What the members have once the parts along an axis are joined: of those that a split further in leaves idle on some of
+    that axis' members, it is enough that they had work on another."""
+    writer, active = state.scopes[state.computes[state.producers[name].name]], dict(held.active)
+    for axis, chain in held.idled.items():
+        if any(cut.axis == key for cut in chain[:-1]):
+            first = active[axis][0]
+            active[axis] = (first, first + least_parts(chain, key, state.workload.dims[writer.split[axis].dim]))
+    return replace(held, active=active)
 
 
 def _in_its_share(state: State, where: str, name: str, home: Residence, scope: Scope) -> bool:
@@ -91,6 +104,7 @@ def _placed(state: State, where: str, node: Collective, scope: Scope, dims: tupl
     if split and split.dim in dims:
         remedy = "hold the tensor outside the spread, and put the collective between"
         state.fault(where, f"a place outside the split of {split.dim} over that axis", "inside it", remedy)
+    cut_once(state, where, scope)
     for window in state.workload.windows.values():
         around = [loop.dim for loop in scope.loops] + [split.dim for split in scope.split.values()]
         cutting = sorted({window.base, window.offset}.intersection(around))
@@ -113,18 +127,17 @@ def _combinable(state: State, where: str, node: Collective, name: str, home: Res
         remedy = "remove it, or use the kind that fits"
         state.fault(where, f"{name} {wanted} over {dot(key)}", str(held.placement(key)), remedy)
         return False
-    if node.kind not in _REDUCING and not _in_order(state, held, home, scope, key):
+    if node.kind not in _REDUCING and not _in_order(state, held, home, name, scope, key):
         remedy = "put no loop between the hold and the split, and the collective right outside that split"
         state.fault(where, f"{name} {held.placement(key)}, the i-th tile on member i", "other parts", remedy)
     cuts = beyond(held.chains.get(node.dim, ()), restrict(scope.chain(node.dim), home.axes))
     taken = [cut.axis for cut in cuts if cut.axis not in (None, key)] if node.kind in _SHARDING else []
     if taken and taken[0]:
         state.fault(where, "a dim that no other axis shards", f"{node.dim}, which {dot(taken[0])} shards", "choose another dim")
-    again = repeating(scope) - repeating(home.scope) - held.loops
+    again = _again(state, node, name, held, home, scope)
     if again:
-        dims = sorted({loop.dim for loop in scope.loops if loop.path in again})
         remedy = "move it out of the loop, or move the writer in"
-        state.fault(where, f"{name} written again before each time", f"a loop over {', '.join(dims)} around it alone", remedy)
+        state.fault(where, f"{name} written again before each time", f"a loop over {', '.join(again)} around it alone", remedy)
     op = state.producers.get(name)
     _uninterrupted(state, where, node, name, home, scope)
     lacking = [other for other in op.outputs if other not in node.tensors] if op else []
@@ -136,12 +149,25 @@ def _combinable(state: State, where: str, node: Collective, name: str, home: Res
     return len(state.findings) == before
 
 
+def _again(state: State, node: Collective, name: str, held: Held, home: Residence, scope: Scope) -> list[str]:
+    """Dims of the loops in which it would move the same again. Moved by a shift, members that all have the same still do, and
+    what lies in other tiles of a loop is not the same."""
+    again = repeating(scope) - repeating(home.scope) - held.loops
+    dims = {loop.dim for loop in scope.loops if loop.path in again}
+    if node.kind is CollectiveKind.SHIFT:
+        same = held.placement((node.level, node.axis)) == Replicate()
+        dims = set() if same else dims.difference(state.workload.selectors(name))
+    return sorted(dims)
+
+
 def _uninterrupted(state: State, where: str, node: Collective, name: str, home: Residence, scope: Scope) -> None:
     """The accumulation in the Hold is over, and a shift's copies have nowhere to go wrong."""
     op = state.producers.get(name)
     reduced = reduced_dims(state.workload, op) if op else ()
     inside = [loop.dim for loop in scope.loops[len(home.scope.loops) :] if loop.dim in reduced]
-    if inside and node.kind is not CollectiveKind.SHIFT:
+    if node.kind is CollectiveKind.SHIFT:
+        inside = _added_to_copies(state, node, name, home, scope)
+    if inside:
         expected = f"no loop over {inside[0]} between it and the hold of {name}"
         state.fault(where, expected, "one", "move it out of that loop, or the hold into it")
     around = [other for other in state.open[name] if other.depth == home.depth]
@@ -149,17 +175,51 @@ def _uninterrupted(state: State, where: str, node: Collective, name: str, home: 
         state.fault(where, f"one hold of {name} in {node.level}, for copies do not drain", "two", "hold it once at that level")
 
 
-def _in_order(state: State, held: Held, home: Residence, scope: Scope, key: AxisKey) -> bool:
+def _added_to_copies(state: State, node: Collective, name: str, home: Residence, scope: Scope) -> list[str]:
+    """Dims of the loops over reduced dims in which the next visit finds copies of others' parts, as a shift has left them."""
+    op = state.producers.get(name)
+    reduced = reduced_dims(state.workload, op) if op else ()
+    if home.held[name].placement((node.level, node.axis)) == Replicate():
+        return []
+    return [loop.dim for loop in scope.loops[len(home.scope.loops) :] if loop.repeats and loop.dim in reduced]
+
+
+def _in_order(state: State, held: Held, home: Residence, name: str, scope: Scope, key: AxisKey) -> bool:
     """Whether the members have, of the region at the collective, the tiles of one dim in their order, or all of it."""
-    whole = {axis: (0, size) for axis, size in state.sizes(home.axes).items()}
-    for axis, members in held.active.items():
-        if members != scope.shares.get(axis, whole[axis]) and not (axis == key and key in held.single):
+    selecting = state.workload.selectors(name)
+    if key in held.shifted or _idle_lack(state, held, home, name):
+        return False
+    for axis, (first, stop) in held.active.items():
+        # members that a split of a dim of the tensor leaves idle have an empty region
+        split = scope.split.get(axis)
+        low, high = scope.active(axis) if split and split.dim in selecting else scope.share(axis)
+        if (low < first or high > stop) and not (axis == key and key in held.single):
             return False
     for dim, chain in held.chains.items():
-        shared_out = [(cut.axis, cut.first) for cut in beyond(chain, restrict(scope.chain(dim), home.axes))]
-        if shared_out and (held.placement(key) != Shard(dim) or shared_out != [(key, scope.share(key)[0])]):
+        further = dealt(chain, restrict(scope.chain(dim), home.axes), state.workload.dims[dim])
+        splits = [cut for cut in further if cut.axis]
+        if not splits:
+            continue
+        if held.placement(key) != Shard(dim) or [(cut.axis, cut.first) for cut in splits] != [(key, scope.share(key)[0])]:
+            return False
+        before = chain[: chain.index(splits[0]) + 1]
+        if further != splits and most_parts(before, state.workload.dims[dim]) > 1:  # in one part, it is on the first member
             return False
     return True
+
+
+def _idle_lack(state: State, held: Held, home: Residence, name: str) -> bool:
+    """Whether a fill has left members without a tensor that sit out what touches it, though they have a region of it."""
+    if held.filled is None:
+        return False
+    workload, selecting = state.workload, state.workload.selectors(name)
+    others = [dim for dim in workload.dims if dim not in selecting]
+    members = {key: home.scope.size(key) for key in home.scope.split}
+    if not all(all_at_work(home.scope.chain(dim), workload.dims[dim], members) for dim in others):
+        return True
+    keeps = kept(workload, home, name, state.scopes)
+    splits = {axis: keeps.scope.split[axis] for axis in keeps.idles if axis in keeps.scope.split}
+    return any(split.dim not in selecting and split.least < keeps.scope.size(axis) for axis, split in splits.items())
 
 
 def _settled(state: State, where: str, name: str, maximum: str, key: AxisKey) -> None:

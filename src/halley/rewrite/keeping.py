@@ -46,10 +46,17 @@ def kept(workload: Workload, home: Residence, name: str, scopes: Mapping[Path, S
         chains[dim] = (*home.scope.chain(dim), *way[start:stop])
     narrowing = {cut.axis for chain in chains.values() for cut in chain} | home.scope.split.keys()
     for key, split in first.split.items():
-        if split.dim not in chains and _agree(leaves, split.dim, len(first.ways[split.dim])):
+        up_to = [cut.axis for cut in first.ways[split.dim]].index(key) + 1
+        if split.dim not in chains and _agree(leaves, split.dim, up_to):
             narrowing.add(key)
     active = {key: first.active(key) if key in narrowing else _common_share(home, leaves, key) for key in home.axes}
     return Kept(chains, active, {key: first.until(key) for key in home.axes & narrowing}, first)
+
+
+def joined(workload: Workload, home: Residence, name: str) -> bool:
+    """Whether a collective inside a Hold touches a tensor: it may leave idle members a part, and they have room for it."""
+    leaves = [node for _, node in walk(home.node)]
+    return any(isinstance(leaf, Collective) and name in leaf.tensors for leaf in leaves)
 
 
 def kept_beyond(workload: Workload, home: Residence, name: str, scopes: Mapping[Path, Scope], scope: Scope) -> AxisKey | None:

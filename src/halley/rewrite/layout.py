@@ -6,6 +6,7 @@ loops in time, of the ranges that the chain leaves it.
 
 from __future__ import annotations
 
+import heapq
 import itertools
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,6 +18,9 @@ AxisKey: TypeAlias = tuple[str, str]
 Interval: TypeAlias = tuple[int, int]
 Active: TypeAlias = Mapping[AxisKey, Interval]
 """By axis: the members [first, stop) that take part; axes that are not named have all."""
+
+Shifts: TypeAlias = Mapping[AxisKey, Interval]
+"""By axis along which a shift went: the members [first, stop) of it. Each but the first has what the one before it had, too."""
 
 ENUMERATION_LIMIT = 20_000
 """Most ranges that `covers` looks at; beyond it, two cuttings that are not alike count as different."""
@@ -76,6 +80,108 @@ def beyond(chain: Chain, prefix: Chain) -> Chain:
     return chain[common:]
 
 
+def dealt(chain: Chain, prefix: Chain, extent: int) -> list[Cut]:
+    """Of what a chain cuts further than a prefix, the splits, and the loops that ever find more than a single tile.
+
+    >>> x = ("cluster", "x")
+    >>> [cut.tile for cut in dealt((Cut(2), Cut(3, x)), (), 8)]
+    [2, 3]
+    >>> [cut.tile for cut in dealt((Cut(8), Cut(3, x)), (), 8)]
+    [3]
+    """
+    further, extents, found = len(beyond(chain, prefix)), frozenset({extent}), []
+    chain = _trimmed(chain)
+    for index, cut in enumerate(chain):
+        if index >= len(chain) - further and (cut.axis or _parts(cut, extents) > 1):
+            found.append(cut)
+        extents = extents_after(extents, cut)
+    return found
+
+
+def most_parts(chain: Chain, extent: int) -> int:
+    """The most parts that the last cut of a chain makes of what it finds.
+
+    >>> most_parts((Cut(2), Cut(3, ("cluster", "x"))), 8)
+    1
+    """
+    extents = frozenset({extent})
+    for cut in chain[:-1]:
+        extents = extents_after(extents, cut)
+    return _parts(chain[-1], extents)
+
+
+def _parts(cut: Cut, extents: frozenset[int]) -> int:
+    return max(-(-size // cut.size(size)) for size in extents)
+
+
+def least_parts(chain: Chain, joined: AxisKey, extent: int) -> int:
+    """The fewest parts that the last cut of a chain makes where members of the axis ``joined`` count as one: the first of them
+    has the most.
+
+    >>> x, y = ("cluster", "x"), ("cluster", "y")
+    >>> least_parts((Cut(3, x), Cut(2, y)), x, 4), least_parts((Cut(3, x), Cut(2, y)), y, 4)
+    (2, 1)
+    """
+    extents = frozenset({extent})
+    for cut in chain[:-1]:
+        first = frozenset(min(size, cut.size(size)) for size in extents)
+        extents = first if cut.axis == joined else extents_after(extents, cut)
+    return min(-(-size // chain[-1].size(size)) for size in extents)
+
+
+def all_at_work(chain: Chain, extent: int, sizes: Mapping[AxisKey, int]) -> bool:
+    """Whether members that walk a chain in lockstep all have something in every iteration.
+
+    >>> all_at_work((Cut(4, ("cluster", "x")), Cut(2)), 8, {("cluster", "x"): 2})
+    True
+    >>> all_at_work((Cut(4, ("cluster", "x")), Cut(2)), 6, {("cluster", "x"): 2})   # 2 and 2 | 2 and none
+    False
+    """
+    found = {frozenset({extent})}  # what the members find at once
+    for cut in chain:
+        inside = set[frozenset[int]]()
+        for at_once in found:
+            tiles = [(size, cut.size(size)) for size in at_once]
+            if cut.axis is not None:
+                inside.add(frozenset(_tile(size, tile, i) for size, tile in tiles for i in range(sizes[cut.axis])))
+                continue
+            steps = max(-(-size // tile) for size, tile in tiles)
+            inside.update(frozenset(_tile(size, tile, i) for size, tile in tiles) for i in range(steps))
+        if any(0 in at_once for at_once in inside):
+            return False
+        found = inside
+    return True
+
+
+def come_again(chain: Chain, outside: int, axis: AxisKey, extent: int, members: int) -> bool:
+    """Whether another than the first of an axis' ``members`` has something behind a chain, in an iteration after the first of
+    the loops that follow its ``outside`` first cuts.
+
+    >>> x = ("cluster", "x")
+    >>> come_again((Cut(4, x), Cut(2)), 0, x, 8, 2)
+    True
+    >>> come_again((Cut(4), Cut(2, x)), 0, x, 5, 2)   # 2 and 2 | 1 and none
+    False
+    """
+    found = {(extent, False)}  # what one of them finds, and whether a loop has come round to it
+    for index, cut in enumerate(chain):
+        inside = set[tuple[int, bool]]()
+        for size, again in found:
+            tile = cut.size(size)
+            parts = -(-size // tile)
+            mine = range(1 if cut.axis == axis else 0, min(parts, members) if cut.axis == axis else parts)
+            looped = cut.axis is None and index >= outside
+            # of parts of a full tile, the first two tell all
+            for part in {*mine[:2], *mine[-1:]}:
+                inside.add((_tile(size, tile, part), again or (looped and part > 0)))
+        found = inside
+    return any(again for _, again in found)
+
+
+def _tile(size: int, tile: int, index: int) -> int:
+    return max(min(size - index * tile, tile), 0)
+
+
 def ranges(chain: Chain, range_: Interval, member: Mapping[AxisKey, int]) -> Iterator[Interval]:
     """The ranges, in order of time, that a chain leaves one member.
 
@@ -99,10 +205,12 @@ def ranges(chain: Chain, range_: Interval, member: Mapping[AxisKey, int]) -> Ite
             yield from ranges(rest, (begin, min(begin + tile, stop)), member)
 
 
-def covers(have: Chain, read: Chain, active: Active, extent: int, sizes: Mapping[AxisKey, int]) -> bool:
+def covers(
+    have: Chain, read: Chain, active: Active, extent: int, sizes: Mapping[AxisKey, int], shifted: Shifts | None = None
+) -> bool:
     """Whether every active member has, of a dim that one chain cuts, what the ranges of another chain select.
 
-    ``sizes``: the members of each axis.
+    ``sizes``: the members of each axis. ``shifted``: axes on which each member has what the one before it had, too.
 
     >>> x = ("cluster", "x")
     >>> covers((Cut(4, x),), (Cut(4, x),), {}, 8, {x: 2})
@@ -127,12 +235,21 @@ def covers(have: Chain, read: Chain, active: Active, extent: int, sizes: Mapping
             member = dict(zip(axes, indices, strict=True))
             if not _takes_part(member, active):
                 continue
-            owned = list(itertools.islice(_joined(ranges(have, (0, range_extent), member)), budget))
+            pieces = (ranges(have, (0, range_extent), owner) for owner in _owners(member, shifted or {}))
+            owned = list(itertools.islice(_joined(heapq.merge(*pieces)), budget))
             wanted = list(itertools.islice(ranges(read, (0, range_extent), member), budget))
             budget -= len(owned) + len(wanted)
             if budget <= 0 or not all(_inside(owned, each) for each in wanted):
                 return False
     return True
+
+
+def _owners(member: Mapping[AxisKey, int], shifted: Shifts) -> Iterator[Mapping[AxisKey, int]]:
+    """The member itself, and those whose ranges a shift has brought to it."""
+    yield member
+    for axis, (first, stop) in shifted.items():
+        if axis in member and first < member[axis] < stop:
+            yield {**member, axis: member[axis] - 1}
 
 
 def _takes_part(member: Mapping[AxisKey, int], active: Active) -> bool:

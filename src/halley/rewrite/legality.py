@@ -20,8 +20,10 @@ from halley.ir.workload import Op, Workload
 from halley.rewrite.computing import compute
 from halley.rewrite.exchange import collective
 from halley.rewrite.keeping import kept, touches
-from halley.rewrite.layout import restrict
+from halley.rewrite.layout import AxisKey, come_again, restrict
+from halley.rewrite.masking import mask_faults
 from halley.rewrite.names import name_faults
+from halley.rewrite.prefetch import prefetch_faults
 from halley.rewrite.residence import Finding, Held, Residence, network_adds, reduced_dims, repeating
 from halley.rewrite.rounds import round_faults
 from halley.rewrite.scopes import Path, scopes
@@ -51,7 +53,8 @@ def findings(tree: Node, workload: Workload, chip: Chip) -> list[Finding]:
 
     Later checks presuppose earlier ones: unknown names hide what else is wrong, and so do splits that do not fit.
     """
-    names = list(name_faults(tree, workload, chip)) or list(round_faults(tree, workload))
+    names = list(name_faults(tree, workload, chip))
+    names = names or [*round_faults(tree, workload), *mask_faults(tree, workload), *prefetch_faults(tree, workload, chip)]
     if names:
         return [Finding(fault, path=path) for path, fault in names]
     misfits: list[tuple[Path, Fault]] = []
@@ -137,10 +140,22 @@ def _fill_again(state: State, home: Residence, name: str, op: Op) -> None:
         return
     between = [loop.dim for loop in loops if loop not in parent.scope.loops]
     for key, split in home.scope.split.items():
-        # only the first member is filled again, so that the others' parts must have met in the parent
-        if between and key in parent.axes and split.dim in reduced and home.scope.size(key) > 1:
+        # only the first member is filled again, so that what others add to must have met in the parent
+        if key in parent.axes and split.dim in reduced and _others_again(state, home, parent, key, between):
             expected = f"no loop over {between[0]} between it and hold {parent.node.memory}, which has a part per {dot(key)}"
             state.fault(where, expected, "one", f"move the loop inside, or do not hold {name} here")
+
+
+def _others_again(state: State, home: Residence, parent: Residence, key: AxisKey, between: list[str]) -> bool:
+    """Whether other members than the first on an axis that splits a reduced dim come back to a Hold in the loops between it and
+    the one around it."""
+    split = home.scope.split[key]
+    if not between or split.most == 1:
+        return False
+    if any(dim != split.dim for dim in between):
+        return True
+    chain, outside = home.scope.chain(split.dim), len(parent.scope.chain(split.dim))
+    return come_again(chain, outside, key, state.workload.dims[split.dim], home.scope.size(key))
 
 
 def _drain(state: State, home: Residence, name: str) -> None:

@@ -10,7 +10,8 @@ from halley.ir.mapping import Collective, CollectiveKind, Hold
 from halley.ir.placement import Partial, Placement, Replicate, Shard, Single
 from halley.ir.workload import Op, OpKind, Workload
 from halley.network.algorithms import ALGORITHMS
-from halley.rewrite.layout import AxisKey, Chain, Cut, Interval, restrict
+from halley.network.axis import able
+from halley.rewrite.layout import AxisKey, Chain, Cut, Interval, Shifts, restrict
 from halley.rewrite.scopes import Path, Scope
 
 ADDING = ("", "sum", "mean")
@@ -46,7 +47,7 @@ class Held:
     monoid per axis whose members have parts. ``active``: the members that surely have it, on axes where not all do, and in
     ``idled`` the cuts that left the others idle. ``single``: axes where a collective left it on the first. ``filled``: what a
     fill brought is cut like this, and is what its readers select. ``relative``: the running maximum that it is relative to,
-    and which version of it.
+    and which version of it. ``shifted``: axes along which a shift has left members copies of what those before them have.
     """
 
     setter: Path
@@ -58,6 +59,7 @@ class Held:
     single: frozenset[AxisKey] = frozenset()
     filled: Mapping[str, Chain] | None = None
     relative: tuple[str, int] | None = None
+    shifted: Shifts = field(default_factory=dict)
 
     def placement(self, key: AxisKey) -> Placement:
         if key in self.partial:
@@ -80,13 +82,16 @@ class Held:
             active={key: members for key, members in self.active.items() if key in axes},
             idled={key: chain for key, chain in self.idled.items() if key in axes},
             single=self.single & axes,
+            shifted={key: members for key, members in self.shifted.items() if key in axes},
         )
 
 
 @dataclass(slots=True)
 class Residence:
     """An open Hold. ``axes``: those of its memory's level and of the levels further out. ``lost``: tensors that another of
-    their group has overwritten, with its name; ``mixed``: tensors that left parts of another standing, with its name."""
+    their group has overwritten, with its name; ``mixed``: tensors that left parts of another standing, with its name;
+    ``replaced``: what there was of that other.
+    """
 
     node: Hold
     path: Path
@@ -96,6 +101,7 @@ class Residence:
     held: dict[str, Held] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)
     mixed: dict[str, str] = field(default_factory=dict)
+    replaced: dict[str, Held] = field(default_factory=dict)
 
     def mates(self, name: str) -> list[str]:
         """The other tensors of its group that are there."""
@@ -171,8 +177,17 @@ def combined(node: Collective, held: Held, scope: Scope, path: Path) -> Held:
         case CollectiveKind.REDUCE_SCATTER | CollectiveKind.SCATTER | CollectiveKind.ALL_TO_ALL:
             chains = {**gathered, node.dim: even_chain(scope, key, node.dim)}
             return replace(after, chains=chains, active=everywhere, single=held.single - {key}, filled=None)
-        case _:  # a shift adds the neighbour's block to a member's own
-            return replace(after, idled=held.idled)
+        case _:
+            return _shifted(replace(after, idled=held.idled), scope, key)
+
+
+def _shifted(held: Held, scope: Scope, key: AxisKey) -> Held:
+    """A shift adds the block of the one before to a member's own."""
+    (first, stop), before = scope.share(key), held.placement(key)
+    if before == Replicate():
+        return held
+    active = {**held.active, key: (first, min(first + 2, stop))} if before == Single() else held.active
+    return replace(held, active=active, shifted={**held.shifted, key: (first, stop)})
 
 
 def even_chain(scope: Scope, key: AxisKey, dim: str) -> Chain:
@@ -190,4 +205,4 @@ def unfit(node: Collective, scope: Scope) -> tuple[str, str] | None:
     algorithm = ALGORITHMS.get(node.algorithm)
     if algorithm is None:
         return "a known algorithm", repr(node.algorithm)
-    return algorithm.misfit(node.kind, scope.topology(key), scope.size(key))
+    return algorithm.misfit(node.kind, scope.topology(key), scope.size(key), able(scope.chip.axis(*key)))

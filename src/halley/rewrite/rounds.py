@@ -106,7 +106,7 @@ def _faults(node: Overlap | Parallel, workload: Workload, homes: Mapping[str, _H
     where, found = _where(node), [touches_of(child, workload) for child in node.children]
     wrong = dict(_misplaced(node, workload))
     yield from wrong.values()
-    loops = {name: home.carries(workload.tensors[name].dims) for name, home in homes.items() if _handed(name, found)}
+    loops = {name: home.carries(workload.tensors[name].dims) for name, home in homes.items() if handed(name, found)}
     carried = {name: loop for name, loop in loops.items() if loop and name not in wrong}
     for name, loop in carried.items():
         if sum(name in own.made for own in found) > 1:
@@ -120,7 +120,7 @@ def _misplaced(node: Together, workload: Workload) -> Iterator[tuple[str, Fault]
     """What children hand over that the first of them to touch it has not computed."""
     found = [touches_of(child, workload) for child in node.children]
     for name in workload.tensors:
-        if not _handed(name, found):
+        if not handed(name, found):
             continue
         users = [index for index, own in enumerate(found) if name in own.all]
         makers = [index for index, own in enumerate(found) if name in own.made]
@@ -132,7 +132,7 @@ def _misplaced(node: Together, workload: Workload) -> Iterator[tuple[str, Fault]
             yield name, Fault(_where(node), expected, got, "order the children as they follow each other, or use sequence")
 
 
-def _handed(name: str, found: list[Touches]) -> bool:
+def handed(name: str, found: list[Touches]) -> bool:
     """Whether several children touch a tensor and one of them changes it."""
     return sum(name in own.all for own in found) > 1 and any(name in own.made for own in found)
 

@@ -12,8 +12,8 @@ from halley.ir.mapping import Collective, CollectiveKind, Compute, Node, walk
 from halley.ir.placement import Placement, Replicate, Shard, transition
 from halley.ir.text import to_text
 from halley.ir.workload import Op, Workload
-from halley.network.axis import algorithms
-from halley.rewrite.keeping import kept
+from halley.network.axis import able, algorithms
+from halley.rewrite.keeping import joined, kept
 from halley.rewrite.layout import AxisKey, Chain, Interval, beyond, covers, restrict
 from halley.rewrite.residence import Finding, Held, Missing, Residence, even_chain
 from halley.rewrite.scopes import Path, Scope
@@ -83,13 +83,26 @@ class State:
             if self.overwrites(home, name, held, home.held[other]):
                 home.mixed.pop(name, None)
             else:
-                home.mixed[name] = other
+                home.mixed[name], home.replaced[name] = other, home.held[other]
         home.put(name, held)
+
+    def settle(self, home: Residence, name: str) -> None:
+        """A collective has brought the tensor to more members: it may be wherever what it was made from was."""
+        if name in home.mixed and self.overwrites(home, name, home.held[name], home.replaced[name]):
+            del home.mixed[name]
 
     def overwrites(self, home: Residence, name: str, new: Held, old: Held) -> bool:
         """Whether the new tensor, on the members that have some of it, is wherever the old one was."""
         sizes, before = self.sizes(home.axes), old.filled if old.filled is not None else old.chains
-        active = {**kept(self.workload, home, name, self.scopes).active, **new.active}
+        keeps, everyone = kept(self.workload, home, name, self.scopes), joined(self.workload, home, name)
+        for key, (first, stop) in new.active.items():
+            # members that sit the writer out, and have room for what it makes, have the old one there still
+            low, high = home.scope.share(key) if everyone else keeps.active[key]
+            begin, end = old.active.get(key, (low, high))
+            alike = not everyone and key in new.idled and new.idled[key] == keeps.idles.get(key)
+            if not alike and (max(low, begin) < first or min(high, end) > stop):
+                return False
+        active = {**keeps.active, **new.active}
         return all(
             covers(chain, before.get(dim, ()), active, self.workload.dims[dim], sizes) for dim, chain in new.chains.items()
         )
@@ -127,7 +140,7 @@ class State:
         if held.filled is not None:
             return True
         for dim, chain in held.chains.items():
-            if not covers(chain, reader.chains[dim], reader.active, self.workload.dims[dim], sizes):
+            if not covers(chain, reader.chains[dim], reader.active, self.workload.dims[dim], sizes, held.shifted):
                 self.wrong_cut(reader, held, dim)
                 return False
         return True
@@ -160,7 +173,9 @@ class State:
         self.fault(reader.where, expected, got, remedy, missing)
 
     def missing(self, reader: Reader, held: Held, key: AxisKey, needed: Placement) -> Missing | None:
-        """The collective that turns what is there into what is needed; None if there is none."""
+        """The collective that turns what is there into what is needed; None if there is none, as after a shift."""
+        if key in held.shifted:
+            return None
         producer = self.producers.get(reader.name)
         if producer and producer.scaled_by:
             home = self.innermost(producer.scaled_by)
@@ -182,7 +197,7 @@ class State:
         self, kind: CollectiveKind, names: tuple[str, ...], key: AxisKey, needed: Placement, scope: Scope
     ) -> Collective | None:
         """The collective with the first algorithm that serves it; None if none does."""
-        fitting = algorithms(kind, scope.topology(key), scope.size(key))
+        fitting = algorithms(kind, scope.topology(key), scope.size(key), able(scope.chip.axis(*key)))
         dim = needed.dim if isinstance(needed, Shard) else ""
         return Collective(kind, names, *key, fitting[0], dim) if fitting else None
 

@@ -17,7 +17,7 @@ def tidy(node: Node, ranges: Mapping[str, int]) -> Node:
         case Temporal(dim, tile, body):
             if tile >= ranges[dim]:
                 return tidy(body, ranges)
-            return Temporal(dim, int(tile), tidy(body, {**ranges, dim: int(tile)}))
+            return replace(node, tile=int(tile), body=tidy(body, {**ranges, dim: int(tile)}))
         case Spatial(dim, tile, level, axis, body):
             cut = int(min(tile, ranges[dim]))
             return Spatial(dim, cut, level, axis, tidy(body, {**ranges, dim: cut}))

@@ -70,7 +70,7 @@ def split(tree: Node, path: Path, tile: int) -> Node:
     The larger tile must be a multiple of the smaller, so that the iterations stay what they were.
     """
     node = node_at(tree, path)
-    if not isinstance(node, Temporal):
+    if not isinstance(node, Temporal) or node.visible:
         raise _refusal(node, "split", "a loop in time", "give the path of a 'for'")
     large, small = max(tile, node.tile), min(tile, node.tile)
     if small < 1 or large % small or large == small:
@@ -153,6 +153,24 @@ def double_buffer(tree: Node, path: Path) -> Node:
     return replace_at(tree, path, lambda _: replace(node, buffers=2))
 
 
+def prefetch(tree: Node, path: Path, workload: Workload, chip: Chip) -> Node:
+    """Let the first tiles of each child of the sequence at ``path`` come in, and its last results go out, beside its neighbours.
+    Needs room for both.
+
+    before:                 after ``prefetch(tree, (), ...)``:
+
+        sequence                sequence prefetch
+          hold ibuf x2: A         hold ibuf x2: A
+            compute C               compute C
+          hold ibuf x2: B         hold ibuf x2: B
+            compute D               compute D
+    """
+    node = node_at(tree, path)
+    if not isinstance(node, Sequence) or node.prefetch:
+        raise _refusal(node, "prefetch", "a sequence whose phases end before the next begins", "give the path of such a sequence")
+    return _legal(replace_at(tree, path, lambda _: replace(node, prefetch=True)), workload, chip)
+
+
 def spread(tree: Node, path: Path, dim: str, tile: int, level: str, axis: str, workload: Workload, chip: Chip) -> Node:
     """Deal the work inside the node at ``path`` out over the members of an axis.
 
@@ -228,14 +246,14 @@ def _insert(tree: Node, missing: Missing, node: Collective) -> Node:
         expected = "a sequence around the writer and the reader"
         raise _refusal(between, f"insert {node.kind} {' '.join(node.tensors)}", expected, "let a shared memory hold it")
     at = missing.before[len(around)]
-    return replace_at(tree, around, lambda _: Sequence((*between.children[:at], node, *between.children[at:])))
+    return replace_at(tree, around, lambda _: replace(between, children=(*between.children[:at], node, *between.children[at:])))
 
 
 def _series(*nodes: Node) -> Sequence:
     """The nodes one after the other, without a Sequence in a Sequence."""
     flat: list[Node] = []
     for node in nodes:
-        flat.extend(node.children if isinstance(node, Sequence) else (node,))
+        flat.extend(node.children if isinstance(node, Sequence) and not node.prefetch else (node,))
     return Sequence(tuple(flat))
 
 

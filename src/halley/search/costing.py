@@ -164,6 +164,13 @@ class Costing:
         costs = {"time": found.time, "energy": found.energy}
         return [costs[name] for name in self.objectives]
 
+    def in_any_order(self, frame: Frame, skeleton: Skeleton) -> Compiled:
+        """What the only stage of a group costs at least, whatever the order of its loops in time."""
+        tree, _ = self.alone(frame, 0, skeleton)
+        trees = self.trees.of(self.unsettled(frame.shared), self.unsettled(skeleton.slots))
+        found = self.share(tree, tree, Steps(()), once=True)
+        return self.trees.compiled(self._objectives(found), trees, f"{skeleton.name}, {frame.name}")
+
     def bounds(self, frame: Frame, index: int, skeleton: Skeleton) -> Values:
         """Lower bounds of what a stage costs, whatever its own tile sizes and the room that it takes: a row for each
         combination of the shared sizes. Found once for all shapes that come to the same (`halley.search.whole`)."""
@@ -224,12 +231,12 @@ class Costing:
             return self.share(tree, tree, tree)
         return self.share(tree, node, self.held(frame, index, skeleton, tiles))
 
-    def share(self, tree: Node, node: Node, held: Node, least: bool = False, ramps: bool = True) -> Estimate:
-        """Cost of a node of a tree, in the objectives that are asked for, with the footprint of another. ``least`` and ``ramps``
-        are as for `evaluate`."""
+    def share(self, tree: Node, node: Node, held: Node, least: bool = False, ramps: bool = True, once: bool = False) -> Estimate:
+        """Cost of a node of a tree, in the objectives that are asked for, with the footprint of another. ``least``, ``ramps`` and
+        ``once`` are as for `evaluate`."""
         path = next(path for path, found in walk(tree) if found is node)
         wanted, sums = ("energy" in self.objectives, self.timed), self.trees.sums(self.workload)
-        return evaluate(self.workload, self.chip, tree, path, *wanted, held=held, sums=sums, least=least, ramps=ramps)
+        return evaluate(self.workload, self.chip, tree, path, *wanted, held, sums, least, ramps, once)
 
     def alone(self, frame: Frame, index: int, skeleton: Skeleton) -> tuple[Node, Node]:
         """The group's tree with one stage alone, and that stage, on open tile sizes."""

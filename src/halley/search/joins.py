@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 
+from halley.cost.exchange import exchange_rates
 from halley.ir.hardware import Axis
 from halley.ir.mapping import Collective, CollectiveKind
 from halley.ir.workload import Op, Workload, roles
+from halley.network.axis import able
 from halley.network.dominance import worthwhile
 from halley.search.stages import Join, Split
 from halley.search.template import Template
@@ -30,23 +33,33 @@ def joins(template: Template, workload: Workload, op: Op, split: Split, stays: b
     if len(dims) < len(axes):
         return ()
     kind = CollectiveKind.REDUCE_SCATTER
-    return tuple(_join(template, kind, op.outputs, axes, names, dims) for names in _algorithms(kind, axes))
+    return tuple(_join(template, kind, op.outputs, axes, names, dims) for names in _algorithms(template, kind, axes))
 
 
 def all_reduces(template: Template, tensors: tuple[str, ...], axes: Sequence[Axis]) -> Iterator[Join]:
     """Every way to make tensors whole on all members of some axes. Each axis moves all of them, so that of axes that are alike it
     does not matter which one has which algorithm; no axis: one way, without a collective."""
     kind, seen = CollectiveKind.ALL_REDUCE, set()
-    for names in _algorithms(kind, axes):
-        told = tuple(sorted((name, axis.size, axis.topology, str(axis.link)) for name, axis in zip(names, axes, strict=True)))
+    for names in _algorithms(template, kind, axes):
+        told = tuple(sorted((name, str(replace(axis, name=""))) for name, axis in zip(names, axes, strict=True)))
         if told not in seen:
             seen.add(told)
             yield _join(template, kind, tensors, axes, names, ("",) * len(axes))
 
 
-def _algorithms(kind: CollectiveKind, axes: Sequence[Axis]) -> Iterator[tuple[str, ...]]:
+def _algorithms(template: Template, kind: CollectiveKind, axes: Sequence[Axis]) -> Iterator[tuple[str, ...]]:
     """An algorithm for each axis, in every way; those that another one outdoes are not among them."""
-    return product(*(worthwhile(kind, ((axis.topology, axis.size),)) for axis in axes))
+    return product(
+        *(
+            worthwhile(kind, ((axis.topology, axis.size, able(axis), exchange_rates(axis, {template.sums: 1}), _stepped(axis)),))
+            for axis in axes
+        )
+    )
+
+
+def _stepped(axis: Axis) -> bool:
+    """Whether a step costs something whatever its bytes."""
+    return axis.exchange.startup > 0.0 or axis.exchange.barrier > 0.0
 
 
 def _join(

@@ -174,6 +174,12 @@ class _Optimiser:
         if limit is not None and spent > limit:
             raise Interrupted(f"time limit of {limit:g} s")
 
+    def _hurry(self) -> None:
+        """What a search among plans of equal value does at a tick: it ends where the search did, or at its limit."""
+        if self.stopped:
+            raise Interrupted(self.stopped)
+        self._tick()
+
     # --- plans ------------------------------------------------------------------------------------------------------
 
     def _of(self, restriction: Restriction) -> list[Plans]:
@@ -356,7 +362,7 @@ class _Optimiser:
         """The groups of a plan in the order in which they run, each with its mapping."""
         found = dict(plans.choices(picks))
         order = in_order(before(plans.workload), tuple(found))
-        return {kernels: self.groups.choice(plans.workload, kernels, found[kernels]) for kernels in order}
+        return {kernels: self.groups.choice(plans.workload, kernels, found[kernels], self._hurry) for kernels in order}
 
     def _plan(self, workload: Workload, choices: Mapping[Kernels, Choice]) -> Node:
         owner = {op.name: kernels for kernels in choices for op in group_ops(workload, kernels)}

@@ -11,6 +11,7 @@ from halley.cost.program import Indices
 from halley.search.chains import ChainTree
 from halley.search.frontier import Flags, Values
 from halley.search.stages import Slot
+from halley.search.visible import PairTree
 
 CHUNK = 1 << 10
 """Sets of mappings to refine at once."""
@@ -94,4 +95,5 @@ def starts(trees: Mapping[str, ChainTree], shared: Sequence[Slot], rows: int) ->
     order = tuple(dict.fromkeys(slot.dim for slot in shared))
     grids = np.meshgrid(*(trees[dim].given for dim in order), indexing="ij") if order else []
     found = {dim: grid.ravel() for dim, grid in zip(order, grids, strict=True)}
-    return {dim: found.get(dim, np.zeros(rows, dtype=np.int64)) for dim in trees}
+    result = {dim: found.get(dim, np.zeros(rows, dtype=np.int64)) for dim in trees}
+    return result | {dim: tree.node(result) for dim, tree in trees.items() if isinstance(tree, PairTree)}

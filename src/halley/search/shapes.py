@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 
 from halley.cost.counting import Sums
+from halley.cost.pairs import PAIRS
 from halley.cost.program import Array, Indices, Normal, Program
 from halley.errors import Fault, InternalError
 from halley.formulas.numbers import Number
@@ -18,6 +19,7 @@ from halley.ir.workload import Workload
 from halley.search.chains import ChainTree
 from halley.search.frontier import Flags, Values
 from halley.search.stages import BUFFERS, Skeleton, Slot
+from halley.search.visible import PairTree
 
 PATIENCE = 1 << 13
 """Sets of mappings that the least costs leave open before the formulas of all costs are compiled to bound them."""
@@ -36,6 +38,7 @@ class Trees:
         self._known: dict[object, ChainTree] = {}
         self._of: dict[tuple[int, ...], tuple[Mapping[str, ChainTree], object]] = {}  # these two by the ids of slots, which they
         self._of_slots: dict[tuple[int, ...], tuple[ChainTree, object]] = {}  # keep: a freed one's id could be given to another
+        self._paired: dict[tuple[object, ...], PairTree] = {}
         self._sums: dict[tuple[tuple[str, int], ...], Sums] = {}
 
     def sums(self, workload: Workload) -> Sums:
@@ -93,7 +96,17 @@ class Trees:
                 symbols = symbols or self.symbols(slots)
                 self._of_slots[key] = self._tree(dim, mine, given, symbols), mine
             result[dim] = self._of_slots[key][0]
+        for slot in shared:
+            if slot.rows:
+                result[PAIRS] = self._pairs((slot.rows, slot.dim), result[slot.rows], result[slot.dim])
         return result
+
+    def _pairs(self, dims: tuple[str, str], rows: ChainTree, keys: ChainTree) -> PairTree:
+        """The pairs of tiles of two dims: of the same chains, the same."""
+        key = *dims, id(rows), id(keys)
+        if key not in self._paired:
+            self._paired[key] = PairTree(dims, rows, keys)
+        return self._paired[key]
 
     def _tree(self, dim: str, slots: Sequence[Slot], given: int, symbols: Mapping[str, Number]) -> ChainTree:
         """The chains of one dim: of slots that are alike, the same."""

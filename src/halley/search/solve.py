@@ -24,6 +24,7 @@ from halley.search.choice import Choice
 from halley.search.compose import Cut
 from halley.search.costing import Costing
 from halley.search.frontier import Flags, Frontier, Values, minimal
+from halley.search.orders import ruled_out
 from halley.search.overlap import Rounds, Vector, fits, in_children
 from halley.search.sets import BEAM, DIVES, UNSETTLED, foremost, opened, split_in, starts
 from halley.search.shapes import Shape, Trees
@@ -58,6 +59,7 @@ class GroupSearch:
     _in_turn: dict[tuple[int, int], Values] = field(default_factory=dict)
     vectors: dict[Hashable, Vector] = field(default_factory=dict)
     arounds: dict[tuple[Cut, str], Around] = field(default_factory=dict)
+    orders: dict[Hashable, tuple[Frame, bool]] = field(default_factory=dict)
     told: tuple[set[Hashable], set[Hashable]] = field(default_factory=lambda: (set(), set()))
 
     def __post_init__(self) -> None:
@@ -173,7 +175,7 @@ class GroupSearch:
                 floors = np.full((max(1, len(bounds)), rows, len(self.objectives)), np.inf)
                 for position, bound in enumerate(bounds):
                     left = np.flatnonzero(~self.found.hopeless(bound + others))
-                    if len(left):
+                    if len(left) and not ruled_out(self, made, made.stages[index].skeletons[position]):
                         shape = self.costs.shape(made, index, made.stages[index].skeletons[position])
                         every = starts(shape.trees, shared, rows)
                         floors[position, left] = shape.floor({dim: own[left] for dim, own in every.items()}, len(left))
@@ -246,7 +248,7 @@ class GroupSearch:
         front = Frontier(len(self.objectives), self.gap)
         order = np.lexsort(floors.T[::-1])
         for position in order[:DIVES] if quick else order:
-            if self._hopeless(front, floors[position][None, :], others)[0]:
+            if self._hopeless(front, floors[position][None, :], others)[0] or ruled_out(self, made, stage.skeletons[position]):
                 continue
             shape = self.costs.shape(made, index, stage.skeletons[position])
             every = starts(shape.trees, self.costs.unsettled(made.shared), self.costs.combinations(made))

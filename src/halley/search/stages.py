@@ -6,8 +6,8 @@ innermost loop matters, since a tensor is held just inside the last loop that in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from itertools import product
 from types import MappingProxyType
 
@@ -39,13 +39,15 @@ Join = tuple[Collective, ...]
 @dataclass(frozen=True, slots=True)
 class Slot:
     """An open tile size: its name, dim, the sizes to try for a range, and the range that it cuts (a function of the outer tiles
-    of the same dim); ``among``: from where to where the sizes go, if that is known."""
+    of the same dim); ``among``: from where to where the sizes go, if that is known. ``rows``: of a loop over the visible keys of
+    a mask, the dim of its rows, whose shared sizes its own go together with."""
 
     name: str
     dim: str
     sizes: Sizes
     limit: Callable[[Tiles], Number]
     among: Range = (1, None)
+    rows: str = ""
 
 
 BUFFERS = "(buffers)"
@@ -68,7 +70,8 @@ def _one_or_more(most: int) -> tuple[int, ...]:
 @dataclass(frozen=True, slots=True)
 class Skeleton:
     """One tree shape of a stage. ``laid``: its contraction, where the shape has a choice of what lies on the array. ``revisits``:
-    it moves as much as another one of the same sizes and room or more, and can at most be faster (`gemm_skeletons`)."""
+    it moves as much as another one of the same sizes and room or more, and can at most be faster (`gemm_skeletons`). ``kin``: the
+    same of shapes of a stage that differ just in the order of their loops, if that is known."""
 
     name: str
     slots: tuple[Slot, ...]
@@ -76,6 +79,7 @@ class Skeleton:
     splits_reduction: bool
     laid: Compute | None = None
     revisits: bool = False
+    kin: Hashable = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +190,7 @@ def splits(template: Template, workload: Workload, dims: Iterable[str]) -> tuple
 def _distinct(template: Template, found: Iterable[Split]) -> tuple[Split, ...]:
     """Splits without those that only give alike axes the same dims in another order."""
     first = template.axes[0]
-    alike = all((a.size, a.topology, a.link) == (first.size, first.topology, first.link) for a in template.axes)
+    alike = all(replace(axis, name=first.name) == first for axis in template.axes)
     kept: dict[Split, Split] = {}
     for split in found:
         kept.setdefault(tuple(sorted(split)) if alike else split, split)
@@ -362,7 +366,8 @@ def gemm_skeletons(
                 continue  # a partial result would leave the cluster on every visit
             form = _Form(of, order, outer_order, last, around, early, weight, array, local, shared, flags, after)
             laid = Compute(op.name, array) if array else None
-            found.append(Skeleton(form.name, slots, form.build, bool(after), laid, revisits))
+            kin = early, weight, array, after
+            found.append(Skeleton(form.name, slots, form.build, bool(after), laid, revisits, kin))
     return found
 
 

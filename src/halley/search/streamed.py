@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from halley.ir.mapping import Hold, Node, Temporal
+from halley.formulas.numbers import Number
+from halley.ir.mapping import Hold, Node, Spatial, Temporal
 from halley.ir.mapping import Sequence as Steps
+from halley.ir.masks import mask_over, masks
 from halley.ir.workload import Op, OpKind, roles
 from halley.search.compose import Cut, Handover, Shares
 from halley.search.fused import Fused
@@ -75,7 +77,9 @@ class _Attention:
         """The frame with a split around all loops."""
         group, template, scores, key = self.group, self.group.template, self.scores, self.key
         inside = group.of_member(split)
-        rows, tile = group.row_slot(inside), Slot("keys", key, group.sizes(key), lambda tiles: inside[key])
+        visible = self._visible(split)
+        rows = group.row_slot(inside)
+        tile = Slot("keys", key, group.sizes(key), lambda tiles: inside[key], rows=group.row if visible else "")
         staged = scores.inputs[1], self.values.inputs[1]
         queries, keys = buffers(f"{scores.inputs[0]} in {template.shared}"), buffers(f"{' '.join(staged)} in {template.shared}")
         state = (*((name,) for name in self.statistics), self.values.outputs)
@@ -84,14 +88,39 @@ class _Attention:
 
         def wrap(tiles: Tiles, nodes: Sequence[Node], cut: Cut, shares: Shares | None) -> Node:
             inner = Hold(template.shared, tuple((t,) for t in staged), handover.body(nodes[:3], cut, shares), tiles[keys.name])
-            node = handover.carried(state, Steps((Temporal(key, tiles[tile.name], inner), nodes[3])), cut)
+            node = handover.carried(state, Steps((Temporal(key, tiles[tile.name], inner, visible), nodes[3])), cut)
             node = Hold(template.shared, ((scores.inputs[0],),), node, tiles[queries.name])
+            if visible:  # rows dealt out in turn: those of a member are as far down as those of another
+                node = self._in_turn(split, tiles[rows.name], node)
+                return spread(template, self._others(split), group.workload.dims, group.one_by_one(node))
             node = group.one_by_one(Temporal(group.row, tiles[rows.name], node))
             return spread(template, split, group.workload.dims, node)
 
         stages = self._stages(inside, group.walking(inside, (rows, tile)), split)
         reduces, shared = key in split, (rows, tile, queries, keys)
         return Frame(f"streamed, clusters split {named(split)}", shared, stages, wrap, reduces, streamed=True, behind=1)
+
+    def _visible(self, split: Split) -> bool:
+        """Whether the loop over keys can leave out what no row sees (docs/model.md, "Masks")."""
+        workload, mask = self.group.workload, mask_over(self.group.workload, self.key)
+        inside = (self.scores, *self.running, self.values)
+        if mask is None or mask.rows != self.group.row or self.key in split or workload.windows:
+            return False
+        names, have = {op.name for op in inside}, masks(workload)
+        planes = [name for op in inside for name in op.outputs if {mask.rows, mask.keys} <= set(workload.tensors[name].dims)]
+        return all(have.get(name) == mask for name in names) and not any(workload.leaves(name, names) for name in planes)
+
+    def _others(self, split: Split) -> Split:
+        """A split without what it has of the rows."""
+        return tuple("" if dim == self.group.row else dim for dim in split)
+
+    def _in_turn(self, split: Split, rows: Number, node: Node) -> Node:
+        """A loop over tiles of rows for all members that split them, each with ``rows`` of these."""
+        template, row = self.group.template, self.group.row
+        for axis in reversed(self.group.axes_of(split, row)):
+            node = Spatial(row, rows, template.level, axis.name, node)
+            rows = rows * axis.size
+        return Temporal(row, rows, node)
 
     def _stages(self, inside: Ranges, ranges: Callable[[Tiles], Ranges], split: Split) -> tuple[Stage, ...]:
         """``inside``: what a member has of each dim; ``ranges``: what is left of it inside the loops over rows and keys."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from halley.errors import BadInput, Fault
-from halley.ir.hardware import Axis, Chip, MatrixEngine, Topology
+from halley.ir.hardware import Axis, Chip, MatrixEngine, Memory, Topology
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """Names of the parts: memories by role (weights may lie in any of several), the cluster level and its axes; the matrix
-    engine."""
+    """Names of the parts: memories by role (weights may lie in any of several), the cluster level and its axes; the memory of
+    results, which is where sums are brought together; the matrix engine."""
 
     outer: str
     shared: str
@@ -23,6 +23,7 @@ class Template:
     input: str
     weights: tuple[str, ...]
     output: str
+    sums: Memory
     engine: MatrixEngine
 
     @property
@@ -68,5 +69,6 @@ def template(chip: Chip) -> Template:
         input=choices("input")[0],
         weights=choices("weight"),
         output=choices("output")[0],
+        sums=chip.memory(choices("output")[0]),
         engine=chip.matrix,
     )

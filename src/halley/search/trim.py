@@ -31,12 +31,12 @@ def _trimmed(node: Node, touched: Set[str]) -> Node | None:
             return Hold(node.memory, kept, body, node.buffers)
         case Temporal():
             body = _trimmed(node.body, touched)
-            return None if body is None else Temporal(node.dim, node.tile, body)
+            return None if body is None else Temporal(node.dim, node.tile, body, node.visible)
         case Spatial():
             body = _trimmed(node.body, touched)
             return None if body is None else Spatial(node.dim, node.tile, node.level, node.axis, body)
         case Sequence():
             children = tuple(made for child in node.children if (made := _trimmed(child, touched)) is not None)
-            return Sequence(children) if children else None
+            return Sequence(children, node.prefetch) if children else None
         case Compute() | Collective() | Overlap() | Parallel() | Pipeline():
             return node

@@ -46,14 +46,16 @@ class Computing:
         if (on_array := self._on_array(node)) is not None:
             engine = on_array.engine
             rate = engine.rate.get(self.workload.tensors[op.inputs[0]].dtype, 1.0) * engine.clock
-            return ((scope.team.axes.server(critical, depth, "engine", engine.name), on_array.cycles(scope) / rate),)
+            seconds = on_array.cycles(scope) / rate + engine.latency
+            return ((scope.team.axes.server(critical, depth, "engine", engine.name), seconds),)
         if chip.vector is None:
             return ()
         *outer, last = scope.extents(op.dims)
         work = self.workload.work(op) or ({"mul": 1.0, "add": 1.0} if op.kind is OpKind.CONTRACT else {})
         per_point = sum(count / chip.vector.rate[function] for function, count in work.items())
         cycles = vector_cycles(math.prod(outer) * -(-last // chip.vector.lanes), per_point)
-        return ((scope.team.axes.server(critical, depth, "engine", chip.vector.name), cycles / chip.vector.clock),)
+        seconds = cycles / chip.vector.clock + chip.vector.latency
+        return ((scope.team.axes.server(critical, depth, "engine", chip.vector.name), seconds),)
 
     def _accesses(self, node: Compute, scope: Scope, fresh: bool) -> Iterable[Requests]:
         """Reads of each input, writes of each result, and reads of partial ones."""
@@ -86,6 +88,8 @@ class Computing:
         maxima = {other.scaled_by for other in self.workload.ops if other.scaled_by}
         if maxima.intersection(op.outputs):
             self.clock += 1
+        if 0 not in scope.active():  # the critical member sees nothing of this tile: what it has stays as it was
+            return
         for name in op.outputs:
             tensor, hold = self.workload.tensors[name], scope.holds[name]
             box = scope.box(tensor)
@@ -134,7 +138,8 @@ class Computing:
             elements = sum(move.elements for move in scaled if scope.team.axes.alike(move.who, critical, inner))
             rows = sum(move.elements for move in factors if scope.team.axes.alike(move.who, critical, inner))
             cycles = elements / engine.rate["mul"] + rows / engine.rate["add"] + rows / engine.rate["exp"]
-            parts.append(((scope.team.axes.server(critical, leaf, "engine", engine.name), cycles / engine.lanes / engine.clock),))
+            seconds = cycles / engine.lanes / engine.clock + engine.latency
+            parts.append(((scope.team.axes.server(critical, leaf, "engine", engine.name), seconds),))
         return together(*parts)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
+from halley.ir.hardware import Axis, Memory
 from halley.ir.mapping import Collective, CollectiveKind
 from halley.ir.workload import Op
 from halley.network.axis import route, steps
+from halley.network.tables import Steps, Transfer
 from halley.simulate.computing import Computing
 from halley.simulate.holds import Visit
 from halley.simulate.members import Box, Member, Scope, common, inside, points
@@ -36,16 +38,26 @@ class Exchanging:
         before, after = team.critical[:position], team.critical[position + 1 : team.axes.width(depth)]
         line = [(*before, first + i, *after) for i in range(size)]
         parts = [[common(part, box) for part in hold.held.get(node.tensors[0], {}).get(who, ())] for who in line]
-        chunks = [elements * sum(tensor.word for tensor in tensors) for elements in _chunks(node, tensors[0].dims, box, parts)]
-        link = self.chip.axis(node.level, node.axis).link
+        sizes = _chunks(node, tensors[0].dims, box, parts)
+        chunks = [elements * sum(tensor.word for tensor in tensors) for elements in sizes]
+        axis = self.chip.axis(node.level, node.axis)
+        stores: dict[Memory, int] = {}
+        for name, tensor in zip(node.tensors, tensors, strict=True):
+            memory = self.chip.memory(_hold(scope, name, depth).node.memory)
+            stores[memory] = stores.get(memory, 0) + tensor.word
         server = team.axes.server(team.critical, depth, "axis", node.level, node.axis)
-        for step in steps(node.kind, node.algorithm, team.topology(position), size):
-            ways = [(route(team.topology(position), size, move.source, move.target), chunks[move.chunk]) for move in step]
-            load: dict[object, int] = {}
-            for way, amount in ways:
-                for crossed in way:
-                    load[crossed] = load.get(crossed, 0) + amount
-            seconds = max(len(way) for way, _ in ways) * link.latency + max(load.values()) / link.bandwidth
+        table = steps(node.kind, node.algorithm, team.topology(position), size)
+        waiting = max(_accessing(memory, word, table, sizes) for memory, word in stores.items())  # of the busiest memory
+        pipeline = self.chip.vector.latency if self.chip.vector is not None else 0.0  # members' adders fill once
+        for number, step in enumerate(table, start=1):
+            ways = [(move, route(team.topology(position), size, move.source, move.target)) for move in step]
+            carrying = _carrying(axis, ways, chunks)
+            waiting -= carrying
+            seconds = _fixed(axis, ways) + carrying
+            if number == len(table):  # what the memories have not done beside the links
+                seconds += max(0.0, waiting)
+            if any(move.combine and not move.shared for move in step):
+                seconds, pipeline = seconds + pipeline, 0.0
             yield ((server, seconds),)
         for name in node.tensors:
             self._put_back(node, name, _hold(scope, name, depth), scope, position)
@@ -105,6 +117,52 @@ class Exchanging:
             for other in range(first, first + size):
                 for box in before.get((*who[:position], other, *who[position + 1 :]), ()):
                     hold.keep(name, who, common(box, kept))
+
+
+Ways: TypeAlias = list[tuple[Transfer, tuple[tuple[int, int], ...]]]
+"""Each transfer of a step, and the links that it crosses."""
+
+
+def _fixed(axis: Axis, ways: Ways) -> float:
+    """What a step takes [s] whatever its bytes: set-up, the longest way, the adders that a sum passes on it, the barrier."""
+    adders = max((len(way) for move, way in ways if move.shared and move.combine), default=0)
+    hops = max(len(way) for _, way in ways)
+    return axis.exchange.startup + hops * axis.link.latency + adders * axis.exchange.adder + axis.exchange.barrier
+
+
+def _carrying(axis: Axis, ways: Ways, chunks: list[int]) -> float:
+    """Seconds that the busiest link of a step carries ``chunks`` [B]; what the network copies or adds crosses a link once."""
+    load: dict[tuple[int, int], int] = {}
+    together: set[tuple[int, tuple[int, int]]] = set()
+    for move, way in ways:
+        for crossed in way:
+            if (move.chunk, crossed) not in together:
+                load[crossed] = load.get(crossed, 0) + chunks[move.chunk]
+            if move.shared:
+                together.add((move.chunk, crossed))
+    adding = any(move.shared and move.combine for move, _ in ways)
+    bandwidth = min(axis.link.bandwidth, axis.exchange.add_bandwidth) if adding else axis.link.bandwidth
+    return max(load.values()) / bandwidth
+
+
+def _accessing(memory: Memory, word: int, table: Steps, sizes: list[int]) -> float:
+    """Seconds that the busiest member's memory takes to read and write what it sends, adds to and receives."""
+    read: dict[int, float] = {}
+    written: dict[int, float] = {}
+    for step in table:
+        known: set[tuple[str, int, int]] = set()
+        for move in step:
+            uses = (("send", move.source, read), ("receive", move.target, written), ("own", move.target, read))
+            for what, member, counts in uses:
+                if (what == "own" and not move.combine) or (move.shared and (what, member, move.chunk) in known):
+                    continue
+                known.add((what, member, move.chunk))
+                counts[member] = counts.get(member, 0.0) + sizes[move.chunk] * word
+    reading = {member: amount / memory.read_bandwidth for member, amount in read.items()}
+    writing = {member: amount / memory.write_bandwidth for member, amount in written.items()}
+    if memory.shared_bus:
+        return max(reading.get(member, 0.0) + writing.get(member, 0.0) for member in {*reading, *writing})
+    return max((*reading.values(), *writing.values()))
 
 
 def _hold(scope: Scope, name: str, depth: int) -> Visit:

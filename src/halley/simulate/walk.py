@@ -20,16 +20,19 @@ from halley.ir.workload import Op, Workload
 from halley.simulate.computing import Computing
 from halley.simulate.exchanging import Exchanging
 from halley.simulate.holds import Holds, Visit
+from halley.simulate.masking import busiest_first, visible_tiles
 from halley.simulate.members import Scope
 from halley.simulate.tasks import Path, Tasks
 
 
 @dataclass(slots=True)
 class Phase:
-    """``start``: the task after which it may begin. ``last``: its last block. ``pending``: what the next block waits for besides,
-    by tensor. ``releases``: by Hold and group, the tasks after which buffers of its visits are free again. ``filled``: by Hold,
-    the last fill of its last visit. ``ends``: drains behind the blocks. ``rounds``: where children hand over, when each child was
-    done with each round; ``done``: by tensor, when those that touch it were done with the last one."""
+    """``start``: the task after which it may begin; ``base``: the same for rounds. ``last``: its last block. ``pending``: what
+    the next block waits for besides, by tensor. ``releases``: by Hold and group, the tasks after which buffers of its visits
+    are free again. ``filled``: by Hold, the last fill of its last visit. ``ends``: drains behind the blocks. ``rounds``: where
+    children hand over, when each child was done with each round; ``done``: by tensor, when those that touch it were done with
+    the last one. ``made``: by tensor, the task after which what an earlier child of a sequence that runs on left of it is
+    there."""
 
     start: int
     last: int
@@ -37,8 +40,13 @@ class Phase:
     releases: dict[tuple[Path, tuple[str, ...]], list[int]] = field(default_factory=dict)
     filled: dict[Path, int] = field(default_factory=dict)
     ends: list[int] = field(default_factory=list)
+    made: dict[str, int] = field(default_factory=dict)
     rounds: list[list[int]] = field(default_factory=list)
     done: dict[str, int] = field(default_factory=dict)
+    base: int = -1
+    gate: int = -1
+    gates: dict[Path, int] = field(default_factory=dict)
+    begun: int | None = -1
 
 
 class Walk:
@@ -55,7 +63,7 @@ class Walk:
 
     def phase(self, node: Node, scope: Scope, start: int) -> int:
         """Run a node as a phase of its own; the task that ends it."""
-        phase = Phase(start, start)
+        phase = Phase(start, start, base=start, gate=start)
         self.node(node, scope, phase)
         return self.tasks.join((phase.last, *phase.pending.values(), *phase.ends), scope.path)
 
@@ -63,17 +71,22 @@ class Walk:
         """The task after which the next block may begin."""
         start = self.tasks.join((phase.last, *phase.pending.values()), scope.path)
         phase.pending.clear()
+        if phase.begun is None:
+            phase.begun = start
         return start
 
     def node(self, node: Node, scope: Scope, phase: Phase) -> None:
         match node:
+            case Temporal() if node.visible:
+                for index, ranges in visible_tiles(node, scope, self.workload):
+                    self.node(node.body, scope.at(0, ranges, loops=(*scope.loops, (node.dim, index))), phase)
             case Temporal():
                 for index in range(scope.steps(node.dim, node.tile)):
                     ranges, loops = scope.narrowed(node.dim, node.tile, index), (*scope.loops, (node.dim, index))
                     self.node(node.body, scope.at(0, ranges, loops=loops), phase)
             case Spatial():
                 position = scope.team.axes.position(node.level, node.axis)
-                places = scope.team.indices[:, position] - scope.team.span(position)[0]
+                places = busiest_first(node, scope, self.workload, scope.team.indices[:, position] - scope.team.span(position)[0])
                 ranges, splits = scope.narrowed(node.dim, node.tile, places), {**scope.splits, position: node.dim}
                 self.node(node.body, scope.at(0, ranges, splits=splits), phase)
             case Hold():
@@ -85,6 +98,8 @@ class Walk:
                 self.compute(node, scope, phase)
             case Collective():
                 self.collective(node, scope, phase)
+            case Sequence() if node.prefetch:
+                self.run_on(node, scope, phase)
             case Sequence():
                 last = self.begin(phase, scope)
                 for index, child in enumerate(node.children):
@@ -98,6 +113,25 @@ class Walk:
                 self.pipeline(node, scope, phase)
             case _:
                 assert_never(node)
+
+    def run_on(self, node: Sequence, scope: Scope, phase: Phase) -> None:
+        """Children one after the other in the phase around them: their fills run ahead of their turn, once the child before is at
+        work, their drains behind it. What an earlier child has changed is there once that is done, drains and all."""
+        makers, touched = zip(*map(self.touches, node.children), strict=True)
+        before = phase.start
+        for index, child in enumerate(node.children):
+            for name in phase.made.keys() & touched[index]:
+                waits = (phase.made[name], phase.pending.get(name, phase.made[name]))
+                phase.pending[name] = self.tasks.join(waits, scope.path)
+            behind, phase.rounds, phase.base, phase.begun = len(phase.ends), [], phase.last, None
+            inside = scope.at(index)
+            phase.gate = phase.gates.get(inside.path, before)
+            self.node(child, inside, phase)
+            before = phase.gates[inside.path] = phase.last if phase.begun is None else phase.begun
+            phase.gate = phase.start
+            done = self.tasks.join((phase.last, *phase.ends[behind:]), scope.path)
+            others = set().union(*(names for i, names in enumerate(touched) if i != index))
+            phase.made.update(dict.fromkeys(makers[index] & others, done))
 
     def shares(self, node: Parallel | Pipeline, scope: Scope) -> list[Scope]:
         """What each child sees: the members of its share."""
@@ -128,11 +162,13 @@ class Walk:
         ends: list[int] = []
         for index, child in enumerate(children):
             own = makers[index] | touched[index]
-            waits = [phase.start, *(task for name, task in phase.pending.items() if name in own)]
+            waits = [phase.base, *(task for name, task in phase.pending.items() if name in own)]
             waits += [ends[i] for i in range(index) if makers[i] & touched[index]]
             waits += [done[index] for done in phase.rounds[-1:]]
             waits += self.copies(scope, phase, makers[index], touched[index + 1 :])
             ends.append(self.phase(child, scopes[index], self.tasks.join(waits, scope.path)))
+        if phase.begun is None:
+            phase.begun = phase.base
         for name in set().union(*makers, *touched):
             users = [end for end, made, used in zip(ends, makers, touched, strict=True) if name in made | used]
             phase.done[name] = self.tasks.join(users, scope.path)
@@ -149,6 +185,13 @@ class Walk:
             back = scope.holds[name].node.buffers - 1
             if walked - set(self.workload.tensors[name].dims) and 0 < back <= len(phase.rounds):
                 yield phase.rounds[-back][last]
+
+    def touches(self, tree: Node) -> tuple[set[str], set[str]]:
+        """Tensors that ops and collectives in a tree change, and those that they touch."""
+        moved = {name for _, node in walk(tree) if isinstance(node, Collective) for name in node.tensors}
+        ops = self.ops(tree)
+        made = moved.union(*(op.outputs for op in ops))
+        return made, made.union(*((*op.inputs, op.scaled_by) for op in ops))
 
     def ops(self, tree: Node) -> list[Op]:
         """The ops that are computed in a tree."""
@@ -179,13 +222,17 @@ class Walk:
     def prefetched(self, node: Hold, visit: Visit, scope: Scope, phase_scope: Scope, phase: Phase) -> None:
         """Several buffers: a visit's fills wait for a free one, its drains run behind it. In lockstep the buffers swap at a
         barrier: fills also wait for those of the visit before."""
-        barrier = phase.start
+        barrier = phase.gate
         if self.chip.memory(node.memory).lockstep and scope.path in phase.filled:
             barrier = phase.filled[scope.path]
+            if phase.gate != phase.start:
+                barrier = self.tasks.join((barrier, phase.gate), scope.path)
         free: dict[str, int] = {}
         for group in node.tensors:
             releases = phase.releases.setdefault((scope.path, group), [])
             free |= dict.fromkeys(group, releases[-node.buffers] if len(releases) >= node.buffers else phase.start)
+        for name in phase.made.keys() & free.keys():
+            free[name] = self.tasks.join((free[name], phase.made[name]), scope.path)
         phase.filled[scope.path] = self.fills(node, visit, scope, barrier, free)
         for name in node.names:
             ready = visit.filled.get(name, free[name])
@@ -232,7 +279,7 @@ class Walk:
 
     def compute(self, node: Compute, scope: Scope, phase: Phase) -> None:
         op = self.workload.op(node.op)
-        after = [phase.last, *phase.pending.values()]
+        after = [self.begin(phase, scope)] if phase.begun is None else [phase.last, *phase.pending.values()]
         phase.pending.clear()
         if scaling := self.computing.rescale(op, scope):
             after = [self.tasks.add(f"rescale {op.outputs[0]}", scope.path, after, scaling)]

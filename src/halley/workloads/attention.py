@@ -29,12 +29,14 @@ def attention(
     causal: bool = False,
     variant: str = "plain",
     dtype: str = "bf16",
+    window: int | None = None,
 ) -> Workload:
     """``O = softmax(scale Q K^T + mask) V`` with ``scale = 1 / sqrt(head_dim)`` (Vaswani et al., arXiv 1706.03762).
 
     ``kv_heads == heads`` is MHA, ``1 < kv_heads < heads`` GQA (arXiv 2305.13245), ``kv_heads == 1`` MQA (arXiv 1911.02150).
     ``queries == keys`` is prefill; ``queries == 1`` decode against a KV cache of ``keys``. A causal mask lets query i see
-    the keys up to ``i + keys - queries``: the queries are the last positions. Masked scores are computed, then masked.
+    the keys up to ``i + keys - queries``: the queries are the last positions. A mapping may leave out tiles of keys that no row
+    sees (docs/model.md, "Masks"). With a ``window`` it sees the last so many of these.
 
     - plain: ``mx; E = exp(S2 - mx); z; P = E / z; O = P V``.
     - deferred: the division moves behind the second GEMM: ``U = E V; O = U / z``.
@@ -57,9 +59,10 @@ def attention(
         "causal": causal,
         "variant": variant,
         "dtype": dtype,
+        **({} if window is None else {"window": window}),
     }
     check(ATTENTION, given)
-    scale = scale_scores("S", "h m n", 1.0 / math.sqrt(head_dim), causal, queries, keys)
+    scale = scale_scores("S", "h m n", 1.0 / math.sqrt(head_dim), causal, queries, keys, window)
     rest = softmax_and_values(variant, scale, "h m", "n", "e")
     return Workload(
         ATTENTION.name,
@@ -87,6 +90,12 @@ def _visible(causal: bool, queries: int, keys: int) -> Fault | None:
     return Fault("workload attention, parameter queries", f"at most keys ({keys}) under a causal mask", str(queries), remedy)
 
 
+def _windowed(causal: bool, window: int | None) -> Fault | None:
+    if causal or window is None:
+        return None
+    return Fault("workload attention, parameter window", "a causal mask", f"a window of {window} without", "set causal, too")
+
+
 def _folded(batch: int, heads: int, kv_heads: int, queries: int) -> Fault | None:
     """The dims h and m are products; each must stay a size."""
     largest = max(batch * kv_heads, heads // kv_heads * queries)
@@ -110,10 +119,12 @@ ATTENTION = WorkloadKind(
         flag("causal", "mask the keys behind each query", False),
         algorithm("plain", "deferred", "online"),
         element_type(),
+        size("window", "keys that a query sees under a causal mask; all unless given", None),
     ),
     (
         grouped_heads("attention"),
         Rule(("causal", "queries", "keys"), _visible),
+        Rule(("causal", "window"), _windowed),
         Rule(("batch", "heads", "kv_heads", "queries"), _folded),
     ),
 )

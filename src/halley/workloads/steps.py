@@ -55,9 +55,15 @@ def softmax_and_values(
     return Steps((*first, *last), tensors, {"mx": rows, "z": rows}, kernels)
 
 
-def scale_scores(scores: str, dims: str, scale: float, causal: bool, queries: int, keys: int) -> Op:
-    """``S2 = scale x scores``; under a causal mask query i (row modulo ``queries``) sees the keys to ``i + keys - queries``."""
+def scale_scores(
+    scores: str, dims: str, scale: float, causal: bool, queries: int, keys: int, window: int | None = None
+) -> Op:
+    """``S2 = scale x scores``; under a causal mask query i (row modulo ``queries``) sees the keys to ``i + keys - queries``, of
+    these the last ``window`` if there is one."""
     constants = {"scale": scale}
+    if causal and window is not None:
+        constants |= {"queries": float(queries), "offset": float(keys - queries), "window": float(window)}
+        return elementwise("scale", "scale_window", scores, "S2", dims, constants=constants)
     if causal:
         constants |= {"queries": float(queries), "offset": float(keys - queries), "causal": 1.0}
     return elementwise("scale", "scale_mask" if causal else "scale", scores, "S2", dims, constants=constants)

@@ -23,6 +23,24 @@ class Setting(NamedTuple):
 Maker: TypeAlias = Callable[[Setting], Steps]
 
 
+class Able(NamedTuple):
+    """What the network of a chip's axis does by itself: send one arrival on to several, add what arrives."""
+
+    multicast: bool
+    reduction: bool
+
+
+BOTH = Able(True, True)
+
+NEEDS: Mapping[Kind, Able] = {
+    CollectiveKind.BROADCAST: Able(True, False),
+    CollectiveKind.ALL_GATHER: Able(True, False),
+    CollectiveKind.REDUCE: Able(False, True),
+    CollectiveKind.REDUCE_SCATTER: Able(False, True),
+}
+"""What an algorithm in the network asks of it; both for other kinds."""
+
+
 class Cut(Enum):
     """Into how many chunks an algorithm cuts a whole payload (all-reduce, reduce, broadcast, point-to-point)."""
 
@@ -56,10 +74,15 @@ class Algorithm:
     def kinds(self) -> tuple[Kind, ...]:
         return tuple(self.make)
 
-    def misfit(self, kind: Kind, topology: Topology, size: int) -> tuple[str, str] | None:
-        """(expected, got) where the algorithm does not serve this axis of a chip, None where it does."""
+    def misfit(self, kind: Kind, topology: Topology, size: int, able: Able = BOTH) -> tuple[str, str] | None:
+        """(expected, got) where the algorithm does not serve this axis of a chip, None where it does. ``able``: what its network
+        can do."""
         if kind in self.make and topology not in self.topologies:
             return f"a topology among {', '.join(self.topologies) or 'none of a chip'}", str(topology)
+        if kind in self.make and self.network:
+            for needed, there, what in zip(NEEDS.get(kind, BOTH), able, ("copies", "adds"), strict=True):
+                if needed and not there:
+                    return f"a network that {what}", "one that does not"
         return self.unfit(kind, size)
 
     def unfit(self, kind: Kind, ranks: int) -> tuple[str, str] | None:

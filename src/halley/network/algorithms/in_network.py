@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from halley.ir.hardware import Topology
 from halley.ir.mapping import CollectiveKind
 from halley.network.algorithms.algorithm import Algorithm, Cut, Setting, backwards, every, spreading, table_of
 from halley.network.tables import Steps, Transfer
@@ -55,6 +56,7 @@ IN_NETWORK = (
         },
         "Every rank sends once and switches copy; backwards, switches add and every rank receives once (multicast and "
         "reduction of a switch; Klenk, Jiang, Thorson and Dennison, ISCA 2020).",
+        (Topology.LINE,),
         cuts=every(Cut.UNCUT),
         network=True,
     ),
@@ -63,6 +65,7 @@ IN_NETWORK = (
         {_K.ALL_REDUCE: _in_network_all_reduce},
         "Every rank sends its vector once; switches add on the way up and, of themselves, copy on the way down "
         "(aggregation tree; Graham et al., SHARP, COM-HPC 2016).",
+        (Topology.LINE,),
         cuts=every(Cut.UNCUT),
         network=True,
     ),

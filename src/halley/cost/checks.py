@@ -1,0 +1,43 @@
+"""What a chip must say before a mapping is costed on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from halley.errors import BadInput, Fault, did_you_mean
+from halley.ir.hardware import Chip
+from halley.ir.mapping import Node, Pipeline, Spatial, Temporal, walk
+from halley.ir.workload import OpKind, Workload
+
+
+def check_engines(workload: Workload, chip: Chip, ops: Iterable[str]) -> None:
+    """No silent default for a rate or an energy: every dtype and elementary function in use must be listed for its engine.
+
+    Raises BadInput, all faults at once. An engine without any energies is taken as one whose energy is not of interest.
+    """
+    faults: dict[str, Fault] = {}
+    for op in map(workload.op, ops):
+        if op.kind is OpKind.CONTRACT and chip.matrix is not None:
+            dtype = workload.tensors[op.inputs[0]].dtype
+            if chip.matrix.energy and dtype not in chip.matrix.energy:
+                where = f"chip {chip.name}, engine {chip.matrix.name}"
+                faults[dtype] = Fault(where, f"an energy per MAC in {dtype}", "none", did_you_mean(dtype, chip.matrix.energy))
+        elif chip.vector is not None:
+            for function in workload.work(op):
+                if function not in chip.vector.rate or (chip.vector.energy and function not in chip.vector.energy):
+                    where = f"chip {chip.name}, engine {chip.vector.name}"
+                    faults[function] = Fault(where, f"a rate and an energy for {function}", "none", "add them to the chip's file")
+    if faults:
+        raise BadInput(faults.values())
+
+
+def check_lockstep(chip: Chip, tree: Node) -> None:
+    """Stalls at barriers fall as the work beside them grows, so that they have no bounds over many mappings yet.
+
+    Raises BadInput: a memory in lockstep, and a tree that stands for many mappings.
+    """
+    names = [memory.name for memory in chip.memories if memory.lockstep]
+    loops = (node for _, node in walk(tree) if isinstance(node, Temporal | Spatial | Pipeline)) if names else ()
+    if any(not isinstance(node.tile, int) for node in loops):
+        where, remedy = f"chip {chip.name}, memory {names[0]}", "cost mappings one by one with 'halley estimate', or leave it out"
+        raise BadInput(Fault(where, "no lockstep, for a search", "lockstep: true", remedy))

@@ -1,0 +1,102 @@
+"""One bound for shapes that differ in the order of their loops: below what each of them costs, and it changes no answer."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from halley.cost.evaluate import evaluate
+from halley.io.load import load_chip
+from halley.ir.hardware import Chip
+from halley.ir.text import to_text
+from halley.search import solve
+from halley.search.choice import Choice
+from halley.search.groups import Groups
+from halley.search.optimise import optimise
+from halley.search.partitions import every_partition
+from halley.search.problem import Objective, Problem
+from halley.search.shapes import Compiled
+from halley.search.solve import GroupSearch
+from halley.search.tally import Tally
+from halley.workloads import build
+
+DRAWS = 3
+ROUNDING = 1e-12
+
+KERNELS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("gemm", {"m": 70, "n": 33, "k": 129, "b": 2}),
+    ("conv-chain", {"height": 9, "width": 9, "channels": 3, "filters": 6}),
+)
+
+
+def searches(kind: str, parameters: dict[str, Any], chip: Chip, objective: str) -> list[GroupSearch]:
+    """The searches of the kernels, one by one."""
+    work = build(kind, parameters)
+    groups = Groups(Problem(work, chip, Objective(objective)), (objective,), (objective,), 0.0, Tally())
+    partitions, _ = every_partition(work)
+    return [groups.of(work, kernels).search for kernels in partitions.groups if kernels.bit_count() == 1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", ["time", "energy"])
+@pytest.mark.parametrize("chip", ["edge", "a100"])
+@pytest.mark.parametrize(("kind", "parameters"), KERNELS)
+def test_no_order_costs_less_than_the_bound_of_all(kind: str, parameters: dict[str, Any], chip: str, objective: str) -> None:
+    """The bound is made from one shape; every other one costs as much at least, on any sizes and numbers of buffers."""
+    assert compared(kind, parameters, chip, objective) > 100
+
+
+def test_no_order_of_a_small_gemm_costs_less_than_the_bound_of_all() -> None:
+    assert compared("gemm", {"m": 24, "n": 40, "k": 12}, "edge", "time", most=2) > 30
+
+
+def compared(kind: str, parameters: dict[str, Any], chip: str, objective: str, most: int = 100) -> int:
+    """How many mappings were compared with the bound of their kin, in ``most`` of the frames, the last ones."""
+    machine, random, count = load_chip(chip), np.random.default_rng(7), 0
+    for search in searches(kind, parameters, machine, objective):
+        for frame in search.frames[-most:]:
+            if frame.joint or len(frame.stages) > 1:
+                continue
+            costs, bounds = search.costs, dict[Hashable, Compiled]()
+            for shape in frame.stages[0].skeletons:
+                if shape.kin is None:
+                    continue
+                if shape.kin not in bounds:
+                    bounds[shape.kin] = costs.in_any_order(frame, shape)
+                trees = costs.trees.of((), costs.unsettled(shape.slots))
+                picked = {dim: random.choice(tree.singles(np.array([0]))[0], DRAWS) for dim, tree in trees.items()}
+                least = bounds[shape.kin](picked, DRAWS)[:, 0]
+                for at in range(DRAWS):
+                    sizes = costs.settled(shape.slots)
+                    for dim, tree in trees.items():
+                        sizes |= tree.sizes(int(picked[dim][at]))
+                    found = evaluate(search.workload, machine, search.around(Choice(frame, (shape,), sizes).tree()))
+                    assert least[at] <= getattr(found, objective) * (1 + ROUNDING), (frame.name, shape.name, sizes)
+                    count += 1
+    return count
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "chip"),
+    [
+        (16, 16, 16, "edge"),
+        pytest.param(16, 16, 16, "cloud", marks=pytest.mark.slow),
+        pytest.param(64, 8, 40, "edge", marks=pytest.mark.slow),
+        pytest.param(64, 8, 40, "cloud", marks=pytest.mark.slow),
+    ],
+)
+def test_the_bound_changes_no_answer(monkeypatch: pytest.MonkeyPatch, m: int, n: int, k: int, chip: str) -> None:
+    """Plan, cost and proof are those of a search that looks at every shape by itself; the work is less."""
+    problem = Problem(build("gemm", {"m": m, "n": n, "k": k}), load_chip(chip))
+    quick = optimise(problem)
+    monkeypatch.setattr(solve, "ruled_out", lambda search, frame, skeleton: False)
+    slow = optimise(problem)
+    for one, other in zip((quick.best, *quick.baselines), (slow.best, *slow.baselines), strict=True):
+        assert to_text(one.plan) == to_text(other.plan)
+        assert (one.certificate.value, one.certificate.bound) == (other.certificate.value, other.certificate.bound)
+        assert (one.status, one.certificate.size) == (other.status, other.certificate.size)
+    if (m, chip) == (16, "edge"):
+        assert quick.best.certificate.bounds < slow.best.certificate.bounds / 4
