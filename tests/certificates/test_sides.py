@@ -106,7 +106,7 @@ def test_every_choice_is_there(name: str, machine: str) -> None:
     workload, chip = WORK[name](), load_chip(machine)
     seen = 0
     for frame in frames(workload, template(chip), workload.ops):
-        if frame.cut:
+        if frame.cut or not all(stage.skeletons for stage in frame.stages):
             continue
         tiles = {slot.name: 1 for stage in frame.stages for shape in stage.skeletons for slot in (*frame.shared, *shape.slots)}
         for place, stage in enumerate(frame.stages):

@@ -15,6 +15,7 @@ from halley.ir.hardware import (
     Chip,
     Dataflow,
     Exchange,
+    Granularity,
     Level,
     Link,
     MatrixEngine,
@@ -144,6 +145,8 @@ def random_chip(random: Random) -> Chip:
         MatrixEngine(
             "mxu", random.choice([1, 2, 4]), random.choice([1, 2, 3]), 1e9, random.choice(list(Dataflow)), random.random() < 0.5,
             energy={"bf16": 5e-13}, latency=further.choice([0.0, 7e-9]),
+            granularity=further.choice([Granularity(), Granularity(3, 2, 4)]),
+            accumulators=further.choice([{}, {"bf16": "fp32"}]),
         ),
         VectorEngine(
             "simd", random.choice([1, 2, 4]), 1e9, rates, {name: (i + 1) * 1e-13 for i, name in enumerate(rates)},

@@ -11,12 +11,15 @@ import pytest
 from halley import library
 from halley.cost.evaluate import evaluate
 from halley.errors import BadInput
+from halley.io.chip_save import chip_document
 from halley.io.entries import energy_table
 from halley.io.load import load_chip, parse_chip
 from halley.io.text import read_yaml
 from halley.ir.hardware import NO_LINK, Axis, Chip, Dataflow, Memory, Topology
 from halley.ir.text import parse
 from halley.ir.workload import FUNCTIONS, MONOIDS
+from halley.report.facts import problem_text
+from halley.search.problem import Objective
 from halley.units import UNLIMITED
 from halley.workloads.gemm import gemm
 
@@ -56,6 +59,14 @@ def test_a_shipped_chip_without_its_source_is_refused(name: str) -> None:
     with pytest.raises(BadInput, match="expected a source, or assumed: and why; got neither"):
         parse_chip(text, sourced=True)
     assert parse_chip(text).levels == load_chip(name).levels
+
+
+def test_results_say_of_which_version_of_a_chip_they_are() -> None:
+    text = library.CHIPS.text("tpu-v5e").replace("clock:", "version: 3\nclock:", 1)
+    first, third = load_chip("tpu-v5e"), parse_chip(text)
+    assert (first.version, first.label, third.version, third.label) == (1, "tpu-v5e", 3, "tpu-v5e (version 3)")
+    assert problem_text(gemm(2, 2, 2), third, Objective.TIME).endswith("on tpu-v5e (version 3), objective time")
+    assert chip_document(third)["version"] == {"value": 3, "source": third.sources["version"]}
 
 
 @pytest.mark.parametrize("name", CHIPS)

@@ -127,6 +127,9 @@ CASES: dict[Formula, Case] = {
     tiling.visits: Case((POINT, POINT, POINT), ONE, lambda e, t, u: tiling.visits(e, chain(t, u))),
     tiling.covered: Case((POINT, POINT, POINT), POINT, lambda e, t, u: tiling.covered(e, first_inside(t, u))),
     tiling.folds: Case((POINT, POINT, POINT, POINT), ONE, lambda e, t, u, w: tiling.folds(e, first_inside(t, u), w)),
+    tiling.granular_folds: Case(
+        (*(POINT,) * 4, ONE), ONE, lambda e, t, u, w, g: tiling.granular_folds(e, first_inside(t, u), w, 1, g)
+    ),
     tiling.first_tile: Case((POINT, POINT, POINT), POINT, lambda e, t, u: tiling.first_tile(e, chain(t, u))),
     tiling.sizes: Case((POINT, POINT, POINT), {"point": 2}, weighed_sizes),
     # its "e - 1" is the last point's index: points are counted here, so they have no dimension

@@ -1,71 +1,58 @@
 """What a simulated time consists of: the chain of tasks that ends last, back to the start.
 
-Each moment of the chain goes to the server that works for it then, to the latency that passes, or to the queue: the chain waits
-for a server that works for a task of something else.
+Each moment of the chain goes to the server that works for it then, to the latency that passes, or to the queue: the server works
+for another task.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections import defaultdict
 
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Node
 from halley.ir.workload import Workload
-from halley.simulate.tasks import Server, Tasks
+from halley.simulate.tasks import Clock, Server, Tasks
 from halley.simulate.walk import Walk
 
 
 def chain(workload: Workload, chip: Chip, tree: Node, limit: int) -> list[tuple[str, float]]:
     """(what, share of the time) of the chain that ends last, the largest first."""
     tasks = Walk(workload, chip, tree, limit).tasks
-    done, held = _clock(tasks)
-    last = max(range(len(done)), key=done.__getitem__)
+    clock = _Told(tasks)
+    clock.run()
+    number = max(range(len(clock.done)), key=clock.done.__getitem__)
+    moment = total = clock.done[number]
     parts: dict[str, float] = defaultdict(float)
-    number, moment = last, done[last]
     while moment > 0:
-        arrival, server, start = held[number]
-        if server is not None and moment > arrival:
-            begin = max(start, arrival)
-            parts[f"{tasks.names[number]} on {' '.join(server.resource)}"] += moment - begin
-            if begin > arrival:
-                parts[f"queue: {tasks.names[number]} for {' '.join(server.resource)}"] += begin - arrival
+        name, arrival = tasks.names[number], clock.arrivals[number]
+        if number in clock.last:
+            server = clock.last[number]
+            work = min(dict(tasks.requests[number])[server], moment - arrival)
+            parts[f"{name} on {' '.join(server.resource)}"] += work
+            parts[f"queue: {name} for {' '.join(server.resource)}"] += moment - arrival - work
         latency = min(tasks.latencies[number], arrival)
-        if latency:
-            parts[f"{tasks.names[number]}, latency"] += latency
+        parts[f"{name}, latency"] += latency
         moment = arrival - latency
-        before = [other for other in tasks.waits[number] if done[other] >= moment * (1 - 1e-12)]
+        before = [other for other in tasks.waits[number] if clock.done[other] >= moment * (1 - 1e-12)]
         if not before:
             break
         number = before[-1]
-    total = done[last]
     return sorted(((what, seconds / total) for what, seconds in parts.items()), key=lambda item: -item[1])
 
 
-def _clock(tasks: Tasks) -> tuple[list[float], list[tuple[float, Server | None, float]]]:
-    """As `halley.simulate.tasks.run`; when each task is done, and its (arrival, last server, start there)."""
-    count = len(tasks.names)
-    missing, ready = [len(waits) for waits in tasks.waits], [0.0] * count
-    followers: list[list[int]] = [[] for _ in range(count)]
-    for number, waits in enumerate(tasks.waits):
-        for other in waits:
-            followers[other].append(number)
-    arrivals = [(tasks.latencies[number], number) for number in range(count) if not missing[number]]
-    heapq.heapify(arrivals)
-    free: dict[Server, float] = {}
-    done = [0.0] * count
-    held: list[tuple[float, Server | None, float]] = [(0.0, None, 0.0)] * count
-    while arrivals:
-        arrival, number = heapq.heappop(arrivals)
-        done[number], held[number] = arrival, (arrival, None, arrival)
-        for server, duration in tasks.requests[number]:
-            start = max(arrival, free.get(server, 0.0))
-            free[server] = start + duration
-            if free[server] > done[number]:
-                done[number], held[number] = free[server], (arrival, server, start)
-        for follower in followers[number]:
-            ready[follower] = max(ready[follower], done[number])
-            missing[follower] -= 1
-            if not missing[follower]:
-                heapq.heappush(arrivals, (ready[follower] + tasks.latencies[follower], follower))
-    return done, held
+class _Told(Clock):
+    """A clock that notes when each task arrives, and which server is the last to serve it."""
+
+    def __init__(self, tasks: Tasks) -> None:
+        super().__init__(tasks)
+        self.arrivals: dict[int, float] = {}
+        self.last: dict[int, Server] = {}
+
+    def arrive(self, moment: float, number: int) -> None:
+        self.arrivals[number] = moment
+        super().arrive(moment, number)
+
+    def note(self, number: int, server: Server, start: float, stop: float) -> None:
+        if stop > self.done[number]:
+            self.last[number] = server
+        super().note(number, server, start, stop)

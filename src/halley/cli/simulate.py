@@ -69,7 +69,7 @@ def simulate(
         if busy
     )
     console = options.output()
-    console.print(Text(f"simulation of {workload.name} on {chip.name}, plan {plan}", style="bold"))
+    console.print(Text(f"simulation of {workload.name} on {chip.label}, plan {plan}", style="bold"))
     show(
         console,
         (

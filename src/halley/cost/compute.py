@@ -62,15 +62,17 @@ def _contract(counter: Counter, scope: Scope, op: Op, array: Array, engine: Matr
     yield from _pipeline(counter, scope, engine, dtype)
 
 
-def _folds(counter: Counter, loops: tuple[Loop, ...], dims: tuple[str, ...], side: Side, width: int) -> Leaf:
+def _folds(
+    counter: Counter, loops: tuple[Loop, ...], dims: tuple[str, ...], side: Side, width: int, multiple: int = 1
+) -> Leaf:
     """Folds of the dims in one role: those of the side lie on the array, counted with the first as the others are whole there;
-    the rest are walked."""
+    the rest are walked. ``multiple``: that whole instructions have of what lies there."""
     first, others = side[:1], side[1:]
     beside = math.prod(counter.workload.dims[dim] for dim in others)
 
     def along(dim: str) -> Along:
         if dim in first:
-            return Along(counter, dim, loops, "folds", width, beside)
+            return Along(counter, dim, loops, "folds", width, beside, multiple)
         return Along(counter, dim, loops, "visits" if dim in others else "covered")
 
     return {dim: along(dim) for dim in dims}
@@ -81,53 +83,72 @@ def _matrix_cycles(counter: Counter, scope: Scope, role: Roles, array: Array, en
     none: Axes = frozenset()
     loops = scope.loops
 
-    def points(dims: tuple[str, ...]) -> Number:
-        return _product(counter.covered(dim, loops, none) for dim in dims)
+    def points(dims: tuple[str, ...], multiple: int = 1) -> Number:
+        if multiple == 1 or not dims:
+            return _product(counter.covered(dim, loops, none) for dim in dims)
+        # the last dim is filled up to whole instructions in each tile
+        return points(dims[:-1]) * (counter.folds(dims[-1], loops, none, multiple) * multiple)
 
     def tiles(dims: tuple[str, ...]) -> Number:
         return _product(counter.visits(dim, loops, none) for dim in dims)
 
-    def passes(dims: tuple[str, ...], side: Side, width: int) -> Number:
-        return _product(along(none) for along in _folds(counter, loops, dims, side, width).values())
+    def passes(dims: tuple[str, ...], side: Side, width: int, multiple: int) -> Number:
+        return _product(along(none) for along in _folds(counter, loops, dims, side, width, multiple).values())
 
     if any(loop.mask for loop in loops):
         return _masked_cycles(counter, loops, role, array, engine)
+    whole = engine.granularity
     batch, load = points(role.batch), 0 if engine.prefetch else engine.rows
     match engine.dataflow:
         case Dataflow.WEIGHT:
-            stream = role.rows
+            stream, streamed, multiples = role.rows, whole.rows, (whole.reduced, whole.columns)
         case Dataflow.INPUT:
-            stream = role.columns
+            stream, streamed, multiples = role.columns, whole.columns, (whole.reduced, whole.rows)
         case Dataflow.OUTPUT:
-            stream, load = role.reduced, 0
+            stream, streamed, multiples, load = role.reduced, whole.reduced, (whole.rows, whole.columns), 0
         case Dataflow.NONE:
-            return batch * points(role.rows) * points(role.columns) * points(role.reduced)
+            result = points(role.rows, whole.rows) * points(role.columns, whole.columns)
+            return batch * result * points(role.reduced, whole.reduced)
     (rows, columns), (on_rows, on_columns) = sides(role, engine.dataflow), on_sides(array, role, engine.dataflow)
-    folds = batch * (passes(rows, on_rows, engine.rows) * passes(columns, on_columns, engine.cols))
-    return systolic_cycles(folds, points(stream), tiles(stream), engine.rows, engine.cols, load)
+    folds = passes(rows, on_rows, engine.rows, multiples[0]) * passes(columns, on_columns, engine.cols, multiples[1])
+    return systolic_cycles(batch * folds, points(stream, streamed), tiles(stream), engine.rows, engine.cols, load)
 
 
 def _masked_cycles(counter: Counter, loops: tuple[Loop, ...], role: Roles, array: Array, engine: MatrixEngine) -> Number:
     """The same where a mask joins two dims, rows and keys: what is a product over dims is a sum over the pairs that are seen."""
     dims = (*role.batch, *role.rows, *role.columns, *role.reduced)
     factors: Leaf = {dim: Along(counter, dim, loops) for dim in dims}
+    whole = engine.granularity
     match engine.dataflow:
         case Dataflow.WEIGHT:
-            stream = role.rows
+            stream, streamed, multiples = role.rows, whole.rows, (whole.reduced, whole.columns)
         case Dataflow.INPUT:
-            stream = role.columns
+            stream, streamed, multiples = role.columns, whole.columns, (whole.reduced, whole.rows)
         case Dataflow.OUTPUT:
-            stream = role.reduced
+            stream, streamed, multiples = role.reduced, whole.reduced, (whole.rows, whole.columns)
         case Dataflow.NONE:
-            return counter.product(loops, factors)
-    for own, side, width in zip(
-        sides(role, engine.dataflow), on_sides(array, role, engine.dataflow), (engine.rows, engine.cols), strict=True
+            result: Number = 1
+            for own, multiple in ((role.rows, whole.rows), (role.columns, whole.columns), (role.reduced, whole.reduced)):
+                factors, times = _filled(counter, loops, factors, own, multiple)
+                result = result * times
+            return result * counter.product(loops, factors)
+    for own, side, width, multiple in zip(
+        sides(role, engine.dataflow), on_sides(array, role, engine.dataflow), (engine.rows, engine.cols), multiples, strict=True
     ):
-        factors = {**factors, **_folds(counter, loops, own, side, width)}
-    streamed = counter.product(loops, factors)
+        factors = {**factors, **_folds(counter, loops, own, side, width, multiple)}
     tiles = counter.product(loops, {**factors, **{dim: Along(counter, dim, loops, "visits") for dim in stream}})
+    factors, times = _filled(counter, loops, factors, stream, streamed)
     load = 0 if engine.prefetch or engine.dataflow is Dataflow.OUTPUT else engine.rows
-    return systolic_cycles(1, streamed, tiles, engine.rows, engine.cols, load)
+    return systolic_cycles(1, times * counter.product(loops, factors), tiles, engine.rows, engine.cols, load)
+
+
+def _filled(
+    counter: Counter, loops: tuple[Loop, ...], factors: Leaf, dims: tuple[str, ...], multiple: int
+) -> tuple[Leaf, int]:
+    """Factors with the last of some dims in whole instructions, and how many points of it each has."""
+    if multiple == 1 or not dims:
+        return factors, 1
+    return {**factors, dims[-1]: Along(counter, dims[-1], loops, "folds", multiple)}, multiple
 
 
 def _vector(counter: Counter, scope: Scope, op: Op) -> Iterator[Event]:

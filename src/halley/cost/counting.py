@@ -13,7 +13,7 @@ from typing import Any
 
 from halley.cost.resources import Resources
 from halley.formulas.numbers import Number
-from halley.formulas.tiling import Split, covered, first_tile, folds, reach, sizes, visits
+from halley.formulas.tiling import Split, covered, first_tile, folds, granular_folds, reach, sizes, visits
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Hold
 from halley.ir.masks import Mask
@@ -79,7 +79,7 @@ class Scope:
 @dataclass(frozen=True, slots=True)
 class Along:
     """What a dim of a tile counts as: its points ("covered"), its visits ("visits"), or its passes over ``width`` lanes, rows or
-    columns ("folds"), on which ``beside`` points lie for each of these."""
+    columns ("folds"), on which ``beside`` points lie for each of these, filled up to a ``multiple``."""
 
     counter: Counter
     dim: str
@@ -87,16 +87,19 @@ class Along:
     kind: str = "covered"
     width: int = 1
     beside: int = 1
+    multiple: int = 1
 
     def __call__(self, axes: Axes) -> Number:
         """Summed over the tiles that the loops make, along these axes over all members."""
         if self.kind == "folds":
-            return self.counter.folds(self.dim, self.loops, axes, self.width, self.beside)
+            return self.counter.folds(self.dim, self.loops, axes, self.width, self.beside, self.multiple)
         return (self.counter.visits if self.kind == "visits" else self.counter.covered)(self.dim, self.loops, axes)
 
     def of(self, extent: Number, splits: list[Split]) -> Number:
         """Summed over the tiles of one tile of this extent."""
         if self.kind == "folds":
+            if self.multiple > 1:
+                return granular_folds(extent, splits, self.width, self.beside, self.multiple)
             return folds(extent, splits, self.width, self.beside)
         return (visits if self.kind == "visits" else covered)(extent, splits)
 
@@ -171,9 +174,16 @@ class Counter:
     def covered(self, dim: str, loops: tuple[Loop, ...], summed: Axes) -> Number:
         return self._sum(dim, loops, summed, covered, "covered")
 
-    def folds(self, dim: str, loops: tuple[Loop, ...], summed: Axes, width: int, beside: int = 1) -> Number:
-        if width == 1:
+    def folds(
+        self, dim: str, loops: tuple[Loop, ...], summed: Axes, width: int, beside: int = 1, multiple: int = 1
+    ) -> Number:
+        if width == 1 and multiple == 1:
             return self.covered(dim, loops, summed) * beside
+        if multiple > 1:
+            name = f"folds {width} {beside} {multiple}"
+            return self._sum(
+                dim, loops, summed, lambda extent, splits: granular_folds(extent, splits, width, beside, multiple), name
+            )
         name = f"folds {width} {beside}"
         return self._sum(dim, loops, summed, lambda extent, splits: folds(extent, splits, width, beside), name)
 

@@ -14,6 +14,7 @@ from halley.cost.counting import AxisName, Counter, Scope
 from halley.cost.movement import Body, Part, as_loop
 from halley.formulas.numbers import Number, maximum, positive
 from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel, Pipeline, Sequence, Spatial, Temporal, children
+from halley.ir.workload import DTYPE_BYTES, OpKind
 from halley.rewrite.prefetch import ends, in_lockstep, running_on, shared
 
 Footprint = dict[str, Number]
@@ -131,13 +132,34 @@ def _box(counter: Counter, name: str, node: Hold, scope: Scope, body: Body, wher
     loops = scope.loops + part.loops if part.loops else scope.loops
     firsts = {axis: scope.firsts.get(axis, 0) + part.firsts.get(axis, 0) for axis in where}
     index = {axis: position - firsts[axis] for axis, position in where.items() if axis in within}
-    result: Number = tensor.word
+    result: Number = _word(counter, node, name)
     for dim in tensor.dims:
         result = result * counter.kept(dim, loops, within, index)
     if any(index.values()) and not body.joined(node, name):  # a member whose range of another dim is empty is idle
         for dim in {loop.dim for loop in loops if loop.axis in index} - set(tensor.dims):
             result = result * positive(counter.kept(dim, loops, within, index))
     return result
+
+
+def _word(counter: Counter, node: Hold, name: str) -> int:
+    """Bytes of an element in the Hold: that of an accumulator, where the matrix engine writes it and sums up in a wider type."""
+    workload, engine = counter.workload, counter.chip.matrix
+    word, op = workload.tensors[name].word, workload.producer(name)
+    if engine is None or not engine.accumulators or op is None or op.kind is not OpKind.CONTRACT:
+        return word
+    wider = engine.accumulators.get(workload.tensors[op.inputs[0]].dtype)
+    return max(word, DTYPE_BYTES[wider]) if wider and _summed_in(node.body, op.name, name) else word
+
+
+def _summed_in(node: Node, op: str, name: str) -> bool:
+    """Whether the op is computed in the node, with no further Hold of the tensor around it there."""
+    match node:
+        case Compute():
+            return node.op == op
+        case Hold() if name in node.names:
+            return False
+        case _:
+            return any(_summed_in(child, op, name) for child in children(node))
 
 
 def _present(part: Part, scope: Scope, where: Where) -> bool:

@@ -29,7 +29,7 @@ from halley.ir.mapping import (
     Sequence as Series,
 )
 from halley.ir.placement import Partial, Replicate, Shard
-from halley.ir.workload import Op, OpKind
+from halley.ir.workload import DTYPE_BYTES, Op, OpKind
 
 
 def written(store: Store, body: Node) -> dict[str, Op]:
@@ -137,6 +137,19 @@ def _boxes(store: Store, node: Hold, tensor: str, scope: Scope, depth: int) -> d
     return boxes
 
 
+def _width(store: Store, node: Hold, tensor: str) -> int:
+    """Bytes of an element in a Hold: in the innermost one around the product that makes it, sums may be wider than results."""
+    own, made, engine = store.workload.tensors[tensor].word, store.producers.get(tensor), store.chip.matrix
+    if made is None or made.kind is not OpKind.CONTRACT or engine is None:
+        return own
+    sums = engine.accumulators.get(store.workload.tensors[made.inputs[0]].dtype, "")
+    inner = [path for path, item in walk(node.body) if isinstance(item, Hold) and tensor in item.names]
+    for path, item in walk(node.body):
+        if isinstance(item, Compute) and item.op == made.name and not any(path[: len(outer)] == outer for outer in inner):
+            return max(own, DTYPE_BYTES.get(sums, 0))
+    return own
+
+
 def _elements(boxes: Iterable[Box]) -> int:
     return sum(size(box) for box in boxes)
 
@@ -157,7 +170,7 @@ def enter(store: Store, node: Hold, scope: Scope) -> OpenHold:
             hold.boxes[name] = _boxes(store, node, name, scope, depth)
             hold.placements[name] = {}
             for instance, boxes in hold.boxes[name].items():
-                live[instance] = max(live[instance], _elements(boxes) * store.workload.tensors[name].word)
+                live[instance] = max(live[instance], _elements(boxes) * _width(store, node, name))
         for instance in instances:
             store.tally.allocate(node.memory, instance, live[instance] * node.buffers)
     made, wanted = written(store, node.body), read(store, node.body)
@@ -177,7 +190,7 @@ def leave(store: Store, hold: OpenHold) -> None:
             _drain(store, hold, name)
     for group in hold.node.tensors:
         for instance in hold.buffers[group[0]]:
-            sizes = (_elements(hold.boxes[t].get(instance, ())) * store.workload.tensors[t].word for t in group)
+            sizes = (_elements(hold.boxes[t].get(instance, ())) * _width(store, hold.node, t) for t in group)
             store.tally.allocate(hold.node.memory, instance, -max(sizes) * hold.node.buffers)
 
 

@@ -128,6 +128,20 @@ def folds(extent: Number, splits: Sequence[Split], width: Number, beside: Number
     return over_tiles(extent, splits, lambda size: ceil_div(size * beside, width))
 
 
+def granular_folds(extent: Number, splits: Sequence[Split], width: Number, beside: Number, multiple: Number) -> Number:
+    """Passes of `folds` where a tile is filled up to whole instructions first.
+
+    .. math:: F = W(e) \\text{ with leaf } \\lceil \\lceil e b / g \\rceil g / w \\rceil
+
+    Symbols: e [points] the extent, w [points] the width, b [1] points that lie there beside each of these, g [1] points that an
+    instruction computes. Source: `over_tiles`, docs/model.md.
+
+    >>> granular_folds(13, [Split(5, True)], 4, 1, 8)   # 5 -> 8 -> 2, 5 -> 8 -> 2, 3 -> 8 -> 2
+    6
+    """
+    return over_tiles(extent, splits, lambda size: ceil_div(ceil_div(size * beside, multiple) * multiple, width))
+
+
 def first_tile(extent: Number, splits: Sequence[Split]) -> Number:
     """Size of the first innermost tile, which no other exceeds.
 

@@ -11,7 +11,17 @@ from pydantic import BaseModel
 from halley.errors import UnitError, did_you_mean
 from halley.io.check import check
 from halley.io.entries import Entry, origin, shown
-from halley.io.models import AxisFile, ChipFile, LevelFile, LinkFile, MatrixFile, MemoryFile, NetworkFile, VectorFile
+from halley.io.models import (
+    AxisFile,
+    ChipFile,
+    GranularityFile,
+    LevelFile,
+    LinkFile,
+    MatrixFile,
+    MemoryFile,
+    NetworkFile,
+    VectorFile,
+)
 from halley.io.text import Document, Finding, KeyPath
 from halley.ir.hardware import (
     NO_LINK,
@@ -19,6 +29,7 @@ from halley.ir.hardware import (
     Chip,
     Dataflow,
     Exchange,
+    Granularity,
     Level,
     Link,
     MatrixEngine,
@@ -94,6 +105,10 @@ def _rules(data: object, path: KeyPath) -> list[Finding]:
         findings.append(Finding(place, "a memory in the outermost level, to hold inputs and outputs", "none", "add memories"))
     engines = _get(data, "engines")
     findings += _tables(_get(engines, "matrix"), (*path, "engines", "matrix"), DTYPE_BYTES, complete=False)
+    accumulators = (*path, "engines", "matrix", "accumulators")
+    for dtype in _map(_get(_get(engines, "matrix"), "accumulators")):
+        if dtype not in DTYPE_BYTES:
+            findings.append(Finding((*accumulators, dtype), "a known key", shown(dtype), did_you_mean(dtype, DTYPE_BYTES)))
     findings += _tables(_get(engines, "vector"), (*path, "engines", "vector"), ELEMENTARY, complete=True)
     memories = [name for level in levels for name in _map(_get(level, "memories"))]
     inner = [name for level in levels[1:] for name in _map(_get(level, "memories"))]
@@ -188,6 +203,7 @@ def _chip(file: ChipFile, sources: dict[str, str]) -> Chip:
         description=file.description.strip(),
         streams=tuple(file.streams),
         sources=sources,
+        version=file.version.value if file.version else 1,
     )
 
 
@@ -243,7 +259,16 @@ def _matrix(file: MatrixFile, clock: float) -> MatrixEngine:
         energy={dtype: entry.value for dtype, entry in file.energy.items()},
         reads={role: tuple(names) for role, names in roles if names},
         latency=file.latency.value if file.latency else 0.0,
+        granularity=_granularity(file.granularity),
+        accumulators={dtype: entry.value for dtype, entry in file.accumulators.items()},
     )
+
+
+def _granularity(file: GranularityFile | None) -> Granularity:
+    if file is None:
+        return Granularity()
+    keys = ("rows", "columns", "reduced")
+    return Granularity(**{key: entry.value for key in keys if (entry := getattr(file, key)) is not None})
 
 
 def _vector(file: VectorFile, clock: float) -> VectorEngine:

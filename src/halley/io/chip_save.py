@@ -26,6 +26,8 @@ def chip_document(chip: Chip) -> dict[str, Any]:
             **({"vector": _vector(chip.vector)} if chip.vector else {}),
         },
     }
+    if chip.version > 1:
+        content["version"] = chip.version
     if chip.streams:
         content["streams"] = list(chip.streams)
     if chip.description:
@@ -94,6 +96,8 @@ def _level(level: Level) -> dict[str, Any]:
 
 
 def _matrix(engine: MatrixEngine) -> dict[str, Any]:
+    multiples = engine.granularity
+    granularity = {key: value for key in ("rows", "columns", "reduced") if (value := getattr(multiples, key)) > 1}
     return {
         "rows": engine.rows,
         "cols": engine.cols,
@@ -103,6 +107,8 @@ def _matrix(engine: MatrixEngine) -> dict[str, Any]:
         "rate": dict(engine.rate),
         "energy": {dtype: _unit(energy, "J") for dtype, energy in engine.energy.items()},
         **({"latency": _unit(engine.latency, "s")} if engine.latency else {}),
+        **({"granularity": granularity} if granularity else {}),
+        **({"accumulators": dict(engine.accumulators)} if engine.accumulators else {}),
         "reads": {role: list(names) for role, names in engine.reads.items()},
     }
 

@@ -111,6 +111,14 @@ class RolesFile(Model):
     output: list[Text] = Field(default_factory=list, description="memories that may hold the result")
 
 
+class GranularityFile(Section):
+    """Multiples that one instruction of the engine computes."""
+
+    rows: Whole | None = Field(None, description="rows of the result, in the first operand; left out, 1")
+    columns: Whole | None = Field(None, description="columns of the result, in the second operand; left out, 1")
+    reduced: Whole | None = Field(None, description="terms of each sum; left out, 1")
+
+
 class MatrixFile(Section):
     """An array of multiply-accumulate units."""
 
@@ -122,6 +130,10 @@ class MatrixFile(Section):
     rate: dict[str, Ratio] = Field(description="multiply-accumulates per unit and cycle, by element type", min_length=1)
     energy: dict[str, EnergyPerOp] = Field(description="energy per multiply-accumulate, by element type")
     latency: Latency | None = Field(None, description="latency of its pipeline beyond the skew, paid by each tile; left out, 0")
+    granularity: GranularityFile | None = Field(None, description="of its instructions, to which cycles round up; left out, none")
+    accumulators: dict[str, Annotated[Entry[str], word(DTYPE_BYTES)]] = Field(
+        default_factory=dict, description="element type of sums in the making, by that of the operands; left out, the result's"
+    )
     reads: RolesFile = Field(default_factory=RolesFile, description="memories that feed the array")
 
 
@@ -148,6 +160,7 @@ class ChipFile(Section):
 
     name: Text = Field(description="name of the chip")
     description: Text = Field("", description="what the chip is")
+    version: Whole | None = Field(None, description="of the figures in this file, which results name; left out, 1")
     clock: Frequency = Field(description="clock that units such as B/cycle count")
     static_power: Power = Field(description="power that is drawn whatever the chip does")
     levels: list[LevelFile] = Field(description="levels, outermost first", min_length=1)

@@ -150,10 +150,21 @@ class Dataflow(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Granularity:
+    """Of the instructions of a matrix engine: multiples of rows, columns and terms of a sum that they compute at once."""
+
+    rows: int = 1
+    columns: int = 1
+    reduced: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class MatrixEngine:
     """A rows x cols array of MACs. ``rate`` is MACs per PE and cycle by dtype (1.0 unless given), ``energy`` J per
     MAC by dtype. ``prefetch``: the stationary operand of the next fold loads behind the present one. ``latency``: of its
-    pipeline [s], beyond the skew of the array, once for each tile.
+    pipeline [s], beyond the skew of the array, once for each tile. ``granularity`` of its instructions: tiles take the cycles of
+    whole ones. ``accumulators``: the type in which results are summed up, by that of the operands, where it is another than the
+    result's.
     ``reads`` names, by operand role (input, weight, output), the memories that feed the array; an
     empty tuple admits any."""
 
@@ -167,6 +178,8 @@ class MatrixEngine:
     energy: Mapping[str, float] = field(default_factory=dict)
     reads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     latency: float = 0.0
+    granularity: Granularity = Granularity()
+    accumulators: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +199,8 @@ class VectorEngine:
 @dataclass(frozen=True, slots=True)
 class Chip:
     """Levels outermost first; the engines sit in each sibling of the last level. ``streams``: the memories through which kernels
-    that run side by side hand tensors on (a spatial chip); none where kernels run one by one (a temporal one)."""
+    that run side by side hand tensors on (a spatial chip); none where kernels run one by one (a temporal one). ``version``: of
+    the figures, one more each time that one of them changes."""
 
     name: str
     levels: tuple[Level, ...]
@@ -196,6 +210,12 @@ class Chip:
     description: str = ""
     streams: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
+    version: int = 1
+
+    @property
+    def label(self) -> str:
+        """The name, with the version if figures have changed since the first."""
+        return self.name if self.version == 1 else f"{self.name} (version {self.version})"
 
     def __post_init__(self) -> None:
         names = [m.name for level in self.levels for m in level.memories]

@@ -175,7 +175,7 @@ def front_table(front: Sequence[Point]) -> Table:
 
 def problem_text(workload: Workload, chip: Chip, objective: Objective) -> str:
     """One line that says what was asked."""
-    return f"{workload_text(workload.name, workload.parameters)} on {chip.name}, objective {objective.value}"
+    return f"{workload_text(workload.name, workload.parameters)} on {chip.label}, objective {objective.value}"
 
 
 def workload_text(kind: str, parameters: Mapping[str, object]) -> str:

@@ -52,6 +52,8 @@ def source(chip: Chip, path: str) -> str:
 
 def chip_facts(chip: Chip) -> Iterator[Fact]:
     """Every number of the chip, by its dotted path in a chip file."""
+    if chip.version > 1:
+        yield "version", str(chip.version)
     yield "static_power", format_power(chip.static_power)
     if chip.streams:
         yield "streams", ", ".join(chip.streams)
@@ -111,6 +113,10 @@ def _engines(chip: Chip) -> Iterator[Fact]:
         yield f"{at}.prefetch", str(chip.matrix.prefetch).lower()
         if chip.matrix.latency:
             yield f"{at}.latency", format_time(chip.matrix.latency)
+        for key in ("rows", "columns", "reduced"):
+            if (multiple := getattr(chip.matrix.granularity, key)) > 1:
+                yield f"{at}.granularity.{key}", str(multiple)
+        yield from ((f"{at}.accumulators.{dtype}", wider) for dtype, wider in chip.matrix.accumulators.items())
         yield from ((f"{at}.rate.{dtype}", f"{rate:g}") for dtype, rate in chip.matrix.rate.items())
         yield from ((f"{at}.energy.{dtype}", format_energy(energy)) for dtype, energy in chip.matrix.energy.items())
     if chip.vector is not None:

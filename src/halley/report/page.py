@@ -59,7 +59,7 @@ def page(result: Result, provenance: Mapping[str, str] | None = None) -> str:
     if provenance is not None:
         data["provenance"] = dict(provenance)
     made = data["provenance"]
-    title = f"{_question(result)} on {result.problem.chip.name}"
+    title = f"{_question(result)} on {result.problem.chip.label}"
     contents = {identifier: content for identifier, content in _sections(result) if content}
     sections = [
         el("section", el("h2", heading), *contents[identifier], id=identifier)
@@ -90,7 +90,7 @@ def _header(result: Result, title: str) -> list[Element]:
     return [
         el("p", f"Halley report, objective: {problem.objective.value}", class_="kicker"),
         # a graph that the user wrote has its lines in its name
-        el("h1", title if len(title) <= LONGEST_TITLE else f"{problem.workload.name} on {problem.chip.name}"),
+        el("h1", title if len(title) <= LONGEST_TITLE else f"{problem.workload.name} on {problem.chip.label}"),
         *([el("p", el("code", title))] if len(title) > LONGEST_TITLE else []),
         el("p", plan_text(best), class_="faint"),
         el("div", el("strong", mark), f"{sentence}; {effort}", class_=kind, id="verdict"),

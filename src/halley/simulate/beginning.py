@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from halley.ir.mapping import Collective, Compute, Hold, Node, Pipeline, Spatial, Temporal, children
+from halley.ir.masks import masks
 from halley.ir.workload import Workload
 
 ITERATIONS = (256, 128, 64, 32, 16, 8, 6, 5, 4, 3, 2, 1)
@@ -48,11 +49,12 @@ def beginning(workload: Workload, tree: Node, iterations: int) -> Beginning:
 
     before: ``spread m by 64 over pe.x``, ``for m by 2`` over 256  ->  after: ``spread m by 8 over pe.x``, ``for m by 2`` over 32
 
-    A dim keeps its extent where an op needs it whole or has no loop over it, and where not all ways to its outermost loop pass
-    the same splits. Where a dim is walked in several places, the largest tile counts.
+    A dim keeps its extent where an op needs it whole or has no loop over it, where a mask tells its points apart, and where not
+    all ways to its outermost loop pass the same splits. Where a dim is walked in several places, the largest tile counts.
     """
     whole = {dim for op in workload.ops for dim in workload.whole(op)}
     whole |= {dim for window in workload.windows.values() for dim in (window.dim, window.base, window.offset)}
+    whole |= {dim for mask in masks(workload).values() for dim in (mask.rows, mask.keys)}  # the first rows see the fewest keys
     extents = dict(workload.dims)
     shrunk: dict[_Split, int] = {}
     for dim in workload.dims:

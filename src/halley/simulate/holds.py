@@ -22,6 +22,7 @@ from halley.ir.mapping import (
     walk,
 )
 from halley.ir.mapping import Sequence as Series
+from halley.ir.masks import masks
 from halley.ir.workload import Op, Workload
 from halley.simulate.members import Axes, Box, Member, Scope, cut, inside, points
 from halley.simulate.tasks import Requests
@@ -100,6 +101,8 @@ class Holds:
         self._ways: dict[tuple[int, str], list[tuple[Step, ...]]] = {}
         self._reduced: dict[int, list[tuple[str, ...]]] = {}
         self._known: dict[tuple[object, ...], Requests] = {}
+        hidden = dict.fromkeys(masks(workload).values())
+        self._masked = [pair for m in hidden for pair in ((m.rows, m.queries), (m.keys, workload.dims[m.keys] + 1))]
 
     # ---- visits that are alike
 
@@ -115,7 +118,8 @@ class Holds:
             ops = dict.fromkeys(self._body(visit.node)[0].values())
             self._reduced[id(visit.node)] = [self.workload.reduced(op) for op in ops]
         again = tuple(any(index and dim in dims for dim, index in scope.loops) for dims in self._reduced[id(visit.node)])
-        return (way, scope.path, scope.team.critical, name, again, scope.form)
+        seen = tuple(int(scope.ranges[scope.dims[dim], 0, 0]) % most for dim, most in self._masked)  # which tiles are visible
+        return (way, scope.path, scope.team.critical, name, again, seen, scope.form)
 
     # ---- what a body does
 

@@ -39,37 +39,49 @@ class OnArray:
         """Cycles of the critical member's tile."""
         engine, role = self.engine, self.role
         rows, columns, reduced, batch = (scope.extents(dims) for dims in (role.rows, role.columns, role.reduced, role.batch))
-        load = 0 if engine.prefetch else engine.rows
+        load, whole = 0 if engine.prefetch else engine.rows, engine.granularity
+        m, n, k = _filled(rows, whole.rows), _filled(columns, whole.columns), _filled(reduced, whole.reduced)
         match engine.dataflow:
             case Dataflow.WEIGHT:
-                stream = rows
+                stream, multiples = m, (whole.reduced, whole.columns)
             case Dataflow.INPUT:
-                stream = columns
+                stream, multiples = n, (whole.reduced, whole.rows)
             case Dataflow.OUTPUT:
-                stream, load = reduced, 0
+                stream, multiples, load = k, (whole.rows, whole.columns), 0
             case Dataflow.NONE:
-                return math.prod((*rows, *columns, *reduced, *batch))
-        folds = math.prod(batch) * math.prod(self._folds(scope, 0))
-        cycles: float = systolic_cycles(folds, math.prod(stream), 1, engine.rows, engine.cols, load)
+                return m * n * k * math.prod(batch)
+        folds = math.prod(batch) * math.prod(self._folds(scope, 0, multiples))
+        cycles: float = systolic_cycles(folds, stream, 1, engine.rows, engine.cols, load)
         return cycles
 
-    def _folds(self, scope: Scope, row: int) -> tuple[int, int]:
-        """Passes over the rows and over the columns of the array for a member's tile; 1 where every MAC reads its operands."""
+    def _folds(self, scope: Scope, row: int, multiples: tuple[int, int] = (1, 1)) -> tuple[int, int]:
+        """Passes over the rows and over the columns of the array for a member's tile, filled up to ``multiples`` there; 1 where
+        every MAC reads its operands."""
 
-        def passes(dims: tuple[str, ...], side: Side, width: int) -> int:
+        def passes(dims: tuple[str, ...], side: Side, width: int, multiple: int) -> int:
             walked = scope.extents((dim for dim in dims if dim not in side), row)
-            return _folds(walked, scope.extents(side, row), width)
+            return _folds(walked, scope.extents(side, row), width, multiple)
 
         engine = self.engine
         rows, columns = sides(self.role, engine.dataflow)
         on_rows, on_columns = on_sides(self.array, self.role, engine.dataflow)
-        return passes(rows, on_rows, engine.rows), passes(columns, on_columns, engine.cols)
+        return passes(rows, on_rows, engine.rows, multiples[0]), passes(columns, on_columns, engine.cols, multiples[1])
 
 
-def _folds(walked: list[int], on_array: list[int], width: int) -> int:
+def _folds(walked: list[int], on_array: list[int], width: int, multiple: int = 1) -> int:
     """Passes over an array that takes ``width`` points of the dims on it at once; the other dims are walked index by index.
 
-    >>> _folds([3], [5, 2], 4)
-    9
+    >>> _folds([3], [5, 2], 4), _folds([3], [5, 2], 4, 16)
+    (9, 12)
     """
-    return math.prod(walked) * -(-math.prod(on_array) // width)
+    points = -(-math.prod(on_array) // multiple) * multiple
+    return math.prod(walked) * -(-points // width)
+
+
+def _filled(extents: list[int], multiple: int) -> int:
+    """Points of a tile with the last dim filled up to a multiple.
+
+    >>> _filled([3, 5], 4), _filled([], 4)
+    (24, 1)
+    """
+    return math.prod(extents[:-1]) * -(-extents[-1] // multiple) * multiple if extents else 1

@@ -1,16 +1,15 @@
 """Tasks with what they ask of servers and what they wait for; and the clock that runs them (docs/simulation.md).
 
-A *server* is one instance of a resource: a memory's read or write port, a level's port, an axis, an engine. An engine or an axis
-serves one request at a time, first come, first served; a port serves a request of each stream at once, with even shares of its
-bandwidth, as memory controllers and networks take turns with the bursts of their users. A task arrives at its servers once all
-that it waits for is done and its latency has passed; it puts one request to each, and is done when the last of them has been
-served.
+A *server* is one instance of a resource: a memory's read or write port, a level's port, an axis, an engine. An engine or axis
+serves one request at a time, first come, first served. A port interleaves its requests in bursts, as memory controllers and
+networks do, so that a short transfer does not wait for the whole of a long one: after each burst, the request that comes first
+in program order goes on. So what is needed now goes before what is fetched ahead. A task arrives at its servers once all that
+it waits for is done and its latency has passed; it puts one request to each, and is done when the last of them has been served.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -89,111 +88,123 @@ class Schedule:
     intervals: tuple[Interval, ...]
 
 
-SHARED = ("read", "write", "bus", "port")
-"""Resources that serve several streams at once. Engines and axes do one thing after the other."""
+BURSTS = 16
+"""Bursts of the longest request that a port gets; shorter ones are of so many fewer."""
+
+PORTS = ("read", "write", "bus", "port")
+"""Resources that interleave their requests."""
 
 
-@dataclass(slots=True)
-class _Queue:
-    """One server. Streams share it evenly; requests of one stream are served one after the other, first come, first served.
+def _bursts(tasks: Tasks) -> dict[Server, float]:
+    """How long a burst of each port takes [s]."""
+    longest: dict[Server, float] = {}
+    for requests in set(tasks.requests):
+        for server, duration in requests:
+            if server.resource[0] in PORTS:
+                longest[server] = max(longest.get(server, 0.0), duration)
+    return {server: duration / BURSTS for server, duration in longest.items() if duration}
 
-    ``served`` [s]: what each stream that is being served has got since the begin; ``at`` [s]: until when that is counted;
-    ``heads``: of each of these streams, when its present request is done, by ``served``, and the request: (task, duration,
-    start). ``waiting``: further requests by stream. ``version`` says which of the departures that were announced still holds."""
 
-    at: float = 0.0
-    served: float = 0.0
-    heads: list[tuple[float, int, object, float]] = field(default_factory=list)
-    waiting: dict[object, deque[tuple[int, float]]] = field(default_factory=dict)
-    version: int = 0
+ROUNDING = 1e-9
+"""Share of a burst that is none."""
 
-    def advance(self, now: float) -> None:
-        """Count what was served until now."""
-        if self.heads:
-            self.served += (now - self.at) / len(self.heads)
-        self.at = now
 
-    def arrive(self, stream: object, task: int, duration: float, now: float) -> None:
-        """One more request."""
-        self.advance(now)
-        if stream in self.waiting:
-            self.waiting[stream].append((task, duration))
+class Clock:
+    """Runs tasks. An engine or axis serves whoever arrives first; of two that arrive at once, the earlier in program order."""
+
+    def __init__(self, tasks: Tasks) -> None:
+        count = len(tasks.names)
+        self.tasks, self.burst = tasks, _bursts(tasks)
+        self.missing, self.ready, self.done = [len(waits) for waits in tasks.waits], [0.0] * count, [0.0] * count
+        self.left = [len(requests) for requests in tasks.requests]  # requests that are not served yet
+        self.followers: list[list[int]] = [[] for _ in range(count)]
+        for number, waits in enumerate(tasks.waits):
+            for other in waits:
+                self.followers[other].append(number)
+        self.free: dict[Server, float] = {}
+        self.busy: dict[Server, float] = {}
+        self.intervals: list[Interval] = []
+        self.latest: dict[Server, tuple[int, int]] = {}  # the last task of each server, and its interval
+        self.queues: dict[Server, list[tuple[int, float]]] = {server: [] for server in self.burst}
+        # arrivals of tasks, and after all of a moment the ports that are free for a burst
+        self.events: list[tuple[float, int, int]] = []
+        self.ports = list(self.burst)
+        self.places = {server: place for place, server in enumerate(self.ports)}
+        for number in range(count):
+            if not self.missing[number]:
+                heapq.heappush(self.events, (tasks.latencies[number], 0, number))
+
+    def run(self) -> Schedule:
+        """Until all tasks are done."""
+        while self.events:
+            moment, kind, number = heapq.heappop(self.events)
+            if kind:
+                self.give(moment, self.ports[number])
+            else:
+                self.arrive(moment, number)
+        return Schedule(max(self.done, default=0.0), self.busy, tuple(self.intervals))
+
+    def arrive(self, moment: float, number: int) -> None:
+        """A task puts its requests."""
+        self.done[number] = moment
+        if not self.tasks.requests[number]:
+            self.finish(number)
+        for server, duration in self.tasks.requests[number]:
+            self.busy[server] = self.busy.get(server, 0.0) + duration
+            if server in self.burst and duration:
+                heapq.heappush(self.queues[server], (number, duration))
+                if self.free.get(server, 0.0) <= moment:
+                    heapq.heappush(self.events, (moment, 1, self.places[server]))
+                continue
+            start = max(moment, self.free.get(server, 0.0))
+            self.free[server] = start + duration
+            self.note(number, server, start, start + duration)
+            self.served(number, start + duration)
+
+    def give(self, moment: float, server: Server) -> None:
+        """A burst of a port, and more of the same request for as long as nobody can have come meanwhile."""
+        queue = self.queues[server]
+        if not queue or self.free.get(server, 0.0) > moment:
+            return
+        number, rest = heapq.heappop(queue)
+        burst = self.burst[server]
+        alone = self.events[0][0] - moment if self.events else rest
+        given = min(rest, burst * (1 + int(alone / burst)))
+        if rest - given <= burst * ROUNDING:
+            given = rest
+        self.free[server] = stop = moment + given
+        self.note(number, server, moment, stop)
+        if given < rest:
+            heapq.heappush(queue, (number, rest - given))
         else:
-            self.waiting[stream] = deque()
-            heapq.heappush(self.heads, (self.served + duration, task, stream, now))
+            self.served(number, stop)
+        heapq.heappush(self.events, (stop, 1, self.places[server]))
 
-    def departure(self) -> float:
-        """When the next request is done, if nothing arrives before."""
-        self.version += 1
-        return self.at + max(self.heads[0][0] - self.served, 0.0) * len(self.heads)
+    def note(self, number: int, server: Server, start: float, stop: float) -> None:
+        """A server at work; a burst right after one of the same task goes on with its interval."""
+        before, place = self.latest.get(server, (-1, -1))
+        if before == number and self.intervals[place].stop == start:
+            self.intervals[place] = self.intervals[place]._replace(stop=stop)
+        elif stop > start:
+            self.latest[server] = (number, len(self.intervals))
+            self.intervals.append(Interval(self.tasks.names[number], server, start, stop, self.tasks.paths[number]))
 
-    def depart(self, now: float) -> tuple[int, float]:
-        """The request that is done now: its task, and when it was begun. The next one of its stream is begun."""
-        self.at, (self.served, task, stream, start) = now, heapq.heappop(self.heads)
-        if further := self.waiting[stream]:
-            other, duration = further.popleft()
-            heapq.heappush(self.heads, (self.served + duration, other, stream, now))
-        else:
-            del self.waiting[stream]
-        return task, start
+    def served(self, number: int, stop: float) -> None:
+        """One request of a task has been served."""
+        self.done[number] = max(self.done[number], stop)
+        self.left[number] -= 1
+        if not self.left[number]:
+            self.finish(number)
+
+    def finish(self, number: int) -> None:
+        """Those who waited for the last of a task's requests arrive when it has been served."""
+        for follower in self.followers[number]:
+            self.ready[follower] = max(self.ready[follower], self.done[number])
+            self.missing[follower] -= 1
+            if not self.missing[follower]:
+                heapq.heappush(self.events, (self.ready[follower] + self.tasks.latencies[follower], 0, follower))
 
 
 def run(tasks: Tasks) -> Schedule:
-    """Let the clock run until all tasks are done.
-
-    Of requests of one stream (the tasks of one name at one node) whoever arrives first is served first; of two that arrive at
-    once, the earlier in program order. A resource that is not in `SHARED` has one stream.
-    """
-    count = len(tasks.names)
-    missing = [len(waits) for waits in tasks.waits]
-    ready = [0.0] * count
-    followers: list[list[int]] = [[] for _ in range(count)]
-    for number, waits in enumerate(tasks.waits):
-        for other in waits:
-            followers[other].append(number)
-    queues: dict[Server, _Queue] = {}
-    busy: dict[Server, float] = {}
-    open_requests = [len(requests) for requests in tasks.requests]
-    intervals: list[Interval] = []
-    last = 0.0
-    # (time, task that arrives) or (time, count, version, server) of a departure: these first, so that a server is free again
-    events: list[tuple[float, int, int, Server | None]] = [
-        (tasks.latencies[number], count + number, 0, None) for number in range(count) if not missing[number]
-    ]
-    heapq.heapify(events)
-
-    def done(number: int, now: float) -> None:
-        nonlocal last
-        last = max(last, now)
-        for follower in followers[number]:
-            ready[follower] = max(ready[follower], now)
-            missing[follower] -= 1
-            if not missing[follower]:
-                heapq.heappush(events, (ready[follower] + tasks.latencies[follower], count + follower, 0, None))
-
-    order = {server: index for index, server in enumerate(dict.fromkeys(s for each in tasks.requests for s, _ in each))}
-    while events:
-        now, what, version, server = heapq.heappop(events)
-        if server is not None:
-            queue = queues[server]
-            if version != queue.version:
-                continue
-            number, start = queue.depart(now)
-            if now > start:
-                intervals.append(Interval(tasks.names[number], server, start, now, tasks.paths[number]))
-            if queue.heads:
-                heapq.heappush(events, (queue.departure(), order[server] - len(order), queue.version, server))
-            open_requests[number] -= 1
-            if not open_requests[number]:
-                done(number, now)
-            continue
-        number = what - count
-        if not tasks.requests[number]:
-            done(number, now)
-        for server, duration in tasks.requests[number]:
-            busy[server] = busy.get(server, 0.0) + duration
-            queue = queues.setdefault(server, _Queue())
-            stream = (tasks.paths[number], tasks.names[number]) if server.resource[0] in SHARED else None
-            queue.arrive(stream, number, duration, now)
-            heapq.heappush(events, (queue.departure(), order[server] - len(order), queue.version, server))
-    return Schedule(last, busy, tuple(intervals))
+    """Let the clock run until all tasks are done."""
+    return Clock(tasks).run()
