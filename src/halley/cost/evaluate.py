@@ -14,7 +14,7 @@ from halley.cost.ahead import Ahead, Phases
 from halley.cost.checks import check_engines, check_lockstep
 from halley.cost.compute import compute
 from halley.cost.counting import AxisName, Counter, Loop, OpenHold, Scope, Sums
-from halley.cost.estimate import Estimate, Moving, NodeCost
+from halley.cost.estimate import Estimate, Moving, NodeCost, Resource
 from halley.cost.events import Crossing, Event, Path, Work
 from halley.cost.exchange import SINGLE, Shared, exchange
 from halley.cost.footprint import footprint
@@ -117,6 +117,11 @@ class Split:
 def _waits(transfer: Transfer) -> bool:
     """Whether there may be a latency."""
     return isinstance(transfer.latency, Term) or bool(np.any(transfer.latency))
+
+
+def _nothing(resource: Resource) -> int:
+    """No work of a visit: what holds whatever order loops have, or however large their tiles are."""
+    return 0
 
 
 def _single(buffers: Number) -> Number:
@@ -284,12 +289,13 @@ class _Fold:
         if self.memories[node.memory].lockstep and node.buffers > 1:
             return self._lockstep(node, inner, ahead, busy, scope, fills.values(), drains.values())
         single, several = _single(node.buffers), _several(node.buffers)
-        visit = inner.visit(entries) if self.ramps and not self.counter.once else None
+        visit = inner.visit(entries) if self.ramps and not self.counter.once else _nothing
         open_ = inner.phase(1 - single)
         open_ahead = None if ahead is None else Ahead(ahead.waits, ahead.up.scaled(1 - single), ahead.down.scaled(1 - single))
         up, down = self._ramps(
             node, open_, open_ahead,
-            lambda ramp: ramp.after(fills, visit, several), lambda ramp: ramp.after(drains, visit, several),
+            lambda ramp: ramp.after(fills, visit, several, self.ramps),
+            lambda ramp: ramp.after(drains, visit, several, self.ramps),
         )  # fmt: skip
         visits = self._visits(node, inner, scope, fills, drains)
         if type(node.buffers) is int and node.buffers > 1:

@@ -80,10 +80,10 @@ class Ramp:
         return Ramp(chains, ports)
 
     def after(
-        self, transfers: Mapping[str, Transfer], visit: Callable[[Resource], Number] | None, there: Number
+        self, transfers: Mapping[str, Transfer], visit: Callable[[Resource], Number], there: Number, sized: bool
     ) -> Ramp:
         """With the transfers of one more Hold, which run side by side; where it is not ``there`` (0 instead of 1), without.
-        ``visit``: what is done in one visit [s] beside what a resource does in it; None where transfers take only their
+        ``visit``: what is done in one visit [s] beside what a resource does in it. Without ``sized`` transfers take only their
         latency."""
         if type(there) is int and not there:
             return self
@@ -92,11 +92,10 @@ class Ramp:
         for name, transfer in transfers.items():
             if not transfer.round:
                 continue
-            chains[name] = chains.get(name, 0) + there * (transfer.latency if visit is None else transfer.once)
+            chains[name] = chains.get(name, 0) + there * (transfer.once if sized else transfer.latency)
             for resource, time in transfer.round.items():
                 here = there * transfer.uses[resource]
-                left, time = (0, 0) if visit is None else (visit(resource), time)
-                port = Port(transfer.latency, time, left, 1).scaled(here)
+                port = Port(transfer.latency, time if sized else 0, visit(resource), 1).scaled(here)
                 own[resource] = own[resource].beside(port) if resource in own else port
         for resource, port in own.items():
             ports[resource] = ports[resource].inside(port) if resource in ports else port
