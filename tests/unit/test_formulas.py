@@ -109,6 +109,7 @@ CASES: dict[Formula, Case] = {
     timing.buffered_time: Case((ONE, SECOND, SECOND, SECOND), SECOND),
     timing.port_phase_time: Case((ONE, SECOND, SECOND), SECOND),
     timing.in_flight_time: Case((SECOND, ONE), SECOND),
+    timing.return_time: Case((ONE, ONE, SECOND), SECOND),
     timing.visits_time: Case((ONE, ONE, SECOND, SECOND), SECOND),
     timing.stall_time: Case((SECOND, SECOND, ONE), SECOND),
     timing.pipeline_time: Case((SECOND, SECOND, SECOND, ONE), SECOND, lambda a, b, c, n: timing.pipeline_time([a, b, c], n)),

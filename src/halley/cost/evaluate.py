@@ -19,7 +19,7 @@ from halley.cost.events import Crossing, Event, Path, Work
 from halley.cost.exchange import SINGLE, Shared, exchange
 from halley.cost.footprint import footprint
 from halley.cost.movement import SHARDING, Body, Transfer, drain, fill, refill
-from halley.cost.phases import Cost, Handing, Ramp, Visits
+from halley.cost.phases import Cost, Handing, Ramp, Returns, Visits
 from halley.cost.resources import Busy, Resources, added, depth_of, energy_of
 from halley.cost.window import counter_of
 from halley.formulas.energy import static_energy
@@ -309,9 +309,8 @@ class _Fold:
         return Cost(work, busy, up, down, handing=open_.handing, visits=visits)
 
     def _returning(self, scope: Scope, group: tuple[str, ...]) -> Iterator[tuple[str, Number, Number]]:
-        """Which share of the visits to partial sums wait for each other, as a sum comes back when it has left: of each loop over
-        a dim that is summed up, its name, 1 if there are any (else 0), and those after the first one of the loop. Other loops
-        inside it walk tiles that do not wait for each other."""
+        """Of each loop over a dim that is summed up, its name, how often a sum comes again in it, and how many tiles other loops
+        inside it walk."""
         summed = {dim for name in group if (op := self.workload.producer(name)) for dim in self.workload.reduced(op)}
         entries = [self.counter.entries(replace(scope, loops=scope.loops[:at])) for at in range(len(scope.loops) + 1)]
         again: Number = 1
@@ -322,7 +321,7 @@ class _Fold:
                 continue
             if loop.dim in summed:
                 again = again * trips
-                yield f"{loop.dim} {at}", positive(again - 1), (1 - 1 / again) / beside
+                yield f"{loop.dim} {at}", again, beside
             else:
                 beside = beside * trips
 
@@ -347,7 +346,7 @@ class _Fold:
 
     def _visits(
         self, node: Hold, inner: Cost, scope: Scope, fills: Mapping[str, Transfer], drains: Mapping[str, Transfer]
-    ) -> dict[tuple[str, ...], Visits]:
+    ) -> dict[tuple[str, ...], Visits | Returns]:
         """How long the visits of a Hold and of those inside it take at least. A buffer of a group of tensors is in use from the
         begin of their fill to the end of the work inside, or of their drain. Without latency a single transfer is no longer than
         what its ports are busy for, and the work beside it no longer than the whole: with two buffers or more, that is never
@@ -355,7 +354,7 @@ class _Fold:
         if self.counter.once or (type(node.buffers) is int and node.buffers < 2):
             return {}
         single, several = _single(node.buffers), _several(node.buffers)
-        found: dict[tuple[str, ...], Visits] = {}
+        found: dict[tuple[str, ...], Visits | Returns] = {}
         for key, visits in inner.visits.items():
             further = (several * fills[name].once for name in key[1:] if name in fills and self.ramps)
             outer = visits.scaled(1 - single)
@@ -371,10 +370,9 @@ class _Fold:
             visits = Visits(own + inside, inside, self.counter.entries(scope), maximum(node.buffers, 1))
             found[node.memory, *group] = visits.scaled(several)
             if any(name in drains and fills[name].events for name in group):
-                for loop, some, share in self._returning(scope, group):
-                    entries = self.counter.entries(scope)
-                    visits = Visits(share * (own + inside), 0, entries, 1, some * (own + inside) / entries)
-                    found[node.memory, f"returns over {loop}", *group] = visits.scaled(several)
+                for loop, again, beside in self._returning(scope, group):
+                    returns = Returns(own + inside, self.counter.entries(scope), again, beside, positive(again - 1))
+                    found[node.memory, f"returns over {loop}", *group] = returns.scaled(several)
         self.moving[scope.path] = tuple(moving)
         return found
 

@@ -15,6 +15,7 @@ from halley.formulas.timing import (
     longest,
     phase_time,
     port_phase_time,
+    return_time,
     total,
     visits_time,
     waiting_time,
@@ -108,9 +109,9 @@ EMPTY = Ramp()
 
 @dataclass(frozen=True, slots=True)
 class Visits:
-    """The visits of tensors that share buffers, or those of them that wait for each other: how long they take one after the other
-    (``series`` [s]), how many there are in all (``entries``), in how many ``buffers``, how long the work inside them takes
-    (``work`` [s]), and the ``lead`` [s] of the first one on an entry of the phase, in which Holds further out are filled."""
+    """The visits of tensors that share buffers: how long they take one after the other (``series`` [s]), how many there are in
+    all (``entries``), in how many ``buffers``, how long the work inside them takes (``work`` [s]), and the ``lead`` [s] of the
+    first one on an entry of the phase, in which Holds further out are filled."""
 
     series: Number
     work: Number
@@ -131,6 +132,30 @@ class Visits:
     def scaled(self, factor: Number) -> Visits:
         """The same with all times multiplied: by 0 or 1."""
         return Visits(factor * self.series, factor * self.work, self.entries, self.buffers, factor * self.lead)
+
+
+@dataclass(frozen=True, slots=True)
+class Returns:
+    """Visits to partial sums that wait for each other, as a sum comes back when it has left: those of a loop over a dim that is
+    summed up, which comes ``again`` so often, with ``beside`` tiles inside it that do not wait for each other. ``series``,
+    ``entries`` and ``lead`` as of `Visits`; ``some``: 1, or 0 where the loop takes one step."""
+
+    series: Number
+    entries: Number
+    again: Number
+    beside: Number
+    some: Number = 1
+    lead: Number = 0
+    least: int = 0
+
+    def time(self, entries: Number) -> Number:
+        """Their time [s] on all entries of a phase. A loop may lie around the phase in part."""
+        turns = self.entries / entries / self.beside
+        return entries * (self.lead + self.some * return_time(turns, self.again, self.series / self.entries))
+
+    def scaled(self, factor: Number) -> Returns:
+        """The same with all times multiplied: by 0 or 1."""
+        return replace(self, series=factor * self.series, lead=factor * self.lead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +185,7 @@ class Cost:
     down: Ramp = EMPTY
     steps: Number | None = None
     handing: Handing | None = None
-    visits: Mapping[tuple[str, ...], Visits] = field(default_factory=dict)
+    visits: Mapping[tuple[str, ...], Visits | Returns] = field(default_factory=dict)
 
     def phase(self, several: Number) -> Cost:
         """What the phase around it has of its ramps and rounds: all where ``several`` is 1, nothing where it is 0."""

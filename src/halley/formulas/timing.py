@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from halley.formulas.numbers import Number, ceil_div, maximum
+from halley.formulas.numbers import Number, ceil_div, maximum, minimum
 
 
 def busy_time(traffic: Number, bandwidth: Number) -> Number:
@@ -95,7 +95,7 @@ def buffered_time(single: Number, inside: Number, work: Number, transfers: Numbe
 def in_flight_time(series: Number, buffers: Number) -> Number:
     """Least total time of the visits of a Hold, of which no more are under way at once than there are buffers (Little's law).
 
-    .. math:: T = \frac{C}{B}
+    .. math:: T = \\frac{C}{B}
 
     Symbols: C [s] all visits one after the other, each with its latency, transfers and work; B [1] buffers. Source: J. D. C.
     Little, "A Proof for the Queuing Formula L = lambda W", Operations Research 9 (1961).
@@ -109,7 +109,7 @@ def in_flight_time(series: Number, buffers: Number) -> Number:
 def visits_time(visits: Number, buffers: Number, each: Number, work: Number) -> Number:
     """Time of some visits of a Hold from the begin of the first to the end of the last, where latency limits them.
 
-    .. math:: T = \\lceil N / B \rceil c + ((N - 1) \bmod B) w
+    .. math:: T = \\lceil N / B \\rceil c + ((N - 1) \\bmod B) w
 
     Symbols: N [1] visits, B [1] buffers, c [s] one visit: latency, transfers and work; w [s] the work, by which visits in several
     buffers follow each other. Holds for: equal visits; a buffer is free again when its visit is over. Where the work limits them
@@ -120,6 +120,20 @@ def visits_time(visits: Number, buffers: Number, each: Number, work: Number) -> 
     """
     turns = ceil_div(visits, buffers)
     return turns * each + maximum(visits + buffers - 1 - buffers * turns, 0) * work
+
+
+def return_time(turns: Number, again: Number, each: Number) -> Number:
+    """Time of visits to partial sums that come back: each begins when the one before has stored its sums.
+
+    .. math:: T = c + \\min\\left(K \\left(1 - \\frac{1}{R}\\right), \\max(K - 1, 0)\\right) c
+
+    Symbols: K [1] visits to one tile in a phase, R [1] visits to one tile in all, c [s] one visit: latency, transfers and work.
+    Holds for: equal visits. Source: the first visit of each of the K / R sums waits for nothing; docs/model.md.
+
+    >>> return_time(8, 4, 10), return_time(2, 4, 10)
+    (70.0, 20)
+    """
+    return each + minimum(turns * (1 - 1 / again), maximum(turns - 1, 0)) * each
 
 
 def stall_time(transfer: Number, work: Number, steps: Number) -> Number:
