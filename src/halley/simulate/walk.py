@@ -247,20 +247,24 @@ class Walk:
         phase.ends.append(end)
 
     def fills(self, node: Hold, visit: Visit, scope: Scope, after: int, free: Mapping[str, int] = MappingProxyType({})) -> int:
-        """The fills of a visit, one after the other, each once there is a ``free`` buffer for it; the last of them."""
+        """The fills of a visit, each once there is a ``free`` buffer for it; the last of them. Those into several buffers run side
+        by side; those into one, and in lockstep, one after the other."""
+        in_series = node.buffers == 1 or self.chip.memory(node.memory).lockstep
+        begin, filled = after, [after]
         for name in node.names:
             requests = self.holds.comes_in(visit, name, scope)
             parent = visit.parents[name]
             if requests is None or parent is None:
                 continue
-            waits = [after, *(where[name] for where in (parent.filled, free) if name in where)]
+            waits = [after if in_series else begin, *(where[name] for where in (parent.filled, free) if name in where)]
             if name in visit.refilled and name in parent.returned:
                 box = scope.box(self.workload.tensors[name])
                 exact = parent.returned[name].get(box)
                 waits += [exact] if exact is not None else list(parent.returned[name].values())
             latency = self.chip.memory(parent.node.memory).latency
             after = visit.filled[name] = self.tasks.add(f"fill {name}", scope.path, waits, requests, latency)
-        return after
+            filled.append(after)
+        return after if in_series else self.tasks.join(filled, scope.path)
 
     def drains(self, node: Hold, visit: Visit, scope: Scope, after: int) -> int:
         """The drains of a visit, one after the other, each once what came from further in is there; the last of them."""
