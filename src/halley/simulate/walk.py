@@ -247,8 +247,8 @@ class Walk:
         phase.ends.append(end)
 
     def fills(self, node: Hold, visit: Visit, scope: Scope, after: int, free: Mapping[str, int] = MappingProxyType({})) -> int:
-        """The fills of a visit, each once there is a ``free`` buffer for it; the last of them. Those into several buffers run side
-        by side; those into one, and in lockstep, one after the other."""
+        """The fills of a visit, each once there is a ``free`` buffer for it; the last of them. Those into several buffers run
+        side by side; those into one, and in lockstep, one after the other."""
         in_series = node.buffers == 1 or self.chip.memory(node.memory).lockstep
         begin, filled = after, [after]
         for name in node.names:
