@@ -15,7 +15,7 @@ from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel
 from halley.ir.workload import Workload
 from halley.rewrite import legality
 
-KINDS = ("computing", "ramps", "serial", "stages", "stalling", "exposed")
+KINDS = ("computing", "ramps", "serial", "stages", "latency", "stalling", "exposed")
 
 
 def taken_apart(workload: Workload, machine: Chip, tree: Node) -> tuple[float, Anatomy]:

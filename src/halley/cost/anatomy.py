@@ -22,14 +22,16 @@ class Parts:
 
     ``compute``: engines at work, by engine. ``ramps``: first fills and last drains of each phase, before and after everything
     else. ``serial``: fills and drains of Holds with one buffer, for which the work waits. ``stages``: stages of a pipeline
-    that wait for their first tile, or have done their last. ``bandwidth``: by resource, the time by which the busiest one
-    exceeds the work of its phase. ``collective``: by axis, the time of collectives that nothing hides.
+    that wait for their first tile, or have done their last. ``latency``: the time by which the visits of Holds, of which no more
+    are under way at once than there are buffers, exceed work and resources of their phase. ``bandwidth``: by resource, the time
+    by which the busiest one exceeds the work of its phase. ``collective``: by axis, the time of collectives that nothing hides.
     """
 
     compute: Seconds = field(default_factory=dict)
     ramps: float = 0.0
     serial: float = 0.0
     stages: float = 0.0
+    latency: float = 0.0
     bandwidth: Seconds = field(default_factory=dict)
     collective: Seconds = field(default_factory=dict)
 
@@ -54,7 +56,7 @@ class Parts:
 
     @property
     def time(self) -> float:
-        return self.computing + self.compulsory + self.stalling + self.exposed
+        return self.computing + self.compulsory + self.latency + self.stalling + self.exposed
 
     def __add__(self, other: Parts) -> Parts:
         return Parts(
@@ -62,22 +64,25 @@ class Parts:
             self.ramps + other.ramps,
             self.serial + other.serial,
             self.stages + other.stages,
+            self.latency + other.latency,
             _sum(self.bandwidth, other.bandwidth),
             _sum(self.collective, other.collective),
         )
 
     def less(self, hidden: float) -> Parts:
-        """Without ``hidden`` seconds of what is not compute: of collectives first, then of bandwidth stalls, then of compulsory
-        ones, in proportion within each kind."""
+        """Without ``hidden`` seconds of what is not compute: of collectives first, then of bandwidth stalls, then of latency,
+        then of compulsory stalls, in proportion within each kind."""
         collective = min(hidden, self.exposed)
         bandwidth = min(hidden - collective, self.stalling)
-        compulsory = min(hidden - collective - bandwidth, self.compulsory)
+        latency = min(hidden - collective - bandwidth, self.latency)
+        compulsory = min(hidden - collective - bandwidth - latency, self.compulsory)
         kept = 1 - compulsory / self.compulsory if self.compulsory else 0.0
         return Parts(
             self.compute,
             self.ramps * kept,
             self.serial * kept,
             self.stages * kept,
+            self.latency - latency,
             _scaled(self.bandwidth, self.stalling - bandwidth),
             _scaled(self.collective, self.exposed - collective),
         )
@@ -96,10 +101,10 @@ class Anatomy:
 def anatomy(tree: Node, estimate: Estimate) -> Anatomy:
     """The parts of an estimate of one mapping (not of a batch).
 
-    A phase is its ramps, then the work inside, then the time by which its busiest resource exceeds that work. Where an engine or
-    an axis is that resource, the excess is compute or collective. Children of `Overlap` share their engines: time belongs to
-    compute as long as any of them computes, which hides collectives first. Of children on members of their own, the longest
-    counts.
+    A phase is its ramps, then the work inside, then the time by which its busiest resource exceeds that work, and the time by
+    which visits of Holds exceed that. Where an engine or an axis is that resource, the excess is compute or collective. Children
+    of `Overlap` share their engines: time belongs to compute as long as any of them computes, which hides collectives first, then
+    the rest. Of children on members of their own, the longest counts.
     """
     found = _Anatomist(estimate)
     total = found.phase((), tree)
@@ -126,8 +131,10 @@ class _Anatomist:
         ramps = float(cost.entries) * (float(cost.ramp_up) + float(cost.ramp_down))
         parts = self.work(path, node) + Parts(ramps=ramps)
         excess = float(cost.time) - ramps - float(cost.work)
-        if excess > 0 and cost.busy:
-            parts = parts + _waiting(busiest(cost.busy), excess)
+        latency = min(max(excess, 0.0), float(cost.latency))
+        parts = parts + Parts(latency=latency)
+        if excess > latency and cost.busy:
+            parts = parts + _waiting(busiest(cost.busy), excess - latency)
         self.phases[path] = parts
         return parts
 

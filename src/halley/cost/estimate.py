@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from halley.cost.events import PIPELINE, Access, Crossing, Event, Passage, Path, Work
 from halley.formulas.numbers import Number
@@ -23,8 +23,8 @@ class NodeCost:
     what its own enclosing phase pays, ``busy`` [s] by resource; of one entry: first fills (``filling`` [s]), what children that
     hand over wait for their first round or after their last (``waiting`` [s]), last drains (``ramp_down`` [s]); ``steps``:
     barriers in the work where its double buffers swap in lockstep, else None. ``in_flight``: what the visits of Holds with
-    several buffers take at least [s], as only so many are under way at once; ``waits``: what the resources of the ramps wait for
-    on an entry [s]; ``moving``: of such a Hold, how long the transfers of its groups take."""
+    several buffers take at least [s], as only so many are under way at once; ``latency``: by how much they
+    lengthen it as a phase [s]; ``moving``: of such a Hold, how long the transfers of its groups take."""
 
     path: Path
     entries: Number
@@ -36,7 +36,7 @@ class NodeCost:
     time: Number
     steps: Number | None = None
     in_flight: Number = 0
-    waits: Mapping[Resource, Number] = field(default_factory=dict)
+    latency: Number = 0
     moving: tuple[Moving, ...] = ()
 
     @property

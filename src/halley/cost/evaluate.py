@@ -167,10 +167,16 @@ class _Fold:
             time=self.phase(cost, scope),
             steps=cost.steps,
             in_flight=cost.in_flight,
-            waits=cost.waits() if cost.steps is None else {},
+            latency=self._latency(cost, scope),
             moving=self.moving.get(scope.path, ()),
         )
         return cost
+
+    def _latency(self, cost: Cost, scope: Scope) -> Number:
+        """By how much visits lengthen a phase [s]; not looked at where just a part of the tree is asked for."""
+        if self.only is not None or not cost.visits:
+            return 0
+        return self.phase(cost, scope) - self.phase(replace(cost, visits={}), scope)
 
     def phase(self, cost: Cost, scope: Scope) -> Number:
         """The time of a node as a phase [s]."""

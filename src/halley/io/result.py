@@ -155,6 +155,7 @@ def _anatomy_document(tree: Node, estimate: Estimate) -> dict[str, Any]:
         "ramps": parts.ramps,
         "serial": parts.serial,
         "stages": parts.stages,
+        "latency": parts.latency,
         "bandwidth": {resource_name(resource): time for resource, time in parts.bandwidth.items()},
         "collective": {resource_name(resource): time for resource, time in parts.collective.items()},
     }

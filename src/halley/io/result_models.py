@@ -65,6 +65,7 @@ class AnatomyModel(Model):
     ramps: Amount = Field(description="first fills and last drains")
     serial: Amount = Field(description="fills and drains of single buffers, for which the work waits")
     stages: Amount = Field(description="filling and draining pipelines of stages")
+    latency: Amount = Field(0.0, description="transfers that are waited for as too few are under way at once; left out, none")
     bandwidth: dict[str, Amount] = Field(description="by resource, the time by which it exceeds the work beside it")
     collective: dict[str, Amount] = Field(description="collectives that nothing hides, by network axis")
 
