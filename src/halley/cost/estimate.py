@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from halley.cost.events import PIPELINE, Access, Crossing, Event, Passage, Path, Work
 from halley.formulas.numbers import Number
@@ -24,7 +24,8 @@ class NodeCost:
     hand over wait for their first round or after their last (``waiting`` [s]), last drains (``ramp_down`` [s]); ``steps``:
     barriers in the work where its double buffers swap in lockstep, else None. ``in_flight``: what the visits of Holds with
     several buffers take at least [s], as only so many are under way at once; ``latency``: by how much they
-    lengthen it as a phase [s]; ``moving``: of such a Hold, how long the transfers of its groups take."""
+    lengthen it as a phase [s]; ``ends``: for how long resources of the ramps wait for
+    transfers at both ends of an entry [s]; ``moving``: of such a Hold, how long the transfers of its groups take."""
 
     path: Path
     entries: Number
@@ -37,6 +38,7 @@ class NodeCost:
     steps: Number | None = None
     in_flight: Number = 0
     latency: Number = 0
+    ends: Mapping[Resource, Number] = field(default_factory=dict)
     moving: tuple[Moving, ...] = ()
 
     @property

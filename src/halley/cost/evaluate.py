@@ -168,6 +168,7 @@ class _Fold:
             steps=cost.steps,
             in_flight=cost.in_flight,
             latency=self._latency(cost, scope),
+            ends={name: transfers for name, (transfers, _) in cost.ends().items()} if self.only is None else {},
             moving=self.moving.get(scope.path, ()),
         )
         return cost

@@ -212,22 +212,24 @@ class Cost:
     @property
     def waiting(self) -> Number:
         """What the ends of the first and last round add to the ramp [s] of an entry, if this is a phase: as long as that is at
-        work on one round alone, its busiest child or resource is not."""
+        work on one round alone, its busiest child, or resource that is in no ramp, is not."""
         if self.handing is None:
             return 0
-        return waiting_time(total(self.handing.times), maximum(self.steady, self.in_flight), self.handing.rounds)
+        beside = (time for name, time in self.busy.items() if name not in self.up.ports and name not in self.down.ports)
+        return waiting_time(total(self.handing.times), longest((self.work, *beside)), self.handing.rounds)
 
-    def waits(self) -> dict[Resource, Number]:
-        """What each resource waits for on an entry [s], of those in its ramps: before its first request, after its last one."""
+    def ends(self) -> dict[Resource, tuple[Number, Number]]:
+        """What each resource of the ramps waits for on an entry [s], before its first request and after its last one: for
+        transfers, and for the work of one visit."""
         up, down = self.up.time, self.down.time
-        result: dict[Resource, Number] = {}
+        result: dict[Resource, tuple[Number, Number]] = {}
         for resource in dict.fromkeys((*self.up.ports, *self.down.ports)):
             first, last = self.up.ports.get(resource), self.down.ports.get(resource)
             before, step, there = (first.latency + (1 - first.there) * up, first.step, first.there) if first else (up, 0, 0)
             after = down
             if last:
                 after, step = (1 - last.there) * down, step + (1 - there) * last.step
-            result[resource] = before + step + after
+            result[resource] = before + after, step
         return result
 
     def time(self, entries: Number, least: bool = False) -> Number:
@@ -237,12 +239,12 @@ class Cost:
             return maximum(phase_time(entries, up, down, self.work, ()), longest(self.busy.values()))
         if least:
             return least_phase_time(entries, up, down, self.work, (*self.busy.values(), self.in_flight))
-        waits = self.waits()
-        result = phase_time(entries, up, down, self.work, [time for name, time in self.busy.items() if name not in waits])
-        for name, wait in waits.items():
-            result = maximum(result, port_phase_time(entries, wait + self.waiting, self.busy.get(name, 0)))
+        ends = self.ends()
+        result = phase_time(entries, up, down, self.work, [time for name, time in self.busy.items() if name not in ends])
+        for name, (transfers, step) in ends.items():
+            result = maximum(result, port_phase_time(entries, transfers + step, self.busy.get(name, 0)))
         for (_, *group), visits in self.visits.items():
             last = down if self.down.chains.keys().isdisjoint(group) else 0
             time = maximum(visits.least, visits.time(entries))
-            result = maximum(result, port_phase_time(entries, last + self.waiting, time))
+            result = maximum(result, port_phase_time(entries, last, time))
         return result

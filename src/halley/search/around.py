@@ -43,14 +43,16 @@ class Visits:
 @dataclass(frozen=True, slots=True)
 class Around:
     """For each combination of the shared tile sizes: ``entries``, the rounds, in so many ``phases``; ``ramps`` [s] of the Holds
-    around the stages, and what those with one buffer take that lie outside the phases (``serial`` [s]); ``energy`` [J]; ``busy``
-    time [s] of each resource for the Holds inside the phases, and for those ``beside`` them; the ``visits`` of those inside; the
-    ``room`` [B] in each memory with a limit (memories x combinations). ``counted`` [B]: what a stage's own footprint has of it,
-    as that is found with the stages in turn."""
+    around the stages, or what a resource that is busy in these waits for at the ``ends`` of the rounds [s] instead; what Holds
+    with one buffer take that lie outside the phases (``serial`` [s]); ``energy`` [J]; ``busy`` time [s] of each resource for the
+    Holds inside the phases, and for those ``beside`` them; the ``visits`` of those inside; the ``room`` [B] in each memory with a
+    limit (memories x combinations). ``counted`` [B]: what a stage's own footprint has of it, as that is found with the stages in
+    turn."""
 
     entries: Array
     phases: Array
     ramps: Array
+    ends: Mapping[Resource, Array]
     serial: Array
     energy: Array
     busy: Mapping[Resource, Array]
@@ -112,11 +114,12 @@ def _found(search: GroupSearch, frame: Frame) -> Around:
     path = _around_all(nodes, [node for at, node in enumerate(made) if at not in frame.last])
     outside = [event for event in estimate.events if len(event.path) < len(path) and path[: len(event.path)] == event.path]
     parts = _with_kept if frame.kept else _by_phases
-    ramps, serial, busy, beside = parts(search, frame, nodes, estimate, path, outside)
+    ramps, ends, serial, busy, beside = parts(search, frame, nodes, estimate, path, outside)
     return Around(
         entries=each(estimate.nodes[path].entries),
         phases=each(_phases(nodes, estimate, path)),
         ramps=each(ramps),
+        ends={name: each(time) for name, time in ends.items()},
         serial=each(serial),
         energy=each(total(energy_of(search.chip, event)[1] for event in outside)),
         busy={name: each(time) for name, time in busy.items()},
@@ -140,8 +143,8 @@ def _shared_sizes(search: GroupSearch, frame: Frame) -> dict[str, Number]:
     return sizes
 
 
-Parts = tuple[Number, Number, dict[Resource, Number], dict[Resource, Number]]
-"""Ramps, serial, busy and beside of an `Around`."""
+Parts = tuple[Number, dict[Resource, Number], Number, dict[Resource, Number], dict[Resource, Number]]
+"""Ramps, ends, serial, busy and beside of an `Around`."""
 
 
 def _visits(
@@ -169,11 +172,13 @@ def _by_phases(
     own = next((path[: at + 1] for at in range(len(path) - 1, 0, -1) if isinstance(nodes[path[:at]], Steps)), first)
     phase, whole = estimate.nodes[own], estimate.nodes[first]
     ramps: Number = phase.entries * (phase.filling + phase.ramp_down)
+    ends = {name: phase.entries * time for name, time in phase.ends.items()}
     serial: Number = 0.0
     if own != first:
-        ramps = ramps + whole.filling + whole.ramp_down
+        around = whole.filling + whole.ramp_down
+        ramps, ends = ramps + around, {name: time + around for name, time in ends.items()}
         serial = whole.work - estimate.nodes[own[:-1]].work
-    return ramps, serial, _busy(search, outside, len(own), len(path)), _busy(search, outside, 0, len(own))
+    return ramps, ends, serial, _busy(search, outside, len(own), len(path)), _busy(search, outside, 0, len(own))
 
 
 def _with_kept(
@@ -187,12 +192,17 @@ def _with_kept(
     hold = nodes[path[:at]]
     assert isinstance(hold, Hold)
     single = np.asarray(hold.buffers) == 1
-    ramps = (cost.entries * (cost.filling + cost.ramp_down) for cost in (inner, whole))
+    ramps = [cost.entries * (cost.filling + cost.ramp_down) for cost in (inner, whole)]
+    ends = {
+        name: np.where(single, *(cost.entries * cost.ends[name] if name in cost.ends else 0.0 for cost in (inner, whole)))
+        for name in (*inner.ends, *whole.ends)
+    }
     busy, kept = _busy(search, outside, at + 1, len(path)), _busy(search, outside, 0, at + 1)
     for resource, time in kept.items():
         busy[resource] = busy.get(resource, 0.0) + np.where(single, 0.0, time)
     serial = np.where(single, whole.work - inner.time, 0.0)
-    return np.where(single, *ramps), serial, busy, {resource: np.where(single, time, 0.0) for resource, time in kept.items()}
+    beside: dict[Resource, Number] = {resource: np.where(single, time, 0.0) for resource, time in kept.items()}
+    return np.where(single, *ramps), ends, serial, busy, beside
 
 
 def _keeps(node: Node, frame: Frame) -> bool:

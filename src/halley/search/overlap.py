@@ -261,25 +261,29 @@ class Rounds:
         return result
 
     def _time(self, states: Values, at: Indices) -> Values:
-        """What plans of these states take: the busiest child or resource, what the others wait at the ends of the rounds, and
-        what follows. It rises with every part, also where that makes the busiest one wait less: no more than by what that rises,
-        as no phase has more than one entry to a round."""
+        """What plans of these states take at least: the busiest child or resource, what the others wait at the ends of the
+        rounds, and what follows. It rises with every part, also where that makes the busiest one wait less: no more than by what
+        that rises, as no phase has more than one entry to a round."""
         around = self.around
         children, after, busy = states[1 : 1 + self.after], states[1 + self.after : self.busy.start], states[self.busy]
-        work = dict(zip(self.resources, busy, strict=True))
-        busiest = np.maximum(children.max(axis=0), busy.max(axis=0, initial=0.0))
+        work: dict[Resource, Values] = dict(zip(self.resources, busy, strict=True))
         for resource, time in around.busy.items():
-            busiest = np.maximum(busiest, time[at] + work.get(resource, 0.0))
+            work[resource] = time[at] + work.get(resource, 0.0)
+        busiest = children.max(axis=0)
+        for resource in work.keys() - around.ends.keys():
+            busiest = np.maximum(busiest, work[resource])
+        waiting = around.phases[at] * waiting_time(children.sum(axis=0), busiest, around.entries[at])
+        result = busiest + waiting + around.ramps[at]
+        for resource in work.keys() & around.ends.keys():
+            result = np.maximum(result, work[resource] + around.ends[resource][at])
         for visits in around.visits:
             inside = children[visits.first : visits.last + 1].sum(axis=0)
-            busiest = np.maximum(busiest, in_flight_time(visits.moving[at] + inside, visits.buffers[at]))
-        waiting = around.phases[at] * waiting_time(children.sum(axis=0), busiest, around.entries[at])
-        result = busiest + waiting + after.sum(axis=0) + around.serial[at]
+            result = np.maximum(result, in_flight_time(visits.moving[at] + inside, visits.buffers[at]))
+        result = result + after.sum(axis=0) + around.serial[at]
         later = dict(zip(self.later, states[self.busy.stop : self.adding], strict=True))
         for resource, time in around.beside.items():
-            inside = around.busy[resource][at] if resource in around.busy else 0.0
-            result = np.maximum(result, time[at] + inside + work.get(resource, 0.0) + later.get(resource, 0.0))
-        return np.asarray(result + around.ramps[at])
+            result = np.maximum(result, time[at] + work.get(resource, 0.0) + later.get(resource, 0.0))
+        return np.asarray(result)
 
     def total(self) -> Values:
         """Lower bounds of the objectives for each combination of shared tile sizes."""
