@@ -160,8 +160,9 @@ def _visits(
             continue
         for group, moving in estimate.nodes[path[:at]].moving:
             users = [child for child, names in enumerate(touched) if names.intersection(group)]
-            if users:
-                yield Visits(moving, np.maximum(hold.buffers, 1), users[0], users[-1])
+            if users:  # with one buffer, transfers are before and after all that is inside
+                several = np.asarray(hold.buffers) > 1
+                yield Visits(np.where(several, moving, -np.inf), np.maximum(hold.buffers, 1), users[0], users[-1])
 
 
 def _by_phases(
