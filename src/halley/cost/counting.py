@@ -114,10 +114,13 @@ class Counter:
     Without ``totals`` the counts over all members are left out (0): time needs only those of member 0. Without ``times`` those of
     member 0 are: energy needs only totals where nothing leaks. ``sums`` found before for the same dims serve again.
 
+    ``least``: of a collective, as if all that it moves took the cheapest of its ways: a lower bound of any parts of it.
+
     ``once``: as if every node were entered once, and every tensor moved once, whatever order the loops have: a lower bound.
     """
 
     once = False
+    least = False
 
     def __init__(
         self, workload: Workload, chip: Chip, totals: bool = True, times: bool = True, sums: Sums | None = None

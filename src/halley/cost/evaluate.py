@@ -88,7 +88,7 @@ def evaluate(
     check_engines(workload, chip, paths)
     check_lockstep(chip, tree)
     counter = counter_of(workload, chip, totals, times, sums)
-    counter.once = once
+    counter.once, counter.least = once, not ramps
     fold = _Fold(counter, paths, only, least, ramps)
     root = fold.visit(tree, Scope())
     asked = fold.nodes[only or ()]

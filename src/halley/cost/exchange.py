@@ -181,8 +181,9 @@ class _Moved:
 
     def _weigh(self, counts: Sequence[int], word: int) -> Number:
         """Elements over all visits and groups, each chunk as often as counted, times a word."""
-        if len(set(counts)) == 1 and self.node.kind not in (CollectiveKind.SHIFT, CollectiveKind.ALL_TO_ALL):
-            return counts[0] * self.payload * word
+        alike = len(set(counts)) == 1 or self.counter.least  # a part may be one chunk, which has the cheapest way
+        if alike and self.node.kind not in (CollectiveKind.SHIFT, CollectiveKind.ALL_TO_ALL):
+            return min(counts) * self.payload * word
         result: Number = 0
         for times, chunk in zip(counts, self.totals, strict=True):
             if times:

@@ -202,7 +202,8 @@ class Cost:
 
     def visit(self, entries: Number) -> Callable[[Resource], Number]:
         """What is left of the work of one of so many visits [s] while a resource is not busy."""
-        return lambda resource: maximum(self.work - self.busy.get(resource, 0), 0) / entries
+        work = self.work if self.handing is None else total(self.handing.times)
+        return lambda resource: maximum(work - self.busy.get(resource, 0), 0) / entries
 
     @property
     def in_flight(self) -> Number:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from halley.cost.estimate import Estimate, Resource
 from halley.cost.events import Work
@@ -108,7 +108,8 @@ def links(axis: Axis) -> int:
     >>> links(Axis("x", 4, Topology.LINE, Link(1.0))), links(Axis("x", 4, Topology.RING, Link(1.0)))
     (6, 8)
     """
-    return len(build(axis).edges)
+    # the axes of a chip may copy and add, whatever joins them
+    return len(build(replace(axis, multicast=False, reduction=False)).edges)
 
 
 def _peak(chip: Chip, resource: Resource, estimate: Estimate) -> float:
