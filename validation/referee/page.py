@@ -71,6 +71,7 @@ def page(rows: Sequence[Row]) -> str:
     without = [(row.chip, row.problem, row.reason) for row in absent]
     text = TEXT.read_text(encoding="utf-8")
     made = {
+        "judged": f"{len(rows):,} of {len(PROBLEMS) * len(CHIPS):,}",
         "problems": str(len(PROBLEMS)),
         "chips": str(len(CHIPS)),
         "told": str(len(told)),
