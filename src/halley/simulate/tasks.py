@@ -98,7 +98,7 @@ PORTS = ("read", "write", "bus", "port")
 def _bursts(tasks: Tasks) -> dict[Server, float]:
     """How long a burst of each port takes [s]."""
     longest: dict[Server, float] = {}
-    for requests in set(tasks.requests):
+    for requests in dict.fromkeys(tasks.requests):
         for server, duration in requests:
             if server.resource[0] in PORTS:
                 longest[server] = max(longest.get(server, 0.0), duration)
