@@ -98,48 +98,51 @@ def _matrix_cycles(counter: Counter, scope: Scope, role: Roles, array: Array, en
     if any(loop.mask for loop in loops):
         return _masked_cycles(counter, loops, role, array, engine)
     whole = engine.granularity
-    batch, load = points(role.batch), 0 if engine.prefetch else engine.rows
-    match engine.dataflow:
-        case Dataflow.WEIGHT:
-            stream, streamed, multiples = role.rows, whole.rows, (whole.reduced, whole.columns)
-        case Dataflow.INPUT:
-            stream, streamed, multiples = role.columns, whole.columns, (whole.reduced, whole.rows)
-        case Dataflow.OUTPUT:
-            stream, streamed, multiples, load = role.reduced, whole.reduced, (whole.rows, whole.columns), 0
-        case Dataflow.NONE:
-            result = points(role.rows, whole.rows) * points(role.columns, whole.columns)
-            return batch * result * points(role.reduced, whole.reduced)
+    batch = points(role.batch)
+    if engine.dataflow is Dataflow.NONE:
+        result = points(role.rows, whole.rows) * points(role.columns, whole.columns)
+        return batch * result * points(role.reduced, whole.reduced)
+    stream, streamed, multiples = _streaming(engine, role)
     (rows, columns), (on_rows, on_columns) = sides(role, engine.dataflow), on_sides(array, role, engine.dataflow)
     folds = passes(rows, on_rows, engine.rows, multiples[0]) * passes(columns, on_columns, engine.cols, multiples[1])
-    return systolic_cycles(batch * folds, points(stream, streamed), tiles(stream), engine.rows, engine.cols, load)
+    return systolic_cycles(batch * folds, points(stream, streamed), tiles(stream), engine.rows, engine.cols, _load(engine))
+
+
+def _streaming(engine: MatrixEngine, role: Roles) -> tuple[tuple[str, ...], int, tuple[int, int]]:
+    """The dims that stream through an array, and what whole instructions have of them; and of what lies on rows and columns."""
+    whole = engine.granularity
+    match engine.dataflow:
+        case Dataflow.WEIGHT:
+            return role.rows, whole.rows, (whole.reduced, whole.columns)
+        case Dataflow.INPUT:
+            return role.columns, whole.columns, (whole.reduced, whole.rows)
+        case _:
+            return role.reduced, whole.reduced, (whole.rows, whole.columns)
+
+
+def _load(engine: MatrixEngine) -> int:
+    """Cycles per fold to load what stays in the array, where that does not happen behind the fold before."""
+    return 0 if engine.prefetch or engine.dataflow is Dataflow.OUTPUT else engine.rows
 
 
 def _masked_cycles(counter: Counter, loops: tuple[Loop, ...], role: Roles, array: Array, engine: MatrixEngine) -> Number:
     """The same where a mask joins two dims, rows and keys: what is a product over dims is a sum over the pairs that are seen."""
     dims = (*role.batch, *role.rows, *role.columns, *role.reduced)
     factors: Leaf = {dim: Along(counter, dim, loops) for dim in dims}
-    whole = engine.granularity
-    match engine.dataflow:
-        case Dataflow.WEIGHT:
-            stream, streamed, multiples = role.rows, whole.rows, (whole.reduced, whole.columns)
-        case Dataflow.INPUT:
-            stream, streamed, multiples = role.columns, whole.columns, (whole.reduced, whole.rows)
-        case Dataflow.OUTPUT:
-            stream, streamed, multiples = role.reduced, whole.reduced, (whole.rows, whole.columns)
-        case Dataflow.NONE:
-            result: Number = 1
-            for own, multiple in ((role.rows, whole.rows), (role.columns, whole.columns), (role.reduced, whole.reduced)):
-                factors, times = _filled(counter, loops, factors, own, multiple)
-                result = result * times
-            return result * counter.product(loops, factors)
+    if engine.dataflow is Dataflow.NONE:
+        whole, result = engine.granularity, 1
+        for own, multiple in ((role.rows, whole.rows), (role.columns, whole.columns), (role.reduced, whole.reduced)):
+            factors, times = _filled(counter, loops, factors, own, multiple)
+            result *= times
+        return result * counter.product(loops, factors)
+    stream, streamed, multiples = _streaming(engine, role)
     for own, side, width, multiple in zip(
         sides(role, engine.dataflow), on_sides(array, role, engine.dataflow), (engine.rows, engine.cols), multiples, strict=True
     ):
         factors = {**factors, **_folds(counter, loops, own, side, width, multiple)}
     tiles = counter.product(loops, {**factors, **{dim: Along(counter, dim, loops, "visits") for dim in stream}})
     factors, times = _filled(counter, loops, factors, stream, streamed)
-    load = 0 if engine.prefetch or engine.dataflow is Dataflow.OUTPUT else engine.rows
-    return systolic_cycles(1, times * counter.product(loops, factors), tiles, engine.rows, engine.cols, load)
+    return systolic_cycles(1, times * counter.product(loops, factors), tiles, engine.rows, engine.cols, _load(engine))
 
 
 def _filled(

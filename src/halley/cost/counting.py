@@ -194,11 +194,6 @@ class Counter:
         """Largest size of the dim's tile."""
         return self._sum(dim, loops, frozenset(), first_tile, "tile")
 
-    def span(self, dim: str, loops: tuple[Loop, ...]) -> Number:
-        """Points of the dim that all members together touch in the first iteration of the temporal loops."""
-        splits = [Split(loop.tile, loop.axis is not None) for loop in self._of(dim, loops)]
-        return self._keep(dim, "span", splits, covered)
-
     def kept(self, dim: str, loops: tuple[Loop, ...], within: Axes, index: Mapping[AxisName, int]) -> Number:
         """Points of the dim that one instance keeps: the first tile, of every member along axes deeper than ``within``.
         ``index``: the instance's index along axes where it is not the first."""

@@ -22,10 +22,10 @@ class NodeCost:
     """One node's totals over the whole execution. ``time`` [s] of the node as a phase (ramps in), ``work`` [s] without
     what its own enclosing phase pays, ``busy`` [s] by resource; of one entry: first fills (``filling`` [s]), what children that
     hand over wait for their first round or after their last (``waiting`` [s]), last drains (``ramp_down`` [s]); ``steps``:
-    barriers in the work where its double buffers swap in lockstep, else None. ``in_flight``: what the visits of Holds with
-    several buffers take at least [s], as only so many are under way at once; ``latency``: by how much they
-    lengthen it as a phase [s]; ``ends``: for how long resources of the ramps wait for
-    transfers at both ends of an entry [s]; ``moving``: of such a Hold, how long the transfers of its groups take."""
+    barriers in the work where its double buffers swap in lockstep, else None. ``latency``: by how much the visits of Holds, of
+    which no more are under way at once than there are buffers, lengthen it as a phase [s]; ``ends``: for how long resources of
+    the ramps wait for transfers at both ends of an entry [s]; ``moving``: of a Hold with several buffers, how long the transfers
+    of its groups take."""
 
     path: Path
     entries: Number
@@ -36,7 +36,6 @@ class NodeCost:
     ramp_down: Number
     time: Number
     steps: Number | None = None
-    in_flight: Number = 0
     latency: Number = 0
     ends: Mapping[Resource, Number] = field(default_factory=dict)
     moving: tuple[Moving, ...] = ()

@@ -19,11 +19,11 @@ from halley.cost.events import Crossing, Event, Path, Work
 from halley.cost.exchange import SINGLE, Shared, exchange
 from halley.cost.footprint import footprint
 from halley.cost.movement import SHARDING, Body, Transfer, drain, fill, refill
-from halley.cost.phases import Cost, Handing, Ramp, Returns, Visits
-from halley.cost.resources import Busy, Resources, added, depth_of, energy_of
+from halley.cost.phases import EMPTY, Cost, Handing, Ramp, Returns, Visits
+from halley.cost.resources import Busy, added, depth_of, energy_of
 from halley.cost.window import counter_of
 from halley.formulas.energy import static_energy
-from halley.formulas.numbers import Number, ceil_div, maximum, minimum, positive
+from halley.formulas.numbers import Number, ceil_div, maximum, minimum
 from halley.formulas.terms import Term
 from halley.formulas.timing import (
     buffered_time,
@@ -138,8 +138,6 @@ class _Fold:
     def __init__(self, counter: Counter, paths: Mapping[str, Path], only: Path | None, least: bool, ramps: bool) -> None:
         self.workload, self.chip, self.only, self.least, self.ramps = counter.workload, counter.chip, only, least, ramps
         chip = self.chip
-        self.memories = {memory.name: memory for memory in chip.memories}
-        self.resources = Resources(chip)
         self.counter = counter
         self.body = Body(self.counter)
         self.events: list[Event] = []
@@ -156,6 +154,7 @@ class _Fold:
         cost = self._cost(node, scope)
         if self.only is not None and scope.path != self.only:
             return cost
+        time = self.phase(cost, scope)
         self.nodes[scope.path] = NodeCost(
             path=scope.path,
             entries=self.counter.entries(scope),
@@ -164,20 +163,19 @@ class _Fold:
             filling=cost.up.time,
             waiting=cost.waiting,
             ramp_down=cost.down.time,
-            time=self.phase(cost, scope),
+            time=time,
             steps=cost.steps,
-            in_flight=cost.in_flight,
-            latency=self._latency(cost, scope),
+            latency=self._latency(cost, time, scope),
             ends={name: transfers for name, (transfers, _) in cost.ends().items()} if self.only is None else {},
             moving=self.moving.get(scope.path, ()),
         )
         return cost
 
-    def _latency(self, cost: Cost, scope: Scope) -> Number:
+    def _latency(self, cost: Cost, time: Number, scope: Scope) -> Number:
         """By how much visits lengthen a phase [s]; not looked at where just a part of the tree is asked for."""
         if self.only is not None or not cost.visits:
             return 0
-        return self.phase(cost, scope) - self.phase(replace(cost, visits={}), scope)
+        return time - self.phase(replace(cost, visits=()), scope)
 
     def phase(self, cost: Cost, scope: Scope) -> Number:
         """The time of a node as a phase [s]."""
@@ -200,7 +198,7 @@ class _Fold:
                 return self._collective(node, scope)
             case Sequence():
                 found = self._phases(node.children, scope, {}, shared(node, self.workload) if node.prefetch else None)
-                up, down = (found.ahead[0].up, found.ahead[-1].down) if node.prefetch else (Ramp(), Ramp())
+                up, down = (found.ahead[0].up, found.ahead[-1].down) if node.prefetch else (EMPTY, EMPTY)
                 return Cost(total(found.times), found.busy, up, down, found.steps)
             case Overlap() | Parallel():
                 found = self._phases(node.children, scope, self._shares(node) if isinstance(node, Parallel) else {})
@@ -267,7 +265,7 @@ class _Fold:
         beside other children, those of the Hold and ``ahead`` inside it are left out."""
         if self.ahead is None:
             return up(inner.up), down(inner.down)
-        first, last = (ahead.up, ahead.down) if ahead is not None else (Ramp(), Ramp())
+        first, last = (ahead.up, ahead.down) if ahead is not None else (EMPTY, EMPTY)
         if not self.ahead.waits.isdisjoint(node.names):
             self.ahead.up, self.ahead.down = first, last
             return up(inner.up), down(inner.down)
@@ -293,7 +291,7 @@ class _Fold:
             return inner
         busy = added(inner.busy, moved)
         entries = self.counter.entries(scope)
-        if self.memories[node.memory].lockstep and node.buffers > 1:
+        if node.memory in self.lockstep and node.buffers > 1:
             return self._lockstep(node, inner, ahead, busy, scope, fills.values(), drains.values())
         single, several = _single(node.buffers), _several(node.buffers)
         visit = inner.visit(entries) if self.ramps and not self.counter.once else _nothing
@@ -315,9 +313,9 @@ class _Fold:
         work = buffered_time(single, inner.time(entries, self.least), inner.work, serial)
         return Cost(work, busy, up, down, handing=open_.handing, visits=visits)
 
-    def _returning(self, scope: Scope, group: tuple[str, ...]) -> Iterator[tuple[str, Number, Number]]:
-        """Of each loop over a dim that is summed up, its name, how often a sum comes again in it, and how many tiles other loops
-        inside it walk."""
+    def _returning(self, scope: Scope, group: tuple[str, ...]) -> Iterator[tuple[Number, Number]]:
+        """Of each loop over a dim that is summed up, how often a sum comes again in it, and how many tiles other loops inside it
+        walk."""
         summed = {dim for name in group if (op := self.workload.producer(name)) for dim in self.workload.reduced(op)}
         entries = [self.counter.entries(replace(scope, loops=scope.loops[:at])) for at in range(len(scope.loops) + 1)]
         again: Number = 1
@@ -328,7 +326,7 @@ class _Fold:
                 continue
             if loop.dim in summed:
                 again = again * trips
-                yield f"{loop.dim} {at}", again, beside
+                yield again, beside
             else:
                 beside = beside * trips
 
@@ -353,19 +351,20 @@ class _Fold:
 
     def _visits(
         self, node: Hold, inner: Cost, scope: Scope, fills: Mapping[str, Transfer], drains: Mapping[str, Transfer]
-    ) -> dict[tuple[str, ...], Visits | Returns]:
+    ) -> tuple[Visits | Returns, ...]:
         """How long the visits of a Hold and of those inside it take at least. A buffer of a group of tensors is in use from the
         begin of their fill to the end of the work inside, or of their drain. Without latency a single transfer is no longer than
         what its ports are busy for, and the work beside it no longer than the whole: with two buffers or more, that is never
         more."""
         if self.counter.once or (type(node.buffers) is int and node.buffers < 2):
-            return {}
+            return ()
         single, several = _single(node.buffers), _several(node.buffers)
-        found: dict[tuple[str, ...], Visits | Returns] = {}
-        for key, visits in inner.visits.items():
-            further = (several * fills[name].once for name in key[1:] if name in fills and self.ramps)
-            outer = visits.scaled(1 - single)
-            found[key] = replace(outer, lead=outer.lead + total(further))
+        found: list[Visits | Returns] = []
+        for visits in inner.visits:
+            further = (several * fills[name].once for name in visits.group if name in fills and self.ramps)
+            within = visits.scaled(1 - single)
+            found.append(replace(within, lead=within.lead + total(further)))
+        entries = self.counter.entries(scope)
         moving: list[Moving] = []
         for group in node.tensors:
             transfers = [own[name] for name in group for own in (fills, drains) if name in own and own[name].events]
@@ -374,14 +373,12 @@ class _Fold:
             own = self._serial(scope, transfers)
             moving.append((group, own))
             inside = inner.steady if inner.handing is None else inner.handing.passing(group)
-            visits = Visits(own + inside, inside, self.counter.entries(scope), maximum(node.buffers, 1))
-            found[node.memory, *group] = visits.scaled(several)
+            found.append(Visits(group, own + inside, inside, entries, maximum(node.buffers, 1)).scaled(several))
             if any(name in drains and fills[name].events for name in group):
-                for loop, again, beside in self._returning(scope, group):
-                    returns = Returns(own + inside, self.counter.entries(scope), again, beside, positive(again - 1))
-                    found[node.memory, f"returns over {loop}", *group] = returns.scaled(several)
+                for again, beside in self._returning(scope, group):
+                    found.append(Returns(group, own + inside, entries, again, beside).scaled(several))
         self.moving[scope.path] = tuple(moving)
-        return found
+        return tuple(found)
 
     def _serial(self, scope: Scope, transfers: Iterable[Transfer]) -> Number:
         """Time of transfers that nothing hides: one after the other, each at its slowest port."""
@@ -389,7 +386,7 @@ class _Fold:
         for transfer in transfers:
             if transfer.events:
                 latency = self.counter.entries(scope) * transfer.latency
-                result = result + latency + longest(self.resources.busy(transfer.events).values())
+                result = result + latency + longest(self.counter.resources.busy(transfer.events).values())
         return result
 
     def _compute(self, node: Compute, scope: Scope) -> Cost:
@@ -454,7 +451,7 @@ class _Fold:
     def _record(self, events: Iterable[Event]) -> Busy:
         events = list(events)
         self.events.extend(events)
-        return self.resources.busy(events) if self.counter.times else {}
+        return self.counter.resources.busy(events) if self.counter.times else {}
 
 
 def _energy(chip: Chip, events: Iterable[Event], time: Number) -> dict[str, Number]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from halley.cost.estimate import Resource
 from halley.cost.movement import Transfer
 from halley.cost.resources import Busy
-from halley.formulas.numbers import Number, maximum
+from halley.formulas.numbers import Number, maximum, positive
 from halley.formulas.timing import (
     in_flight_time,
     least_phase_time,
@@ -67,12 +67,12 @@ class Ramp:
     def scaled(self, factor: Number) -> Ramp:
         """The same where the factor is 1; nothing where it is 0."""
         if type(factor) is int:
-            return self if factor else Ramp()
+            return self if factor else EMPTY
         chains = {name: factor * time for name, time in self.chains.items()}
         return Ramp(chains, {name: port.scaled(factor) for name, port in self.ports.items()})
 
     def joined(self, other: Ramp) -> Ramp:
-        """Together with another ramp, the same tensor's transfers one after the other."""
+        """Together with the ramp of a Hold further out, the same tensor's transfers one after the other."""
         chains, ports = dict(self.chains), dict(self.ports)
         for name, time in other.chains.items():
             chains[name] = chains.get(name, 0) + time
@@ -88,19 +88,17 @@ class Ramp:
         latency."""
         if type(there) is int and not there:
             return self
-        chains, ports = dict(self.chains), dict(self.ports)
-        own: dict[Resource, Port] = {}
+        chains: dict[str, Number] = {}
+        ports: dict[Resource, Port] = {}
         for name, transfer in transfers.items():
             if not transfer.round:
                 continue
-            chains[name] = chains.get(name, 0) + there * (transfer.once if sized else transfer.latency)
+            chains[name] = there * (transfer.once if sized else transfer.latency)
             for resource, time in transfer.round.items():
                 here = there * transfer.uses[resource]
                 port = Port(transfer.latency, time if sized else 0, visit(resource), 1).scaled(here)
-                own[resource] = own[resource].beside(port) if resource in own else port
-        for resource, port in own.items():
-            ports[resource] = ports[resource].inside(port) if resource in ports else port
-        return Ramp(chains, ports)
+                ports[resource] = ports[resource].beside(port) if resource in ports else port
+        return self.joined(Ramp(chains, ports))
 
 
 EMPTY = Ramp()
@@ -109,10 +107,11 @@ EMPTY = Ramp()
 
 @dataclass(frozen=True, slots=True)
 class Visits:
-    """The visits of tensors that share buffers: how long they take one after the other (``series`` [s]), how many there are in
-    all (``entries``), in how many ``buffers``, how long the work inside them takes (``work`` [s]), and the ``lead`` [s] of the
-    first one on an entry of the phase, in which Holds further out are filled."""
+    """The visits of a ``group`` of tensors that share buffers: how long they take one after the other (``series`` [s]), how many
+    there are in all (``entries``), in how many ``buffers``, how long the work inside them takes (``work`` [s]), and the ``lead``
+    [s] of the first one on an entry of the phase, in which Holds further out are filled."""
 
+    group: tuple[str, ...]
     series: Number
     work: Number
     entries: Number
@@ -131,27 +130,31 @@ class Visits:
 
     def scaled(self, factor: Number) -> Visits:
         """The same with all times multiplied: by 0 or 1."""
-        return Visits(factor * self.series, factor * self.work, self.entries, self.buffers, factor * self.lead)
+        return replace(self, series=factor * self.series, work=factor * self.work, lead=factor * self.lead)
 
 
 @dataclass(frozen=True, slots=True)
 class Returns:
     """Visits to partial sums that wait for each other, as a sum comes back when it has left: those of a loop over a dim that is
-    summed up, which comes ``again`` so often, with ``beside`` tiles inside it that do not wait for each other. ``series``,
-    ``entries`` and ``lead`` as of `Visits`; ``some``: 1, or 0 where the loop takes one step."""
+    summed up, which comes ``again`` so often, with ``beside`` tiles inside it that do not wait for each other. The rest as of
+    `Visits`."""
 
+    group: tuple[str, ...]
     series: Number
     entries: Number
     again: Number
     beside: Number
-    some: Number = 1
     lead: Number = 0
-    least: int = 0
+
+    @property
+    def least(self) -> int:
+        """Their least time [s], whatever part of the loop lies in a phase."""
+        return 0
 
     def time(self, entries: Number) -> Number:
-        """Their time [s] on all entries of a phase. A loop may lie around the phase in part."""
-        turns = self.entries / entries / self.beside
-        return entries * (self.lead + self.some * return_time(turns, self.again, self.series / self.entries))
+        """Their time [s] on all entries of a phase. A loop may lie around the phase in part; one of a single step makes none."""
+        turns, some = self.entries / entries / self.beside, positive(self.again - 1)
+        return entries * (self.lead + some * return_time(turns, self.again, self.series / self.entries))
 
     def scaled(self, factor: Number) -> Returns:
         """The same with all times multiplied: by 0 or 1."""
@@ -177,7 +180,7 @@ class Handing:
 class Cost:
     """Of a subtree: ``work`` [s], ``busy`` [s] by resource, ramps that the enclosing phase pays on each entry; ``steps``:
     barriers in the work, None where transfers run ahead. ``handing``: of children in it that hand over. ``visits``: those of
-    tensors that share buffers, by memory and tensors, of which no more are under way at once than there are buffers."""
+    tensors that share buffers, of which no more are under way at once than there are buffers."""
 
     work: Number = 0
     busy: Busy = field(default_factory=dict)
@@ -185,7 +188,7 @@ class Cost:
     down: Ramp = EMPTY
     steps: Number | None = None
     handing: Handing | None = None
-    visits: Mapping[tuple[str, ...], Visits | Returns] = field(default_factory=dict)
+    visits: tuple[Visits | Returns, ...] = ()
 
     def phase(self, several: Number) -> Cost:
         """What the phase around it has of its ramps and rounds: all where ``several`` is 1, nothing where it is 0."""
@@ -208,7 +211,7 @@ class Cost:
     @property
     def in_flight(self) -> Number:
         """The longest of the visits [s], at least."""
-        return longest(visits.least for visits in self.visits.values())
+        return longest(visits.least for visits in self.visits)
 
     @property
     def waiting(self) -> Number:
@@ -244,8 +247,8 @@ class Cost:
         result = phase_time(entries, up, down, self.work, [time for name, time in self.busy.items() if name not in ends])
         for name, (transfers, step) in ends.items():
             result = maximum(result, port_phase_time(entries, transfers + step, self.busy.get(name, 0)))
-        for (_, *group), visits in self.visits.items():
-            last = down if self.down.chains.keys().isdisjoint(group) else 0
+        for visits in self.visits:
+            last = down if self.down.chains.keys().isdisjoint(visits.group) else 0
             time = maximum(visits.least, visits.time(entries))
             result = maximum(result, port_phase_time(entries, last, time))
         return result

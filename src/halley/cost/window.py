@@ -76,13 +76,6 @@ class WindowCounter(Counter):
             return super().first_tile(dim, loops)
         return super().first_tile(window.base, loops) + super().first_tile(window.offset, loops) - 1
 
-    def span(self, dim: str, loops: tuple[Loop, ...]) -> Number:
-        """Windows of members that differ are fetched apart, so that what they share counts for each."""
-        window = self._cut(dim, loops)
-        if window is None:
-            return super().span(dim, loops)
-        return self._first(window, "span", [(loop, loop.axis is not None, 0) for loop in loops])
-
     def kept(self, dim: str, loops: tuple[Loop, ...], within: Axes, index: Mapping[AxisName, int]) -> Number:
         window = self._cut(dim, loops)
         if window is None:

@@ -236,7 +236,8 @@ class Costing:
         ``once`` are as for `evaluate`."""
         path = next(path for path, found in walk(tree) if found is node)
         wanted, sums = ("energy" in self.objectives, self.timed), self.trees.sums(self.workload)
-        return evaluate(self.workload, self.chip, tree, path, *wanted, held, sums, least, ramps, once)
+        kind = {"least": least, "ramps": ramps, "once": once}
+        return evaluate(self.workload, self.chip, tree, path, *wanted, held=held, sums=sums, **kind)
 
     def alone(self, frame: Frame, index: int, skeleton: Skeleton) -> tuple[Node, Node]:
         """The group's tree with one stage alone, and that stage, on open tile sizes."""

@@ -259,11 +259,14 @@ class Holds:
         if parent is None:
             return None
         if known not in self._known:
-            word, found = self.workload.tensors[name].word, moves()
-            inward = self.ports.read(scope.team, parent.node.memory, visit.depth, found, word)
-            own = self.ports.write(scope.team, visit.node.memory, visit.depth, found, word)
-            self._known[known] = together(inward, own)
+            self._known[known] = self._moved(name, parent.node.memory, visit.node.memory, visit.depth, moves(), scope)
         return self._known[known]
+
+    def _moved(self, name: str, source: str, target: str, depth: int, moves: list[Move], scope: Scope) -> Requests:
+        """What a transfer from one memory to another asks for, on behalf of instances at a depth."""
+        word = self.workload.tensors[name].word
+        read = self.ports.read(scope.team, source, depth, moves, word)
+        return together(read, self.ports.write(scope.team, target, depth, moves, word))
 
     def _wanted(self, visit: Visit, name: str, scope: Scope, reduced: Sequence[str]) -> list[Move]:
         """What a fill brings to each instance; of an axis that splits a reduced dim, to the first alone."""
@@ -289,10 +292,7 @@ class Holds:
         if self.traced(outer, name):
             outer.later((known, scope.box(self.workload.tensors[name])), note)
         if known not in self._known:
-            word, found = self.workload.tensors[name].word, moves()
-            own = self.ports.read(scope.team, visit.node.memory, visit.depth, found, word)
-            outward = self.ports.write(scope.team, outer.node.memory, visit.depth, found, word)
-            self._known[known] = together(own, outward)
+            self._known[known] = self._moved(name, visit.node.memory, outer.node.memory, visit.depth, moves(), scope)
         return self._known[known]
 
 
