@@ -19,7 +19,7 @@ from halley.cost.events import Crossing, Event, Path, Work
 from halley.cost.exchange import SINGLE, Shared, exchange
 from halley.cost.footprint import footprint
 from halley.cost.movement import SHARDING, Body, Transfer, drain, fill, refill
-from halley.cost.phases import EMPTY, Cost, Handing, Ramp, Returns, Visits
+from halley.cost.phases import EMPTY, Cost, Fetch, Handing, Ramp, Returns, Visits
 from halley.cost.resources import Busy, added, depth_of, energy_of
 from halley.cost.window import counter_of
 from halley.formulas.energy import static_energy
@@ -186,7 +186,7 @@ class _Fold:
             case Temporal():
                 mask = mask_over(self.workload, node.dim) if node.visible else None
                 loop = Loop(node.dim, node.tile, None, path=scope.path, mask=mask)
-                return self.visit(node.body, scope.inside(0).with_loop(loop))
+                return replace(self.visit(node.body, scope.inside(0).with_loop(loop)), fetches=())
             case Spatial():
                 loop = Loop(node.dim, node.tile, (node.level, node.axis), path=scope.path)
                 return self.visit(node.body, scope.inside(0).with_loop(loop))
@@ -302,16 +302,47 @@ class _Fold:
             lambda ramp: ramp.after(fills, visit, several, self.ramps),
             lambda ramp: ramp.after(drains, visit, several, self.ramps),
         )  # fmt: skip
-        visits = self._visits(node, inner, scope, fills, drains)
+        fetches = (*inner.fetches, *self._fetches(node, fills.values(), several))
+        visits = self._visits(node, inner, scope, fills, drains, fetches)
+        drained = added(open_.drains, self._drained(drains.values(), several))
         if type(node.buffers) is int and node.buffers > 1:
-            return Cost(inner.work, busy, up, down, inner.steps, inner.handing, visits)
+            return Cost(inner.work, busy, up, down, inner.steps, inner.handing, visits, drained, fetches)
         serial = self._serial(scope, transfers)
         if self.least and isinstance(node.buffers, Term):
-            return Cost(inner.work + single * serial, busy, up, down, visits=visits)
+            return Cost(inner.work + single * serial, busy, up, down, visits=visits, drains=drained, fetches=fetches)
         if ahead is not None:  # with one buffer, what is inside does not run on
             inner = replace(inner, up=inner.up.joined(ahead.up), down=inner.down.joined(ahead.down))
         work = buffered_time(single, inner.time(entries, self.least), inner.work, serial)
-        return Cost(work, busy, up, down, handing=open_.handing, visits=visits)
+        return Cost(work, busy, up, down, handing=open_.handing, visits=visits, drains=drained, fetches=fetches)
+
+    def _fetches(self, node: Hold, fills: Iterable[Transfer], several: Number) -> Iterator[Fetch]:
+        """The fills of a Hold, where it has several buffers."""
+        if type(several) is int and not several:
+            return
+        for transfer in fills:
+            if transfer.events:
+                busy = self.counter.resources.busy(transfer.events)
+                yield Fetch(node.buffers, transfer.latency, {name: several * time for name, time in busy.items()})
+
+    def _together(self, scope: Scope, fetches: tuple[Fetch, ...], buffers: Number) -> Number:
+        """How long fills take [s] that begin together on each visit of a Hold with so many buffers: those that come by the same
+        port do so one after the other. Of a Hold with more buffers they may have come before."""
+        latency: Number = fetches[-1].latency
+        busy: Busy = {}
+        for fetch in fetches:
+            with_it = minimum(maximum(buffers - fetch.buffers + 1, 0), 1)
+            if type(with_it) is int and not with_it:
+                continue
+            latency = minimum(latency, fetch.latency)
+            busy = added(busy, {name: with_it * time for name, time in fetch.busy.items()})
+        return self.counter.entries(scope) * latency + longest(busy.values())
+
+    def _drained(self, drains: Iterable[Transfer], several: Number) -> Busy:
+        """How long drains keep each resource busy [s], where there are several buffers."""
+        if type(several) is int and not several:
+            return {}
+        found = self.counter.resources.busy(event for transfer in drains for event in transfer.events)
+        return {name: several * time for name, time in found.items()}
 
     def _returning(self, scope: Scope, group: tuple[str, ...]) -> Iterator[tuple[Number, Number]]:
         """Of each loop over a dim that is summed up, how often a sum comes again in it, and how many tiles other loops inside it
@@ -350,8 +381,9 @@ class _Fold:
         return Cost(work, busy, *ramps, inner.steps, inner.handing)
 
     def _visits(
-        self, node: Hold, inner: Cost, scope: Scope, fills: Mapping[str, Transfer], drains: Mapping[str, Transfer]
-    ) -> tuple[Visits | Returns, ...]:
+        self, node: Hold, inner: Cost, scope: Scope,
+        fills: Mapping[str, Transfer], drains: Mapping[str, Transfer], fetches: tuple[Fetch, ...],
+    ) -> tuple[Visits | Returns, ...]:  # fmt: skip
         """How long the visits of a Hold and of those inside it take at least. A buffer of a group of tensors is in use from the
         begin of their fill to the end of the work inside, or of their drain. Without latency a single transfer is no longer than
         what its ports are busy for, and the work beside it no longer than the whole: with two buffers or more, that is never
@@ -367,18 +399,50 @@ class _Fold:
         entries = self.counter.entries(scope)
         moving: list[Moving] = []
         for group in node.tensors:
-            transfers = [own[name] for name in group for own in (fills, drains) if name in own and own[name].events]
-            if not transfers or (len(transfers) < 2 and not any(map(_waits, transfers))):
+            coming = [fills[name] for name in group if name in fills and fills[name].events]
+            going = [drains[name] for name in group if name in drains and drains[name].events]
+            transfers = [*coming, *going]
+            uneven = self._uneven(scope, group, node.buffers)
+            if not transfers or (len(transfers) < 2 and not any(map(_waits, transfers)) and type(uneven) is int):
                 continue
-            own = self._serial(scope, transfers)
+            fetching = self._serial(scope, coming)
+            own = fetching + self._serial(scope, going) + uneven * self._carrying(transfers)
+            if coming and len(fetches) > 1:
+                together = self._together(scope, fetches, node.buffers)
+                own, fetching = maximum(own, together), maximum(fetching, together)
             moving.append((group, own))
             inside = inner.steady if inner.handing is None else inner.handing.passing(group)
-            found.append(Visits(group, own + inside, inside, entries, maximum(node.buffers, 1)).scaled(several))
-            if any(name in drains and fills[name].events for name in group):
+            before = (fetching if inner.handing else fetching + inside - inner.work) / entries
+            visits = Visits(group, own + inside, inside, entries, maximum(node.buffers, 1), before=before)
+            found.append(visits.scaled(several))
+            if going and any(name in drains and fills[name].events for name in group):
                 for again, beside in self._returning(scope, group):
-                    found.append(Returns(group, own + inside, entries, again, beside).scaled(several))
+                    waits = () if inner.handing else (own, inner.work)
+                    returns = Returns(group, own + inside, entries, again, beside, 0, before, *waits)
+                    found.append(returns.scaled(several))
         self.moving[scope.path] = tuple(moving)
         return tuple(found)
+
+    def _uneven(self, scope: Scope, group: tuple[str, ...], buffers: Number) -> Number:
+        """By what share the full tiles of the innermost loop are larger than its tiles on average, if each buffer always has the
+        same ones: where the buffers divide the number of tiles."""
+        at = next((at for at in range(len(scope.loops) - 1, -1, -1) if scope.loops[at].axis is None), None)
+        if at is None or scope.loops[at].mask is not None:
+            return 0
+        dim, upto = scope.loops[at].dim, scope.loops[: at + 1]
+        if not any(dim in self.workload.tensors[name].dims for name in group):
+            return 0
+        full, visits = self.counter.first_tile(dim, upto), self.counter.visits(dim, upto, frozenset())
+        more = full * visits / self.counter.covered(dim, upto, frozenset()) - 1
+        if type(more) is float and not more:
+            return 0
+        trips = self.counter.entries(replace(scope, loops=upto)) / self.counter.entries(replace(scope, loops=scope.loops[:at]))
+        left = maximum(buffers, 1) * ceil_div(trips, maximum(buffers, 1)) - trips
+        return more * (1 - minimum(left, 1))
+
+    def _carrying(self, transfers: Iterable[Transfer]) -> Number:
+        """Time of transfers one after the other, each at its slowest port, without their latencies."""
+        return total(longest(self.counter.resources.busy(transfer.events).values()) for transfer in transfers)
 
     def _serial(self, scope: Scope, transfers: Iterable[Transfer]) -> Number:
         """Time of transfers that nothing hides: one after the other, each at its slowest port."""

@@ -16,6 +16,7 @@ from halley.formulas.timing import (
     phase_time,
     port_phase_time,
     return_time,
+    returns,
     total,
     visits_time,
     waiting_time,
@@ -109,7 +110,8 @@ EMPTY = Ramp()
 class Visits:
     """The visits of a ``group`` of tensors that share buffers: how long they take one after the other (``series`` [s]), how many
     there are in all (``entries``), in how many ``buffers``, how long the work inside them takes (``work`` [s]), and the ``lead``
-    [s] of the first one on an entry of the phase, in which Holds further out are filled."""
+    [s] of the first one on an entry of the phase, in which Holds further out are filled. ``before``: how much of the first one
+    may pass before any work begins [s]."""
 
     group: tuple[str, ...]
     series: Number
@@ -117,6 +119,7 @@ class Visits:
     entries: Number
     buffers: Number
     lead: Number = 0
+    before: Number = 0
 
     @property
     def least(self) -> Number:
@@ -130,14 +133,16 @@ class Visits:
 
     def scaled(self, factor: Number) -> Visits:
         """The same with all times multiplied: by 0 or 1."""
-        return replace(self, series=factor * self.series, work=factor * self.work, lead=factor * self.lead)
+        times = (self.series, self.work, self.lead, self.before)
+        series, work, lead, before = (factor * time for time in times)
+        return replace(self, series=series, work=work, lead=lead, before=before)
 
 
 @dataclass(frozen=True, slots=True)
 class Returns:
     """Visits to partial sums that wait for each other, as a sum comes back when it has left: those of a loop over a dim that is
-    summed up, which comes ``again`` so often, with ``beside`` tiles inside it that do not wait for each other. The rest as of
-    `Visits`."""
+    summed up, which comes ``again`` so often, with ``beside`` tiles inside it that do not wait for each other. ``moving``: how
+    long their transfers take one after the other [s]. The rest as of `Visits`."""
 
     group: tuple[str, ...]
     series: Number
@@ -145,6 +150,9 @@ class Returns:
     again: Number
     beside: Number
     lead: Number = 0
+    before: Number = 0
+    moving: Number = 0
+    work: Number = 0
 
     @property
     def least(self) -> int:
@@ -156,9 +164,27 @@ class Returns:
         turns, some = self.entries / entries / self.beside, positive(self.again - 1)
         return entries * (self.lead + some * return_time(turns, self.again, self.series / self.entries))
 
+    def gaps(self, entries: Number) -> Number:
+        """How long the work inside them takes and waits [s], on all entries of a phase: between two visits to the same sums there
+        is only the work of the others."""
+        turns, each = self.entries / entries / self.beside, (self.moving - (self.beside - 1) * self.work) / self.entries
+        return self.work + entries * returns(turns, self.again) * maximum(each, 0)
+
     def scaled(self, factor: Number) -> Returns:
         """The same with all times multiplied: by 0 or 1."""
-        return replace(self, series=factor * self.series, lead=factor * self.lead)
+        times = (self.series, self.lead, self.before, self.moving, self.work)
+        series, lead, before, moving, work = (factor * time for time in times)
+        return replace(self, series=series, lead=lead, before=before, moving=moving, work=work)
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Fills of a Hold with so many ``buffers``: how long they keep each resource ``busy`` [s] in all, each after a ``latency``
+    [s]."""
+
+    buffers: Number
+    latency: Number
+    busy: Busy
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,13 +215,16 @@ class Cost:
     steps: Number | None = None
     handing: Handing | None = None
     visits: tuple[Visits | Returns, ...] = ()
+    drains: Busy = field(default_factory=dict)
+    fetches: tuple[Fetch, ...] = ()
 
     def phase(self, several: Number) -> Cost:
         """What the phase around it has of its ramps and rounds: all where ``several`` is 1, nothing where it is 0."""
         handing = self.handing
         if handing is not None:
             handing = replace(handing, times=tuple(several * time for time in handing.times))
-        return replace(self, up=self.up.scaled(several), down=self.down.scaled(several), handing=handing)
+        drains = {name: several * time for name, time in self.drains.items()}
+        return replace(self, up=self.up.scaled(several), down=self.down.scaled(several), handing=handing, drains=drains)
 
     @property
     def steady(self) -> Number:
@@ -247,8 +276,15 @@ class Cost:
         result = phase_time(entries, up, down, self.work, [time for name, time in self.busy.items() if name not in ends])
         for name, (transfers, step) in ends.items():
             result = maximum(result, port_phase_time(entries, transfers + step, self.busy.get(name, 0)))
+        for name in (name for name in self.drains if name in self.up.ports and name in self.down.ports):
+            port = self.down.ports[name]
+            waits = port.there * self.up.time + port.latency + port.step
+            result = maximum(result, port_phase_time(entries, waits, self.drains[name]))
         for visits in self.visits:
             last = down if self.down.chains.keys().isdisjoint(visits.group) else 0
-            time = maximum(visits.least, visits.time(entries))
+            late = maximum(self.up.time - visits.lead - visits.before, 0)
+            time = maximum(visits.least, visits.time(entries) + entries * late)
             result = maximum(result, port_phase_time(entries, last, time))
+            if isinstance(visits, Returns):
+                result = maximum(result, port_phase_time(entries, up + last, visits.gaps(entries)))
         return result

@@ -133,7 +133,21 @@ def return_time(turns: Number, again: Number, each: Number) -> Number:
     >>> return_time(8, 4, 10), return_time(2, 4, 10)
     (70.0, 20)
     """
-    return each + minimum(turns * (1 - 1 / again), maximum(turns - 1, 0)) * each
+    return each + returns(turns, again) * each
+
+
+def returns(turns: Number, again: Number) -> Number:
+    """How many visits in a phase wait for sums that were there before.
+
+    .. math:: n = \\min\\left(K \\left(1 - \\frac{1}{R}\\right), \\max(K - 1, 0)\\right)
+
+    Symbols: K [1] visits to one tile in a phase, R [1] visits to one tile in all. Source: the first visit of each of the K / R
+    sums waits for nothing; docs/model.md.
+
+    >>> returns(8, 4), returns(2, 4)
+    (6.0, 1)
+    """
+    return minimum(turns * (1 - 1 / again), maximum(turns - 1, 0))
 
 
 def stall_time(transfer: Number, work: Number, steps: Number) -> Number:

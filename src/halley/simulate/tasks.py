@@ -2,8 +2,9 @@
 
 A *server* is one instance of a resource: a memory's read or write port, a level's port, an axis, an engine. An engine or axis
 serves one request at a time, first come, first served. A port interleaves its requests in bursts, as memory controllers and
-networks do, so that a short transfer does not wait for the whole of a long one: after each burst, the request that comes first
-in program order goes on. So what is needed now goes before what is fetched ahead. A task arrives at its servers once all that
+networks do, so that a short transfer does not wait for the whole of a long one: after each burst, the request goes on that an
+engine or axis needs first in program order. So what is needed now goes before what is fetched ahead, and what is fetched before
+what is stored, as long as nothing waits for the store. A task arrives at its servers once all that
 it waits for is done and its latency has passed; it puts one request to each, and is done when the last of them has been served.
 """
 
@@ -88,7 +89,7 @@ class Schedule:
     intervals: tuple[Interval, ...]
 
 
-BURSTS = 16
+BURSTS = 256
 """Bursts of the longest request that a port gets; shorter ones are of so many fewer."""
 
 PORTS = ("read", "write", "bus", "port")
@@ -103,6 +104,23 @@ def _bursts(tasks: Tasks) -> dict[Server, float]:
             if server.resource[0] in PORTS:
                 longest[server] = max(longest.get(server, 0.0), duration)
     return {server: duration / BURSTS for server, duration in longest.items() if duration}
+
+
+def _needed(tasks: Tasks) -> list[tuple[int, float]]:
+    """By task, the first one at work on an engine or axis that waits for it, directly or through others; and less how long those
+    between them take [s] if they wait for nothing."""
+    at_work = [any(server.resource[0] not in PORTS for server, _ in requests) for requests in tasks.requests]
+    result = [(len(tasks.names), 0.0)] * len(tasks.names)
+    for number in range(len(tasks.names) - 1, -1, -1):
+        first, lead = (number, 0.0) if at_work[number] else result[number]
+        lead -= tasks.latencies[number] if at_work[number] else tasks.latencies[number] + _longest(tasks.requests[number])
+        for other in tasks.waits[number]:
+            result[other] = min(result[other], (first, lead))
+    return result
+
+
+def _longest(requests: Requests) -> float:
+    return max((duration for _, duration in requests), default=0.0)
 
 
 ROUNDING = 1e-9
@@ -121,11 +139,12 @@ class Clock:
         for number, waits in enumerate(tasks.waits):
             for other in waits:
                 self.followers[other].append(number)
+        self.needed = _needed(tasks)
         self.free: dict[Server, float] = {}
         self.busy: dict[Server, float] = {}
         self.intervals: list[Interval] = []
         self.latest: dict[Server, tuple[int, int]] = {}  # the last task of each server, and its interval
-        self.queues: dict[Server, list[tuple[int, float]]] = {server: [] for server in self.burst}
+        self.queues: dict[Server, list[tuple[tuple[int, float], int, float]]] = {server: [] for server in self.burst}
         # arrivals of tasks, and after all of a moment the ports that are free for a burst
         self.events: list[tuple[float, int, int]] = []
         self.ports = list(self.burst)
@@ -152,7 +171,7 @@ class Clock:
         for server, duration in self.tasks.requests[number]:
             self.busy[server] = self.busy.get(server, 0.0) + duration
             if server in self.burst and duration:
-                heapq.heappush(self.queues[server], (number, duration))
+                heapq.heappush(self.queues[server], (self.needed[number], number, duration))
                 if self.free.get(server, 0.0) <= moment:
                     heapq.heappush(self.events, (moment, 1, self.places[server]))
                 continue
@@ -166,7 +185,7 @@ class Clock:
         queue = self.queues[server]
         if not queue or self.free.get(server, 0.0) > moment:
             return
-        number, rest = heapq.heappop(queue)
+        _, number, rest = heapq.heappop(queue)
         burst = self.burst[server]
         alone = self.events[0][0] - moment if self.events else rest
         given = min(rest, burst * (1 + int(alone / burst)))
@@ -175,7 +194,7 @@ class Clock:
         self.free[server] = stop = moment + given
         self.note(number, server, moment, stop)
         if given < rest:
-            heapq.heappush(queue, (number, rest - given))
+            heapq.heappush(queue, (self.needed[number], number, rest - given))
         else:
             self.served(number, stop)
         heapq.heappush(self.events, (stop, 1, self.places[server]))

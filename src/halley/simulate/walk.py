@@ -249,7 +249,7 @@ class Walk:
     def fills(self, node: Hold, visit: Visit, scope: Scope, after: int, free: Mapping[str, int] = MappingProxyType({})) -> int:
         """The fills of a visit, each once there is a ``free`` buffer for it; the last of them. Those into several buffers run
         side by side; those into one, and in lockstep, one after the other."""
-        in_series = node.buffers == 1 or self.chip.memory(node.memory).lockstep
+        in_series = self.in_series(node)
         begin, filled = after, [after]
         for name in node.names:
             requests = self.holds.comes_in(visit, name, scope)
@@ -267,17 +267,26 @@ class Walk:
         return after if in_series else self.tasks.join(filled, scope.path)
 
     def drains(self, node: Hold, visit: Visit, scope: Scope, after: int) -> int:
-        """The drains of a visit, one after the other, each once what came from further in is there; the last of them."""
+        """The drains of a visit, each once what came from further in is there; the last of them. They run one after the other, or
+        side by side, as fills do."""
+        in_series = self.in_series(node)
+        begin, drained = after, [after]
         for name in node.names:
             requests = self.holds.goes_out(visit, name, scope)
             parent = visit.parents[name]
             if requests is None or parent is None:
                 continue
             latency = self.chip.memory(parent.node.memory).latency
-            after = self.tasks.add(f"drain {name}", scope.path, (after, *visit.drains.get(name, ())), requests, latency)
+            waits = (after if in_series else begin, *visit.drains.get(name, ()))
+            after = self.tasks.add(f"drain {name}", scope.path, waits, requests, latency)
+            drained.append(after)
             parent.drains.setdefault(name, []).append(after)
             parent.returned.setdefault(name, {})[scope.box(self.workload.tensors[name])] = after
-        return after
+        return after if in_series else self.tasks.join(drained, scope.path)
+
+    def in_series(self, node: Hold) -> bool:
+        """Whether the transfers of a visit run one after the other: those of one buffer do, and in lockstep."""
+        return node.buffers == 1 or self.chip.memory(node.memory).lockstep
 
     # ---- leaves
 
