@@ -20,13 +20,14 @@ from halley.cost.exchange import SINGLE, Shared, exchange
 from halley.cost.footprint import footprint
 from halley.cost.movement import SHARDING, Body, Transfer, drain, fill, refill
 from halley.cost.phases import EMPTY, Cost, Fetch, Handing, Ramp, Returns, Visits
-from halley.cost.resources import Busy, added, depth_of, energy_of
+from halley.cost.resources import Busy, added, depth_of, energy_of, shared_engines
 from halley.cost.window import counter_of
 from halley.formulas.energy import static_energy
 from halley.formulas.numbers import Number, ceil_div, maximum, minimum
 from halley.formulas.terms import Term
 from halley.formulas.timing import (
     buffered_time,
+    contended_time,
     longest,
     pipeline_time,
     stall_time,
@@ -203,13 +204,21 @@ class _Fold:
             case Overlap() | Parallel():
                 found = self._phases(node.children, scope, self._shares(node) if isinstance(node, Parallel) else {})
                 rounds = None if found.steps is None else self.counter.entries(scope)
-                return Cost(longest(found.times), found.busy, steps=rounds, handing=self._handing(node, found.times, scope))
+                work = maximum(longest(found.times), self._contended(node, found))
+                return Cost(work, found.busy, steps=rounds, handing=self._handing(node, found.times, scope))
             case Pipeline():
                 inside = scope.with_loop(Loop(node.dim, node.tile, None, path=scope.path))
                 found = self._phases(node.children, inside, self._shares(node))
                 entries = self.counter.entries(inside)
                 tiles = entries / self.counter.entries(scope)
                 return Cost(pipeline_time(found.times, tiles), found.busy, steps=None if found.steps is None else entries)
+
+    def _contended(self, node: Overlap | Parallel, found: Phases) -> Number:
+        """How long children take that share an engine [s]. Those of a `Parallel` have engines of their own."""
+        if isinstance(node, Parallel) or not self.counter.times:
+            return 0
+        ops = [[self.workload.op(n.op) for _, n in walk(child) if isinstance(n, Compute)] for child in node.children]
+        return longest(contended_time(found.times, found.busy[engine]) for engine in shared_engines(self.chip, ops))
 
     def _handing(self, node: Overlap | Parallel, times: list[Number], scope: Scope) -> Handing | None:
         """Children that hand over wait for their first round, or have done their last, in the phase around."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from halley.cost.estimate import Resource
@@ -10,6 +11,7 @@ from halley.formulas.energy import action_energy
 from halley.formulas.numbers import Number
 from halley.formulas.timing import busy_time
 from halley.ir.hardware import Chip
+from halley.ir.workload import Op, OpKind
 
 Busy = dict[Resource, Number]
 """Busy time [s] of the critical instance of each resource."""
@@ -46,6 +48,19 @@ class Resources:
                 return ("axis", event.level, event.axis), event.time
             case Work():
                 return ("engine", event.engine), event.time
+
+
+def engine_of(chip: Chip, op: Op) -> Resource:
+    """The engine that computes an op."""
+    engine = chip.matrix if op.kind is OpKind.CONTRACT and chip.matrix is not None else chip.vector
+    assert engine is not None
+    return ("engine", engine.name)
+
+
+def shared_engines(chip: Chip, children: Iterable[Iterable[Op]]) -> list[Resource]:
+    """The engines that compute ops of several children."""
+    found = Counter(engine for ops in children for engine in {engine_of(chip, op) for op in ops})
+    return sorted(engine for engine, users in found.items() if users > 1)
 
 
 def depth_of(chip: Chip, resource: Resource) -> int:

@@ -178,6 +178,22 @@ def pipeline_time(stages: Sequence[Number], tiles: Number) -> Number:
     return slowest + waiting_time(total(stages), slowest, tiles)
 
 
+def contended_time(times: Sequence[Number], busy: Number) -> Number:
+    """Total time of children that run at once and share an engine, which serves who comes first.
+
+    .. math:: T = T_m + b \\left(1 - \\frac{T_m}{\\sum_i T_i}\\right)
+
+    Symbols: T_i [s] total of child i, T_m the longest, b [s] busy time of the engine for all of them. Holds for: children that
+    each use the engine in proportion to their time: the longest waits while the others are served. No more than the sum of the
+    children. Rises with each of its symbols. Source: docs/model.md; against the simulation in docs/referee.md.
+
+    >>> contended_time([40, 40], 60), contended_time([40, 10], 0)
+    (70.0, 40.0)
+    """
+    slowest = longest(times)
+    return slowest + busy * (1 - slowest / total(times))
+
+
 def waiting_time(work: Number, busiest: Number, tiles: Number) -> Number:
     """Time at both ends of a pipeline in which its busiest stage or resource has no tile: the others' first and last ones.
 

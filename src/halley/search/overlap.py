@@ -20,9 +20,9 @@ import numpy as np
 
 from halley.cost.estimate import Estimate, Resource
 from halley.cost.program import Array, Indices
-from halley.cost.resources import depth_of
+from halley.cost.resources import depth_of, shared_engines
 from halley.errors import Fault, InternalError
-from halley.formulas.timing import in_flight_time, total, waiting_time
+from halley.formulas.timing import contended_time, in_flight_time, total, waiting_time
 from halley.ir.hardware import Chip
 from halley.search.around import around
 from halley.search.chains import ChainTree
@@ -109,6 +109,8 @@ class Rounds:
         if not len(self.left):
             return
         inside = self.chip.levels.index(self.chip.level(frame.shares.level)) if frame.shares else len(self.chip.levels)
+        ops = [[search.workload.op(op) for stage in child for op in frame.stages[stage].ops] for child in frame.children]
+        self.contended = set() if frame.shares else set(shared_engines(self.chip, ops))
         self.apart = [self.chip.depth(name) >= inside for name in self.memories]
         self._lay_out((), ())
         self.parts = self._promising(alone)
@@ -270,6 +272,8 @@ class Rounds:
         for resource, time in around.busy.items():
             work[resource] = time[at] + work.get(resource, 0.0)
         busiest = children.max(axis=0)
+        for engine in self.contended & work.keys():
+            busiest = np.maximum(busiest, contended_time(children, work[engine]))
         for resource in work.keys() - around.ends.keys():
             busiest = np.maximum(busiest, work[resource])
         waiting = around.phases[at] * waiting_time(children.sum(axis=0), busiest, around.entries[at])
