@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from halley.cost.ahead import Ahead, Phases
 from halley.cost.checks import check_engines, check_lockstep
@@ -19,11 +17,12 @@ from halley.cost.events import Crossing, Event, Path, Work
 from halley.cost.exchange import SINGLE, Shared, exchange
 from halley.cost.footprint import footprint
 from halley.cost.movement import SHARDING, Body, Transfer, drain, fill, refill
-from halley.cost.phases import EMPTY, Cost, Fetch, Handing, Ramp, Returns, Visits
+from halley.cost.phases import EMPTY, Cost, Handing, Ramp
 from halley.cost.resources import Busy, added, depth_of, energy_of, shared_engines
+from halley.cost.visits import VisitTimes, is_none, several_buffers, single_buffer
 from halley.cost.window import counter_of
 from halley.formulas.energy import static_energy
-from halley.formulas.numbers import Number, ceil_div, maximum, minimum
+from halley.formulas.numbers import Number, ceil_div, maximum, positive
 from halley.formulas.terms import Term
 from halley.formulas.timing import (
     buffered_time,
@@ -69,6 +68,7 @@ def evaluate(
     least: bool = False,
     ramps: bool = True,
     once: bool = False,
+    rough: bool = False,
 ) -> Estimate:
     """Cost of a mapping, which must be legal (`halley.rewrite.legality.check`); capacity is not checked here.
 
@@ -83,14 +83,15 @@ def evaluate(
     earlier trees of the same workload found, for terms. ``least``: lower bounds of the times, which hold whatever number of
     buffers, but 0, stands for an open one (not with rounds). Without ``ramps``, first fills and last drains take only their
     latency, as if of tiles without size. ``once``: lower bounds that hold whatever order loops in time have, as if every tensor
-    moved once and every node were entered once (not with rounds, nor with lockstep).
+    moved once and every node were entered once (not with rounds, nor with lockstep). ``rough``: lower bounds of the times,
+    without what takes many terms to say: how far visits of a Hold differ, share ports and wait for drains.
     """
     paths = {node.op: path for path, node in walk(tree) if isinstance(node, Compute)}
     check_engines(workload, chip, paths)
     check_lockstep(chip, tree)
     counter = counter_of(workload, chip, totals, times, sums)
     counter.once, counter.least = once, not ramps
-    fold = _Fold(counter, paths, only, least, ramps)
+    fold = _Fold(counter, paths, only, least, ramps, rough or least or once)
     root = fold.visit(tree, Scope())
     asked = fold.nodes[only or ()]
     events = [event for event in fold.events if event.path[: len(asked.path)] == asked.path] if only else fold.events
@@ -115,31 +116,20 @@ class Split:
     even: bool = False
 
 
-def _waits(transfer: Transfer) -> bool:
-    """Whether there may be a latency."""
-    return isinstance(transfer.latency, Term) or bool(np.any(transfer.latency))
-
-
 def _nothing(resource: Resource) -> int:
     """No work of a visit: what holds whatever order loops have, or however large their tiles are."""
     return 0
 
 
-def _single(buffers: Number) -> Number:
-    """1 for a Hold of one buffer, else 0."""
-    return minimum(buffers, 1) - _several(buffers)
-
-
-def _several(buffers: Number) -> Number:
-    """1 for a Hold of two buffers or more, else 0: for none, which leaves the Hold out, and for one."""
-    return minimum(maximum(buffers - 1, 0), 1)
-
-
 class _Fold:
-    def __init__(self, counter: Counter, paths: Mapping[str, Path], only: Path | None, least: bool, ramps: bool) -> None:
-        self.workload, self.chip, self.only, self.least, self.ramps = counter.workload, counter.chip, only, least, ramps
+    def __init__(
+        self, counter: Counter, paths: Mapping[str, Path], only: Path | None, least: bool, ramps: bool, rough: bool
+    ) -> None:
+        self.workload, self.chip, self.only = counter.workload, counter.chip, only
+        self.least, self.ramps = least, ramps
         chip = self.chip
         self.counter = counter
+        self.visits = VisitTimes(counter, ramps, rough)
         self.body = Body(self.counter)
         self.events: list[Event] = []
         self.nodes: dict[Path, NodeCost] = {}
@@ -186,8 +176,12 @@ class _Fold:
         match node:
             case Temporal():
                 mask = mask_over(self.workload, node.dim) if node.visible else None
-                loop = Loop(node.dim, node.tile, None, path=scope.path, mask=mask)
-                return replace(self.visit(node.body, scope.inside(0).with_loop(loop)), fetches=())
+                inside = scope.inside(0).with_loop(Loop(node.dim, node.tile, None, path=scope.path, mask=mask))
+                cost = self.visit(node.body, inside)
+                if not cost.fetches:
+                    return cost
+                once = 1 - positive(self.visits.trips(inside, len(scope.loops)) - 1)
+                return replace(cost, fetches=tuple(fetch.scaled(once) for fetch in cost.fetches) if not is_none(once) else ())
             case Spatial():
                 loop = Loop(node.dim, node.tile, (node.level, node.axis), path=scope.path)
                 return self.visit(node.body, scope.inside(0).with_loop(loop))
@@ -302,7 +296,7 @@ class _Fold:
         entries = self.counter.entries(scope)
         if node.memory in self.lockstep and node.buffers > 1:
             return self._lockstep(node, inner, ahead, busy, scope, fills.values(), drains.values())
-        single, several = _single(node.buffers), _several(node.buffers)
+        single, several = single_buffer(node.buffers), several_buffers(node.buffers)
         visit = inner.visit(entries) if self.ramps and not self.counter.once else _nothing
         open_ = inner.phase(1 - single)
         open_ahead = None if ahead is None else Ahead(ahead.waits, ahead.up.scaled(1 - single), ahead.down.scaled(1 - single))
@@ -311,64 +305,18 @@ class _Fold:
             lambda ramp: ramp.after(fills, visit, several, self.ramps),
             lambda ramp: ramp.after(drains, visit, several, self.ramps),
         )  # fmt: skip
-        fetches = (*inner.fetches, *self._fetches(node, fills.values(), several))
-        visits = self._visits(node, inner, scope, fills, drains, fetches)
-        drained = added(open_.drains, self._drained(drains.values(), several))
+        fetches = (*inner.fetches, *self.visits.fetches(node, fills.values(), several))
+        visits, self.moving[scope.path] = self.visits.of(node, inner, scope, fills, drains, fetches)
+        drained = added(open_.drains, self.visits.drained(drains.values(), several))
         if type(node.buffers) is int and node.buffers > 1:
             return Cost(inner.work, busy, up, down, inner.steps, inner.handing, visits, drained, fetches)
-        serial = self._serial(scope, transfers)
+        serial = self.visits.serial(scope, transfers)
         if self.least and isinstance(node.buffers, Term):
             return Cost(inner.work + single * serial, busy, up, down, visits=visits, drains=drained, fetches=fetches)
         if ahead is not None:  # with one buffer, what is inside does not run on
             inner = replace(inner, up=inner.up.joined(ahead.up), down=inner.down.joined(ahead.down))
         work = buffered_time(single, inner.time(entries, self.least), inner.work, serial)
         return Cost(work, busy, up, down, handing=open_.handing, visits=visits, drains=drained, fetches=fetches)
-
-    def _fetches(self, node: Hold, fills: Iterable[Transfer], several: Number) -> Iterator[Fetch]:
-        """The fills of a Hold, where it has several buffers."""
-        if type(several) is int and not several:
-            return
-        for transfer in fills:
-            if transfer.events:
-                busy = self.counter.resources.busy(transfer.events)
-                yield Fetch(node.buffers, transfer.latency, {name: several * time for name, time in busy.items()})
-
-    def _together(self, scope: Scope, fetches: tuple[Fetch, ...], buffers: Number) -> Number:
-        """How long fills take [s] that begin together on each visit of a Hold with so many buffers: those that come by the same
-        port do so one after the other. Of a Hold with more buffers they may have come before."""
-        latency: Number = fetches[-1].latency
-        busy: Busy = {}
-        for fetch in fetches:
-            with_it = minimum(maximum(buffers - fetch.buffers + 1, 0), 1)
-            if type(with_it) is int and not with_it:
-                continue
-            latency = minimum(latency, fetch.latency)
-            busy = added(busy, {name: with_it * time for name, time in fetch.busy.items()})
-        return self.counter.entries(scope) * latency + longest(busy.values())
-
-    def _drained(self, drains: Iterable[Transfer], several: Number) -> Busy:
-        """How long drains keep each resource busy [s], where there are several buffers."""
-        if type(several) is int and not several:
-            return {}
-        found = self.counter.resources.busy(event for transfer in drains for event in transfer.events)
-        return {name: several * time for name, time in found.items()}
-
-    def _returning(self, scope: Scope, group: tuple[str, ...]) -> Iterator[tuple[Number, Number]]:
-        """Of each loop over a dim that is summed up, how often a sum comes again in it, and how many tiles other loops inside it
-        walk."""
-        summed = {dim for name in group if (op := self.workload.producer(name)) for dim in self.workload.reduced(op)}
-        entries = [self.counter.entries(replace(scope, loops=scope.loops[:at])) for at in range(len(scope.loops) + 1)]
-        again: Number = 1
-        beside: Number = 1
-        for at in range(len(scope.loops) - 1, -1, -1):
-            loop, trips = scope.loops[at], entries[at + 1] / entries[at]
-            if loop.axis is not None:
-                continue
-            if loop.dim in summed:
-                again = again * trips
-                yield again, beside
-            else:
-                beside = beside * trips
 
     def _lockstep(
         self, node: Hold, inner: Cost, ahead: Ahead | None, busy: Busy, scope: Scope,
@@ -380,7 +328,7 @@ class _Fold:
         entries = self.counter.entries(scope)
         if inner.steps is None:
             inner = Cost(inner.time(entries), inner.busy, steps=entries)
-        up, down = (self._serial(scope, transfers) / entries for transfers in (fills, drains))
+        up, down = (self.visits.serial(scope, transfers) / entries for transfers in (fills, drains))
         fill_stall = stall_time(up, inner.work, inner.steps)
         work = inner.work + entries * fill_stall
         drain_stall = stall_time(down, work, inner.steps)
@@ -388,79 +336,6 @@ class _Fold:
         first, last = Ramp({"": up - fill_stall}), Ramp({"": down - drain_stall})
         ramps = self._ramps(node, inner, ahead, lambda ramp: ramp.joined(first), lambda ramp: ramp.joined(last))
         return Cost(work, busy, *ramps, inner.steps, inner.handing)
-
-    def _visits(
-        self, node: Hold, inner: Cost, scope: Scope,
-        fills: Mapping[str, Transfer], drains: Mapping[str, Transfer], fetches: tuple[Fetch, ...],
-    ) -> tuple[Visits | Returns, ...]:  # fmt: skip
-        """How long the visits of a Hold and of those inside it take at least. A buffer of a group of tensors is in use from the
-        begin of their fill to the end of the work inside, or of their drain. Without latency a single transfer is no longer than
-        what its ports are busy for, and the work beside it no longer than the whole: with two buffers or more, that is never
-        more."""
-        if self.counter.once or (type(node.buffers) is int and node.buffers < 2):
-            return ()
-        single, several = _single(node.buffers), _several(node.buffers)
-        found: list[Visits | Returns] = []
-        for visits in inner.visits:
-            further = (several * fills[name].once for name in visits.group if name in fills and self.ramps)
-            within = visits.scaled(1 - single)
-            found.append(replace(within, lead=within.lead + total(further)))
-        entries = self.counter.entries(scope)
-        moving: list[Moving] = []
-        for group in node.tensors:
-            coming = [fills[name] for name in group if name in fills and fills[name].events]
-            going = [drains[name] for name in group if name in drains and drains[name].events]
-            transfers = [*coming, *going]
-            uneven = self._uneven(scope, group, node.buffers)
-            if not transfers or (len(transfers) < 2 and not any(map(_waits, transfers)) and type(uneven) is int):
-                continue
-            fetching = self._serial(scope, coming)
-            own = fetching + self._serial(scope, going) + uneven * self._carrying(transfers)
-            if coming and len(fetches) > 1:
-                together = self._together(scope, fetches, node.buffers)
-                own, fetching = maximum(own, together), maximum(fetching, together)
-            moving.append((group, own))
-            inside = inner.steady if inner.handing is None else inner.handing.passing(group)
-            before = (fetching if inner.handing else fetching + inside - inner.work) / entries
-            visits = Visits(group, own + inside, inside, entries, maximum(node.buffers, 1), before=before)
-            found.append(visits.scaled(several))
-            if going and any(name in drains and fills[name].events for name in group):
-                for again, beside in self._returning(scope, group):
-                    waits = () if inner.handing else (own, inner.work)
-                    returns = Returns(group, own + inside, entries, again, beside, 0, before, *waits)
-                    found.append(returns.scaled(several))
-        self.moving[scope.path] = tuple(moving)
-        return tuple(found)
-
-    def _uneven(self, scope: Scope, group: tuple[str, ...], buffers: Number) -> Number:
-        """By what share the full tiles of the innermost loop are larger than its tiles on average, if each buffer always has the
-        same ones: where the buffers divide the number of tiles."""
-        at = next((at for at in range(len(scope.loops) - 1, -1, -1) if scope.loops[at].axis is None), None)
-        if at is None or scope.loops[at].mask is not None:
-            return 0
-        dim, upto = scope.loops[at].dim, scope.loops[: at + 1]
-        if not any(dim in self.workload.tensors[name].dims for name in group):
-            return 0
-        full, visits = self.counter.first_tile(dim, upto), self.counter.visits(dim, upto, frozenset())
-        more = full * visits / self.counter.covered(dim, upto, frozenset()) - 1
-        if type(more) is float and not more:
-            return 0
-        trips = self.counter.entries(replace(scope, loops=upto)) / self.counter.entries(replace(scope, loops=scope.loops[:at]))
-        left = maximum(buffers, 1) * ceil_div(trips, maximum(buffers, 1)) - trips
-        return more * (1 - minimum(left, 1))
-
-    def _carrying(self, transfers: Iterable[Transfer]) -> Number:
-        """Time of transfers one after the other, each at its slowest port, without their latencies."""
-        return total(longest(self.counter.resources.busy(transfer.events).values()) for transfer in transfers)
-
-    def _serial(self, scope: Scope, transfers: Iterable[Transfer]) -> Number:
-        """Time of transfers that nothing hides: one after the other, each at its slowest port."""
-        result: Number = 0
-        for transfer in transfers:
-            if transfer.events:
-                latency = self.counter.entries(scope) * transfer.latency
-                result = result + latency + longest(self.counter.resources.busy(transfer.events).values())
-        return result
 
     def _compute(self, node: Compute, scope: Scope) -> Cost:
         op = self.workload.op(node.op)

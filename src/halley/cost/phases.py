@@ -106,12 +106,16 @@ EMPTY = Ramp()
 """Nothing to fill or to drain."""
 
 
+def _scaled(time: Number | None, factor: Number) -> Number | None:
+    return None if time is None else factor * time
+
+
 @dataclass(frozen=True, slots=True)
 class Visits:
     """The visits of a ``group`` of tensors that share buffers: how long they take one after the other (``series`` [s]), how many
     there are in all (``entries``), in how many ``buffers``, how long the work inside them takes (``work`` [s]), and the ``lead``
     [s] of the first one on an entry of the phase, in which Holds further out are filled. ``before``: how much of the first one
-    may pass before any work begins [s]."""
+    may pass before any work begins [s]; None where that is left out."""
 
     group: tuple[str, ...]
     series: Number
@@ -119,7 +123,7 @@ class Visits:
     entries: Number
     buffers: Number
     lead: Number = 0
-    before: Number = 0
+    before: Number | None = None
 
     @property
     def least(self) -> Number:
@@ -134,7 +138,7 @@ class Visits:
     def scaled(self, factor: Number) -> Visits:
         """The same with all times multiplied: by 0 or 1."""
         times = (self.series, self.work, self.lead, self.before)
-        series, work, lead, before = (factor * time for time in times)
+        series, work, lead, before = (_scaled(time, factor) for time in times)
         return replace(self, series=series, work=work, lead=lead, before=before)
 
 
@@ -142,7 +146,7 @@ class Visits:
 class Returns:
     """Visits to partial sums that wait for each other, as a sum comes back when it has left: those of a loop over a dim that is
     summed up, which comes ``again`` so often, with ``beside`` tiles inside it that do not wait for each other. ``moving``: how
-    long their transfers take one after the other [s]. The rest as of `Visits`."""
+    long their transfers take one after the other [s]; None where that is left out. The rest as of `Visits`."""
 
     group: tuple[str, ...]
     series: Number
@@ -150,8 +154,8 @@ class Returns:
     again: Number
     beside: Number
     lead: Number = 0
-    before: Number = 0
-    moving: Number = 0
+    before: Number | None = None
+    moving: Number | None = None
     work: Number = 0
 
     @property
@@ -167,24 +171,30 @@ class Returns:
     def gaps(self, entries: Number) -> Number:
         """How long the work inside them takes and waits [s], on all entries of a phase: between two visits to the same sums there
         is only the work of the others."""
+        assert self.moving is not None
         turns, each = self.entries / entries / self.beside, (self.moving - (self.beside - 1) * self.work) / self.entries
         return self.work + entries * returns(turns, self.again) * maximum(each, 0)
 
     def scaled(self, factor: Number) -> Returns:
         """The same with all times multiplied: by 0 or 1."""
         times = (self.series, self.lead, self.before, self.moving, self.work)
-        series, lead, before, moving, work = (factor * time for time in times)
+        series, lead, before, moving, work = (_scaled(time, factor) for time in times)
         return replace(self, series=series, lead=lead, before=before, moving=moving, work=work)
 
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
     """Fills of a Hold with so many ``buffers``: how long they keep each resource ``busy`` [s] in all, each after a ``latency``
-    [s]."""
+    [s]. ``there``: 1; 0 where there are none, or not with each visit of the Holds around."""
 
     buffers: Number
     latency: Number
     busy: Busy
+    there: Number = 1
+
+    def scaled(self, factor: Number) -> Fetch:
+        """The same where the factor is 1; left out where it is 0."""
+        return replace(self, there=factor * self.there)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,9 +292,10 @@ class Cost:
             result = maximum(result, port_phase_time(entries, waits, self.drains[name]))
         for visits in self.visits:
             last = down if self.down.chains.keys().isdisjoint(visits.group) else 0
-            late = maximum(self.up.time - visits.lead - visits.before, 0)
-            time = maximum(visits.least, visits.time(entries) + entries * late)
-            result = maximum(result, port_phase_time(entries, last, time))
-            if isinstance(visits, Returns):
+            time = visits.time(entries)
+            if visits.before is not None:
+                time = time + entries * maximum(self.up.time - visits.lead - visits.before, 0)
+            result = maximum(result, port_phase_time(entries, last, maximum(visits.least, time)))
+            if isinstance(visits, Returns) and visits.moving is not None:
                 result = maximum(result, port_phase_time(entries, up + last, visits.gaps(entries)))
         return result

@@ -291,9 +291,11 @@ def _below(a: Key, b: Key) -> bool:
 class Program:
     """Lower bounds of ``outputs`` (terms or numbers), in their order."""
 
-    def __init__(self, normal: Normal, outputs: Sequence[Number]) -> None:
-        writer = _Writer(normal)
-        self.outputs = tuple(writer.sum(normal.key(output), False) for output in outputs)
+    def __init__(self, normal: Normal | None, outputs: Sequence[Number]) -> None:
+        """Without ``normal``, the terms as they are: for sets of one choice alone. That is as long as the formulas are, where a
+        normal form can be much longer."""
+        writer = _Writer(normal) if normal is not None else _Copier()
+        self.outputs = tuple(writer.output(output) for output in outputs)
         self.factors = writer.factors
         self.values = writer.code
         self._ready: Ready | None = None
@@ -362,6 +364,9 @@ class _Writer:
         self.code: list[Step] = []
         self._known: dict[object, Place] = {}
 
+    def output(self, number: Number) -> Place:
+        return self.sum(self.normal.key(number), False)
+
     def _step(self, operation: Operation, a: Place, b: Place = 0.0) -> int:
         key = (operation, a, b, type(a), type(b))
         if key not in self._known:
@@ -427,6 +432,44 @@ class _Writer:
                     found = self._step(part.operation, found, value)
                 self._known[known] = found
         return self._known[known]
+
+
+class _Copier:
+    """Writes the instructions for terms as they stand, factors of one dim apart."""
+
+    def __init__(self) -> None:
+        self.factors: list[Factor] = []
+        self.code: list[Step] = []
+        self._places: dict[int, Place] = {}
+
+    def output(self, number: Number) -> Place:
+        """Where a number is."""
+        if not isinstance(number, Term):
+            return float(number)
+        left = [number]
+        while left:  # arguments first, without recursion
+            term = left[-1]
+            parts = [part for part in (term.a, term.b) if isinstance(part, Term)] if len(term.kinds) > 1 else []
+            waiting = [part for part in parts if part.index not in self._places]
+            if waiting:
+                left += waiting
+            else:
+                left.pop()
+                if term.index not in self._places:
+                    self._places[term.index] = self._write(term)
+        return self._places[number.index]
+
+    def _write(self, term: Term) -> Place:
+        if term.operation is Operation.CONSTANT:
+            return float(term.a)
+        target = len(self.code)
+        if len(term.kinds) <= 1:
+            self.code.append(Step(Operation.OPEN, target, len(self.factors), 0.0))
+            self.factors.append(Factor(next(iter(term.kinds)), term, False))
+        else:
+            b = 0.0 if term.b is None else self._places[term.b.index]
+            self.code.append(Step(term.operation, target, self._places[term.a.index], b))
+        return target
 
 
 def tabulate(terms: Sequence[Term], columns: Mapping[str, Array]) -> list[Array]:

@@ -124,12 +124,16 @@ class Costing:
         capacities = np.array([self.chip.memory(name).capacity for name in memories])
         trees = self.trees.of(self.unsettled(frame.shared), self.unsettled(skeleton.slots))
         room = self.trees.program([used[name] for name in memories], trees, f"{skeleton.name}, {frame.name}")
-        least = self._least(frame, index, skeleton, trees) if self.chooses(skeleton) else None
+        least = self._least(frame, index, skeleton, trees)
+
+        def given() -> Compiled:
+            return self._closer(frame, index, skeleton, trees, rough=True)
 
         def exact() -> Compiled:
-            return self._exact(frame, index, skeleton, trees)
+            return self._closer(frame, index, skeleton, trees, rough=False)
 
-        return Shape(skeleton, trees, capacities, len(self.objectives), room, least, exact)
+        choices = given if self.chooses(skeleton) else None
+        return Shape(skeleton, trees, capacities, len(self.objectives), room, least, choices, exact if self.timed else None)
 
     def chooses(self, skeleton: Skeleton) -> bool:
         """Whether a stage has a choice of one buffer or two."""
@@ -142,19 +146,22 @@ class Costing:
         tree, _ = self.alone(frame, index, skeleton)
         return self._compiled(self.share(tree, tree, Steps(()), self.chooses(skeleton)), trees, f"{skeleton.name}, {frame.name}")
 
-    def _exact(self, frame: Frame, index: int, skeleton: Skeleton, trees: Mapping[str, ChainTree]) -> Compiled:
-        """What a stage costs."""
-        if not self.chooses(skeleton):
-            return self._least(frame, index, skeleton, trees)
-        where = f"{skeleton.name}, {frame.name}"
+    def _closer(
+        self, frame: Frame, index: int, skeleton: Skeleton, trees: Mapping[str, ChainTree], rough: bool
+    ) -> Compiled:
+        """What a stage costs with numbers of buffers that are given: ``rough`` bounds, or exactly, for single mappings."""
+        tree, node = self.alone(frame, index, skeleton)
         if len(frame.stages) == 1:
-            tree, _ = self.alone(frame, index, skeleton)
-            return self._compiled(self.share(tree, tree, Steps(())), trees, where)
+            return self._made(self.share(tree, tree, Steps(()), rough=rough), trees, f"{skeleton.name}, {frame.name}", rough)
         known = self.in_turn(frame, index, skeleton)
-        if known.exact is None:
-            tree, node = self.alone(frame, index, skeleton)
-            known.exact = self._compiled(self.share(tree, node, Steps(())), trees, where)
-        return known.exact
+        found = known.given if rough else known.exact
+        if found is None:
+            found = self._made(self.share(tree, node, Steps(()), rough=rough), trees, f"{skeleton.name}, {frame.name}", rough)
+            known.given, known.exact = (found, known.exact) if rough else (known.given, found)
+        return found
+
+    def _made(self, found: Estimate, trees: Mapping[str, ChainTree], where: str, rough: bool) -> Compiled:
+        return self._compiled(found, trees, where) if rough else self.trees.single(self._objectives(found), trees)
 
     def _compiled(self, found: Estimate, trees: Mapping[str, ChainTree], where: str) -> Compiled:
         """The objectives of an estimate on open tile sizes."""
@@ -211,10 +218,11 @@ class Costing:
         return self.trees.stages[key]
 
     def draft(self, frame: Frame, index: int, skeleton: Skeleton) -> Estimate:
-        """A stage's cost on open tile sizes, stages in turn; on a share of the clusters, with the room that matters to others."""
+        """A stage's cost on open tile sizes, stages in turn, lower bounds of its time; on a share of the clusters, with the room
+        that matters to others."""
         key = frame.known_by(index, skeleton)
         if key not in self._drafts:
-            found = self.estimate(frame, index, skeleton, self.symbols(frame, skeleton))
+            found = self.estimate(frame, index, skeleton, self.symbols(frame, skeleton), rough=True)
             used = on_a_share(self.chip, frame.shares.level, found.footprint) if frame.shares else found.footprint
             self._drafts[key] = replace(found, footprint=used, events=(), nodes={})
         return self._drafts[key]
@@ -224,19 +232,23 @@ class Costing:
         counter = counter_of(self.workload, self.chip, sums=self.trees.sums(self.workload))
         return footprint(counter, self.held(frame, index, skeleton, self.symbols(frame, skeleton)), Body(counter))
 
-    def estimate(self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number]) -> Estimate:
-        """Cost of one stage in its frame; the footprint is that of the whole."""
+    def estimate(
+        self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number], rough: bool = False
+    ) -> Estimate:
+        """Cost of one stage in its frame; the footprint is that of the whole. ``rough`` is as for `evaluate`."""
         tree, node = self.alone_on(frame, index, skeleton, tiles)
         if len(frame.stages) == 1:  # it is the whole, loops around it included; of several, each is a phase of its own
-            return self.share(tree, tree, tree)
-        return self.share(tree, node, self.held(frame, index, skeleton, tiles))
+            return self.share(tree, tree, tree, rough=rough)
+        return self.share(tree, node, self.held(frame, index, skeleton, tiles), rough=rough)
 
-    def share(self, tree: Node, node: Node, held: Node, least: bool = False, ramps: bool = True, once: bool = False) -> Estimate:
-        """Cost of a node of a tree, in the objectives that are asked for, with the footprint of another. ``least``, ``ramps`` and
-        ``once`` are as for `evaluate`."""
+    def share(
+        self, tree: Node, node: Node, held: Node, least: bool = False, ramps: bool = True, once: bool = False, rough: bool = True
+    ) -> Estimate:
+        """Cost of a node of a tree, in the objectives that are asked for, with the footprint of another. ``least``, ``ramps``,
+        ``once`` and ``rough`` are as for `evaluate`."""
         path = next(path for path, found in walk(tree) if found is node)
         wanted, sums = ("energy" in self.objectives, self.timed), self.trees.sums(self.workload)
-        kind = {"least": least, "ramps": ramps, "once": once}
+        kind = {"least": least, "ramps": ramps, "once": once, "rough": rough}
         return evaluate(self.workload, self.chip, tree, path, *wanted, held=held, sums=sums, **kind)
 
     def alone(self, frame: Frame, index: int, skeleton: Skeleton) -> tuple[Node, Node]:

@@ -12,7 +12,7 @@ column for each.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -63,16 +63,19 @@ def in_children(search: GroupSearch, in_turn: Sequence[Values]) -> list[Values]:
 @dataclass(frozen=True, slots=True)
 class Vector:
     """A shape of a stage, compiled: lower bounds of its time, its energy without leakage, the busy time of each resource and the
-    footprint of each memory with a limit (rows in this order). ``starts``: the sets of all tiles, one for each combination of
-    the shared sizes, of which `at_least` keeps bounds; ``times``: least times of combinations that were looked at closely."""
+    footprint of each memory with a limit (rows in this order); the time of single mappings (``exact``). ``starts``: the sets of
+    all tiles, one for each combination of the shared sizes, of which `at_least` keeps bounds; ``times``: least times of
+    combinations that were looked at closely."""
 
     skeleton: Skeleton
     costs: Compiled
     trees: Mapping[str, ChainTree]
     resources: tuple[Resource, ...]
     starts: Mapping[str, Indices]
+    exact: Callable[[], Compiled]
     times: dict[int, float] = field(default_factory=dict)
     _least: dict[int, Array] = field(default_factory=dict)
+    _exact: list[Compiled] = field(default_factory=list)
 
     def at_least(self, rows: Indices) -> Array:
         """Bounds for some combinations of the shared sizes. Frames that have a shape in common ask for different ones, each for
@@ -84,7 +87,17 @@ class Vector:
         return np.stack([self._least[row] for row in rows.tolist()], axis=1)
 
     def bounds(self, nodes: Mapping[str, Indices], rows: int) -> Array:
-        return self.costs(nodes, rows).T
+        """Of sets, a column each; of single mappings what they take."""
+        found = self.costs(nodes, rows).T
+        alone = np.ones(rows, dtype=bool)
+        for dim, tree in self.trees.items():
+            alone &= tree.size[nodes[dim]] == 1
+        if alone.any():
+            if not self._exact:
+                self._exact.append(self.exact())
+            times = self._exact[0]({dim: own[alone] for dim, own in nodes.items()}, int(alone.sum()))
+            found[0, alone] = np.maximum(found[0, alone], times[:, 0])
+        return found
 
 
 class Rounds:
@@ -215,7 +228,12 @@ class Rounds:
         room = [estimate.footprint.get(name, 0) for name in self.memories]
         outputs = [estimate.time, energy, *estimate.busy.values(), *room]
         made = self.search.trees.program(outputs, trees, f"{skeleton.name}, {self.frame.name}")
-        return Vector(skeleton, made, trees, tuple(estimate.busy), starts(trees, self.shared, self.rows))
+
+        def exact() -> Compiled:
+            symbols = self.search.costs.symbols(self.frame, skeleton)
+            return self.search.trees.single([self.search.costs.estimate(self.frame, index, skeleton, symbols).time], trees)
+
+        return Vector(skeleton, made, trees, tuple(estimate.busy), starts(trees, self.shared, self.rows), exact)
 
     # --- states -------------------------------------------------------------------------------------------------------
 
@@ -273,7 +291,7 @@ class Rounds:
             work[resource] = time[at] + work.get(resource, 0.0)
         busiest = children.max(axis=0)
         for engine in self.contended & work.keys():
-            busiest = np.maximum(busiest, contended_time(children, work[engine]))
+            busiest = np.maximum(busiest, contended_time(list(children), work[engine]))
         for resource in work.keys() - around.ends.keys():
             busiest = np.maximum(busiest, work[resource])
         waiting = around.phases[at] * waiting_time(children.sum(axis=0), busiest, around.entries[at])

@@ -60,16 +60,17 @@ class Trees:
         """The same for bounds that are asked for once: it is not kept."""
         for normal in (self.normal, self.cautious):
             program = Program(normal, outputs)
-            tables: list[Array] = [np.empty(0)] * len(program.factors)
-            for dim, tree in trees.items():
-                own = [at for at, factor in enumerate(program.factors) if factor.kind == dim]
-                for at, table in zip(own, tree.tables([program.factors[at] for at in own]), strict=True):
-                    tables[at] = table
+            tables = _tables(program, trees)
             if not any(trees[factor.kind].negative(factor) for factor in program.factors):
                 return Compiled(program, tables)
         raise InternalError(
             Fault("search", "sizes and counts of at least 0", f"a negative factor in {where}", "please report")
         )
+
+    def single(self, outputs: Sequence[Number], trees: Mapping[str, ChainTree]) -> Compiled:
+        """The values of terms on sets of a single choice."""
+        program = Program(None, outputs)
+        return Compiled(program, _tables(program, trees))
 
     def of(self, shared: Sequence[Slot], own: Sequence[Slot]) -> Mapping[str, ChainTree]:
         """The chains of each dim: shared slots outermost."""
@@ -120,6 +121,16 @@ class Trees:
         return self._known[key]
 
 
+def _tables(program: Program, trees: Mapping[str, ChainTree]) -> list[Array]:
+    """Of each factor of a program, its values by node."""
+    tables: list[Array] = [np.empty(0)] * len(program.factors)
+    for dim, tree in trees.items():
+        own = [at for at, factor in enumerate(program.factors) if factor.kind == dim]
+        for at, table in zip(own, tree.tables([program.factors[at] for at in own]), strict=True):
+            tables[at] = table
+    return tables
+
+
 @dataclass(frozen=True, slots=True)
 class Compiled:
     """A program, and the tables of its factors."""
@@ -153,10 +164,11 @@ def least_of_buffers(
 
 @dataclass(slots=True)
 class StageCosts:
-    """Costs of a stage in its frame: at ``least``, whatever numbers of buffers there are, and ``exact``, once that is asked
-    for."""
+    """Costs of a stage in its frame: at ``least``, whatever numbers of buffers there are; lower bounds for the given ones
+    (``given``) and the costs of single mappings (``exact``), once these are asked for."""
 
     least: Compiled
+    given: Compiled | None = None
     exact: Compiled | None = None
 
 
@@ -164,41 +176,49 @@ class StageCosts:
 class Shape:
     """A skeleton of a stage, compiled: the chains of its dims, and lower bounds over sets of them, each asked only where those
     before leave something open. What is needed of each memory (``room``); the objectives whatever numbers of buffers there are
-    (``least``, the cheaper one; none if there is nothing to choose); the objectives (``exact``)."""
+    (``least``, the cheapest one); the objectives once these numbers are settled (``given``; none if there is nothing to choose);
+    the objectives of single mappings (``exact``; none if they are known by then). Both are compiled when they are asked for."""
 
     skeleton: Skeleton
     trees: Mapping[str, ChainTree]
     capacities: Array
     width: int
     room: Compiled
-    least: Compiled | None
-    compiled: Callable[[], Compiled]
+    least: Compiled
+    given: Callable[[], Compiled] | None
+    exact: Callable[[], Compiled] | None
+    _given: Compiled | None = None
     _exact: Compiled | None = None
     _asked: int = 0
 
-    @property
-    def exact(self) -> Compiled:
-        if self._exact is None:
-            self._exact = self.compiled()
-        return self._exact
-
     def bounds(self, nodes: Mapping[str, Indices], rows: int, hopeless: Callable[[Values], Flags] | None = None) -> Values:
         """Lower bounds of the objectives, one row per set; inf where a memory overflows in all of it, or where the least costs
-        are ``hopeless``."""
-        result = self._fitting(nodes, rows, self.least or self.exact)
-        left = np.flatnonzero(result[:, 0] < np.inf)
+        are ``hopeless``. Those of single mappings are what they cost."""
+        result = self._fitting(nodes, rows, self.least)
+        left = self._promising(np.arange(rows), result, hopeless)
+        if self.given is not None:
+            left = left[self.trees[BUFFERS].size[nodes[BUFFERS][left]] == 1]
+            self._asked += len(left)
+            if self._given is None and self._asked >= PATIENCE:
+                self._given = self.given()
+            if self._given is not None and len(left):
+                result[left] = np.maximum(result[left], self._given(_some(nodes, left), len(left)))
+                left = self._promising(left, result, hopeless)
+        if self.exact is not None:
+            left = left[np.logical_and.reduce([tree.size[nodes[dim][left]] == 1 for dim, tree in self.trees.items()])]
+            if len(left):
+                self._exact = self._exact or self.exact()
+                result[left] = np.maximum(result[left], self._exact(_some(nodes, left), len(left)))
+        return result
+
+    def _promising(self, some: Indices, result: Values, hopeless: Callable[[Values], Flags] | None) -> Indices:
+        """Those of some sets that are not hopeless; the others are left out of the result."""
+        left: Indices = some[result[some, 0] < np.inf]
         if hopeless is not None:
             gone = hopeless(result[left])
             result[left[gone]] = np.inf
             left = left[~gone]
-        if self.least is not None:
-            left = left[self.trees[BUFFERS].size[nodes[BUFFERS][left]] == 1]
-            self._asked += len(left)
-            if self._exact is None and self._asked < PATIENCE:  # only those that must be
-                left = left[np.logical_and.reduce([tree.size[nodes[dim][left]] == 1 for dim, tree in self.trees.items()])]
-            if len(left):
-                result[left] = np.maximum(result[left], self.exact(_some(nodes, left), len(left)))
-        return result
+        return left
 
     def _fitting(self, nodes: Mapping[str, Indices], rows: int, costs: Compiled) -> Values:
         """Lower bounds of the objectives, of those that fit."""
@@ -212,7 +232,7 @@ class Shape:
     def floor(self, nodes: Mapping[str, Indices], rows: int) -> Values:
         """Lower bounds like `bounds`, the least over which Holds are left out, one by one: sets that leave that open have poor
         bounds."""
-        if self.least is None:
+        if self.given is None:
             return self.bounds(nodes, rows)
         return least_of_buffers(partial(self._fitting, costs=self.least), self.trees, nodes, rows, free=True)
 

@@ -1,0 +1,176 @@
+"""How long the visits of Holds take at least: what their buffers, ports and partial sums wait for (docs/model.md, "Time")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from halley.cost.counting import Counter, Scope
+from halley.cost.estimate import Moving
+from halley.cost.movement import Transfer
+from halley.cost.phases import Cost, Fetch, Returns, Visits
+from halley.cost.resources import Busy, added
+from halley.formulas.numbers import Number, ceil_div, maximum, minimum, positive
+from halley.formulas.terms import Term
+from halley.formulas.timing import longest, total
+from halley.ir.mapping import Hold
+
+
+def is_none(number: Number) -> bool:
+    """Whether a number that is none of several is 0."""
+    return isinstance(number, int | float) and not number
+
+
+def single_buffer(buffers: Number) -> Number:
+    """1 for a Hold of one buffer, else 0."""
+    return minimum(buffers, 1) - several_buffers(buffers)
+
+
+def several_buffers(buffers: Number) -> Number:
+    """1 for a Hold of two buffers or more, else 0: for none, which leaves the Hold out, and for one."""
+    return minimum(maximum(buffers - 1, 0), 1)
+
+
+def _waits(transfer: Transfer) -> bool:
+    """Whether there may be a latency."""
+    return isinstance(transfer.latency, Term) or bool(np.any(transfer.latency))
+
+
+class VisitTimes:
+    """The visits of the Holds of one tree. Without ``ramps``, first fills and last drains take only their latency; ``rough``:
+    lower bounds, of fewer terms."""
+
+    def __init__(self, counter: Counter, ramps: bool, rough: bool) -> None:
+        self.counter, self.workload, self.ramps, self.rough = counter, counter.workload, ramps, rough
+
+    def of(
+        self, node: Hold, inner: Cost, scope: Scope,
+        fills: Mapping[str, Transfer], drains: Mapping[str, Transfer], fetches: tuple[Fetch, ...],
+    ) -> tuple[tuple[Visits | Returns, ...], tuple[Moving, ...]]:  # fmt: skip
+        """How long the visits of a Hold and of those inside it take at least. A buffer of a group of tensors is in use from the
+        begin of their fill to the end of the work inside, or of their drain. Without latency a single transfer is no longer than
+        what its ports are busy for, and the work beside it no longer than the whole: with two buffers or more, that is never
+        more."""
+        if self.counter.once or (type(node.buffers) is int and node.buffers < 2):
+            return (), ()
+        single, several = single_buffer(node.buffers), several_buffers(node.buffers)
+        found: list[Visits | Returns] = []
+        for visits in inner.visits:
+            further = (several * fills[name].once for name in visits.group if name in fills and self.ramps)
+            within = visits.scaled(1 - single)
+            found.append(replace(within, lead=within.lead + total(further)))
+        entries = self.counter.entries(scope)
+        moving: list[Moving] = []
+        for group in node.tensors:
+            coming = [fills[name] for name in group if name in fills and fills[name].events]
+            going = [drains[name] for name in group if name in drains and drains[name].events]
+            transfers = [*coming, *going]
+            uneven = 0 if self.rough else self._uneven(scope, group, node.buffers)
+            if not transfers or (self.rough and len(transfers) < 2 and not any(map(_waits, transfers))):
+                continue
+            fetching = self.serial(scope, coming)
+            own = fetching + self.serial(scope, going) + uneven * self._carrying(transfers)
+            if coming and len(fetches) > 1:
+                together = self._together(scope, fetches, node.buffers)
+                own, fetching = maximum(own, together), maximum(fetching, together)
+            moving.append((group, own))
+            inside = inner.steady if inner.handing is None else inner.handing.passing(group)
+            before = None if self.rough else (fetching if inner.handing else fetching + inside - inner.work) / entries
+            visits = Visits(group, own + inside, inside, entries, maximum(node.buffers, 1), before=before)
+            found.append(visits.scaled(several))
+            if going and any(name in drains and fills[name].events for name in group):
+                for again, beside in self._returning(scope, group):
+                    waits = () if inner.handing or self.rough else (own, inner.work)
+                    returns = Returns(group, own + inside, entries, again, beside, 0, before, *waits)
+                    found.append(returns.scaled(several))
+        return tuple(found), tuple(moving)
+
+    def fetches(self, node: Hold, fills: Iterable[Transfer], several: Number) -> Iterator[Fetch]:
+        """The fills of a Hold, where it has several buffers."""
+        if self.rough or (type(several) is int and not several):
+            return
+        for transfer in fills:
+            if transfer.events:
+                busy = self.counter.resources.busy(transfer.events)
+                yield Fetch(node.buffers, transfer.latency, busy).scaled(several)
+
+    def drained(self, drains: Iterable[Transfer], several: Number) -> Busy:
+        """How long drains keep each resource busy [s], where there are several buffers."""
+        if self.rough or (type(several) is int and not several):
+            return {}
+        found = self.counter.resources.busy(event for transfer in drains for event in transfer.events)
+        return {name: several * time for name, time in found.items()}
+
+    def _together(self, scope: Scope, fetches: tuple[Fetch, ...], buffers: Number) -> Number:
+        """How long fills take [s] that begin together on each visit of a Hold with so many buffers: those that come by the same
+        port do so one after the other. Of a Hold with more buffers they may have come before."""
+        latency: Number = fetches[-1].latency
+        busy: Busy = {}
+        for fetch in fetches:
+            with_it = fetch.there * minimum(maximum(buffers - fetch.buffers + 1, 0), 1)
+            if is_none(with_it):
+                continue
+            latency = minimum(latency, with_it * fetch.latency + (1 - with_it) * latency)
+            busy = added(busy, {name: with_it * time for name, time in fetch.busy.items()})
+        return self.counter.entries(scope) * latency + longest(busy.values())
+
+    def _returning(self, scope: Scope, group: tuple[str, ...]) -> Iterator[tuple[Number, Number]]:
+        """Of each loop over a dim that is summed up, how often a sum comes again in it, and how many tiles other loops inside it
+        walk."""
+        summed = {dim for name in group if (op := self.workload.producer(name)) for dim in self.workload.reduced(op)}
+        entries = [self.counter.entries(replace(scope, loops=scope.loops[:at])) for at in range(len(scope.loops) + 1)]
+        again: Number = 1
+        beside: Number = 1
+        for at in range(len(scope.loops) - 1, -1, -1):
+            loop, trips = scope.loops[at], entries[at + 1] / entries[at]
+            if loop.axis is not None:
+                continue
+            if loop.dim in summed:
+                again = again * trips
+                yield again, beside
+            else:
+                beside = beside * trips
+
+    def trips(self, scope: Scope, at: int) -> Number:
+        """How often the loop at a place runs on each entry of it."""
+        inside, outside = (self.counter.entries(replace(scope, loops=scope.loops[:stop])) for stop in (at + 1, at))
+        return inside / outside
+
+    def _uneven(self, scope: Scope, group: tuple[str, ...], buffers: Number) -> Number:
+        """By what share the full tiles of the innermost loop are larger than its tiles on average, if each buffer always has the
+        same ones: where the buffers divide the number of tiles. Loops of a single step do not count."""
+        result: Number = 0
+        innermost: Number = 1
+        slots = maximum(buffers, 1)
+        for at in range(len(scope.loops) - 1, -1, -1):
+            loop, upto = scope.loops[at], scope.loops[: at + 1]
+            if loop.axis is not None:
+                continue
+            if loop.mask is not None:
+                break
+            trips = self.trips(scope, at)
+            if any(loop.dim in self.workload.tensors[name].dims for name in group):
+                full, visits = self.counter.first_tile(loop.dim, upto), self.counter.visits(loop.dim, upto, frozenset())
+                more = full * visits / self.counter.covered(loop.dim, upto, frozenset()) - 1
+                if not is_none(more):
+                    evenly = 1 - minimum(slots * ceil_div(trips, slots) - trips, 1)
+                    result = result + innermost * positive(trips - 1) * evenly * more
+            innermost = innermost * (1 - positive(trips - 1))
+            if is_none(innermost):
+                break
+        return result
+
+    def _carrying(self, transfers: Iterable[Transfer]) -> Number:
+        """Time of transfers one after the other, each at its slowest port, without their latencies."""
+        return total(longest(self.counter.resources.busy(transfer.events).values()) for transfer in transfers)
+
+    def serial(self, scope: Scope, transfers: Iterable[Transfer]) -> Number:
+        """Time of transfers that nothing hides: one after the other, each at its slowest port."""
+        result: Number = 0
+        for transfer in transfers:
+            if transfer.events:
+                latency = self.counter.entries(scope) * transfer.latency
+                result = result + latency + longest(self.counter.resources.busy(transfer.events).values())
+        return result
