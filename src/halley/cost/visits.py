@@ -38,6 +38,13 @@ def _waits(transfer: Transfer) -> bool:
     return isinstance(transfer.latency, Term) or bool(np.any(transfer.latency))
 
 
+def _not_ahead(visits: Visits, entries: Number) -> Number:
+    """How long visits take at least [s] inside so many visits of a Hold that wait for each other: in each, as many have begun
+    before as there are buffers."""
+    turns = ceil_div(visits.entries / entries, visits.buffers) - 1
+    return entries * turns * visits.series / visits.entries
+
+
 class VisitTimes:
     """The visits of the Holds of one tree. Without ``ramps``, first fills and last drains take only their latency; ``rough``:
     lower bounds, of fewer terms."""
@@ -50,9 +57,8 @@ class VisitTimes:
         fills: Mapping[str, Transfer], drains: Mapping[str, Transfer], fetches: tuple[Fetch, ...],
     ) -> tuple[tuple[Visits | Returns, ...], tuple[Moving, ...]]:  # fmt: skip
         """How long the visits of a Hold and of those inside it take at least. A buffer of a group of tensors is in use from the
-        begin of their fill to the end of the work inside, or of their drain. Without latency a single transfer is no longer than
-        what its ports are busy for, and the work beside it no longer than the whole: with two buffers or more, that is never
-        more."""
+        begin of their fill to the end of the work inside, or of their drain. Rough bounds leave out a single transfer without
+        latency: it is no longer than what its ports are busy for, and the work beside it no longer than the whole."""
         if self.counter.once or (type(node.buffers) is int and node.buffers < 2):
             return (), ()
         single, several = single_buffer(node.buffers), several_buffers(node.buffers)
@@ -81,6 +87,9 @@ class VisitTimes:
             visits = Visits(group, own + inside, inside, entries, maximum(node.buffers, 1), before=before)
             found.append(visits.scaled(several))
             if going and any(name in drains and fills[name].events for name in group):
+                if not self.rough and not inner.handing:
+                    inside = maximum(inside, longest(_not_ahead(own, entries) for own in inner.visits if isinstance(own, Visits)))
+                    before = (fetching + inside - inner.work) / entries
                 for again, beside in self._returning(scope, group):
                     waits = () if inner.handing or self.rough else (own, inner.work)
                     returns = Returns(group, own + inside, entries, again, beside, 0, before, *waits)
