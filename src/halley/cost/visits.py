@@ -78,7 +78,7 @@ class VisitTimes:
                 continue
             fetching = self.serial(scope, coming)
             own = fetching + self.serial(scope, going) + uneven * self._carrying(transfers)
-            if coming and len(fetches) > 1:
+            if fetches:
                 together = self._together(scope, fetches, node.buffers)
                 own, fetching = maximum(own, together), maximum(fetching, together)
             moving.append((group, own))
@@ -103,7 +103,7 @@ class VisitTimes:
         for transfer in fills:
             if transfer.events:
                 busy = self.counter.resources.busy(transfer.events)
-                yield Fetch(node.buffers, transfer.latency, busy).scaled(several)
+                yield Fetch(node.buffers, transfer.latency, busy).scaled(several * positive(longest(busy.values())))
 
     def drained(self, drains: Iterable[Transfer], several: Number) -> Busy:
         """How long drains keep each resource busy [s], where there are several buffers."""
@@ -115,14 +115,17 @@ class VisitTimes:
     def _together(self, scope: Scope, fetches: tuple[Fetch, ...], buffers: Number) -> Number:
         """How long fills take [s] that begin together on each visit of a Hold with so many buffers: those that come by the same
         port do so one after the other. Of a Hold with more buffers they may have come before."""
-        latency: Number = fetches[-1].latency
+        latency: Number = 0  # the least of those that are there
+        seen: Number = 0
         busy: Busy = {}
         for fetch in fetches:
-            with_it = fetch.there * minimum(maximum(buffers - fetch.buffers + 1, 0), 1)
-            if is_none(with_it):
+            there = fetch.there * minimum(maximum(buffers - fetch.buffers + 1, 0), 1)
+            if is_none(there):
                 continue
-            latency = minimum(latency, with_it * fetch.latency + (1 - with_it) * latency)
-            busy = added(busy, {name: with_it * time for name, time in fetch.busy.items()})
+            least = seen * minimum(latency, fetch.latency) + (1 - seen) * fetch.latency
+            latency = there * least + (1 - there) * latency
+            seen = maximum(seen, there)
+            busy = added(busy, {name: there * time for name, time in fetch.busy.items()})
         return self.counter.entries(scope) * latency + longest(busy.values())
 
     def _returning(self, scope: Scope, group: tuple[str, ...]) -> Iterator[tuple[Number, Number]]:
