@@ -54,18 +54,33 @@ def test_first_come_first_served() -> None:
     assert done.busy == {A: 6.0}
 
 
-def test_a_port_serves_in_bursts_what_comes_first_in_the_program() -> None:
-    """What is needed now waits for a burst of what is fetched ahead, a sixteenth of it; that one waits until it is done."""
+def test_a_port_serves_in_bursts_what_is_needed_first() -> None:
+    """What is needed now waits for a burst of what is fetched ahead, a 256th of it; that one waits until it is done."""
     port = Server(("read", "dram"))
     tasks = Tasks("test", 10)
-    begin = tasks.add("begin", (), (), latency=2.5)
+    begin = tasks.add("begin", (), (), latency=2.53125)
     now = tasks.add("now", (0,), (begin,), ((port, 4.0),))
     tasks.add("after", (1,), (now,), ((A, 1.0),))
     tasks.add("ahead", (2,), (), ((port, 16.0),))
     done = run(tasks)
     found = sorted((i.start, i.stop, i.name) for i in done.intervals)
-    assert found == [(0, 3, "ahead"), (3, 7, "now"), (7, 8, "after"), (7, 20, "ahead")]
+    assert found == [(0, 2.5625, "ahead"), (2.5625, 6.5625, "now"), (6.5625, 7.5625, "after"), (6.5625, 20, "ahead")]
     assert done.busy[port] == 20
+
+
+def test_a_port_stores_when_nothing_is_to_be_fetched() -> None:
+    """Of two requests the one goes first that an engine waits for, in program order: the store is needed by the last task, the
+    fetch by the one before. Of two that the same task needs, the one with more to come until then."""
+    port, other = Server(("bus", "dram")), Server(("read", "glb"))
+    tasks = Tasks("test", 10)
+    store = tasks.add("store", (), (), ((port, 16.0),))
+    near = tasks.add("near", (), (), ((port, 2.0),))
+    far = tasks.add("far", (), (), ((port, 2.0),))
+    further = tasks.add("further", (), (far,), ((other, 3.0),))
+    tasks.add("use", (), (near, further), ((A, 1.0),))
+    tasks.add("again", (), (store,), ((A, 1.0),))
+    order = [i.name for i in run(tasks).intervals if i.server == port]
+    assert order == ["far", "near", "store"]
 
 
 def test_a_task_is_done_with_its_last_request() -> None:

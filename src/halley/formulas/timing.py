@@ -187,8 +187,8 @@ def contended_time(times: Sequence[Number], busy: Number) -> Number:
     each use the engine in proportion to their time: the longest waits while the others are served. No more than the sum of the
     children. Rises with each of its symbols. Source: docs/model.md; against the simulation in docs/referee.md.
 
-    >>> contended_time([40, 40], 60), contended_time([40, 10], 0)
-    (70.0, 40.0)
+    >>> contended_time([40, 30], 35), contended_time([40, 10], 0)
+    (55.0, 40.0)
     """
     slowest = longest(times)
     return slowest + busy * (1 - slowest / total(times))

@@ -3,8 +3,8 @@
 A *server* is one instance of a resource: a memory's read or write port, a level's port, an axis, an engine. An engine or axis
 serves one request at a time, first come, first served. A port interleaves its requests in bursts, as memory controllers and
 networks do, so that a short transfer does not wait for the whole of a long one: after each burst, the request goes on that an
-engine or axis needs first in program order. So what is needed now goes before what is fetched ahead, and what is fetched before
-what is stored, as long as nothing waits for the store. A task arrives at its servers once all that
+engine or axis needs first in program order. So what is needed now goes before what is fetched ahead, and reads go before writes
+that nothing waits for. A task arrives at its servers once all that
 it waits for is done and its latency has passed; it puts one request to each, and is done when the last of them has been served.
 """
 
