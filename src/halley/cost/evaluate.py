@@ -212,7 +212,8 @@ class _Fold:
         if isinstance(node, Parallel) or not self.counter.times:
             return 0
         ops = [[self.workload.op(n.op) for _, n in walk(child) if isinstance(n, Compute)] for child in node.children]
-        return longest(contended_time(found.times, found.busy[engine]) for engine in shared_engines(self.chip, ops))
+        users = shared_engines(self.chip, ops)
+        return longest(contended_time([found.times[at] for at in own], found.busy[name]) for name, own in users.items())
 
     def _handing(self, node: Overlap | Parallel, times: list[Number], scope: Scope) -> Handing | None:
         """Children that hand over wait for their first round, or have done their last, in the phase around."""

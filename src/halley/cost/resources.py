@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from halley.cost.estimate import Resource
@@ -57,10 +56,13 @@ def engine_of(chip: Chip, op: Op) -> Resource:
     return ("engine", engine.name)
 
 
-def shared_engines(chip: Chip, children: Iterable[Iterable[Op]]) -> list[Resource]:
-    """The engines that compute ops of several children."""
-    found = Counter(engine for ops in children for engine in {engine_of(chip, op) for op in ops})
-    return sorted(engine for engine, users in found.items() if users > 1)
+def shared_engines(chip: Chip, children: Iterable[Iterable[Op]]) -> dict[Resource, list[int]]:
+    """The engines that compute ops of several children, with the numbers of these."""
+    users: dict[Resource, list[int]] = {}
+    for number, ops in enumerate(children):
+        for engine in dict.fromkeys(engine_of(chip, op) for op in ops):
+            users.setdefault(engine, []).append(number)
+    return {engine: own for engine, own in users.items() if len(own) > 1}
 
 
 def depth_of(chip: Chip, resource: Resource) -> int:

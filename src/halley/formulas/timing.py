@@ -6,6 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from halley.formulas.numbers import Number, ceil_div, maximum, minimum
 
+TINY = 1e-300
+"""In place of a time [s] of none, by which something is divided."""
+
 
 def busy_time(traffic: Number, bandwidth: Number) -> Number:
     """Time that a port works.
@@ -181,7 +184,7 @@ def pipeline_time(stages: Sequence[Number], tiles: Number) -> Number:
 def contended_time(times: Sequence[Number], busy: Number) -> Number:
     """Total time of children that run at once and share an engine, which serves who comes first.
 
-    .. math:: T = T_m + b \\left(1 - \\frac{T_m}{\\sum_i T_i}\\right)
+    .. math:: T = T_m + \\min\\left(b, \\sum_i T_i\\right) \\left(1 - \\frac{T_m}{\\sum_i T_i}\\right)
 
     Symbols: T_i [s] total of child i, T_m the longest, b [s] busy time of the engine for all of them. Holds for: children that
     each use the engine in proportion to their time: the longest waits while the others are served. No more than the sum of the
@@ -190,8 +193,8 @@ def contended_time(times: Sequence[Number], busy: Number) -> Number:
     >>> contended_time([40, 30], 35), contended_time([40, 10], 0)
     (55.0, 40.0)
     """
-    slowest = longest(times)
-    return slowest + busy * (1 - slowest / total(times))
+    slowest, in_turn = longest(times), total(times)
+    return slowest + minimum(busy, in_turn) * (1 - slowest / maximum(in_turn, TINY))
 
 
 def waiting_time(work: Number, busiest: Number, tiles: Number) -> Number:

@@ -123,7 +123,7 @@ class Rounds:
             return
         inside = self.chip.levels.index(self.chip.level(frame.shares.level)) if frame.shares else len(self.chip.levels)
         ops = [[search.workload.op(op) for stage in child for op in frame.stages[stage].ops] for child in frame.children]
-        self.contended = set() if frame.shares else set(shared_engines(self.chip, ops))
+        self.contended = {} if frame.shares else shared_engines(self.chip, ops)
         self.apart = [self.chip.depth(name) >= inside for name in self.memories]
         self._lay_out((), ())
         self.parts = self._promising(alone)
@@ -290,8 +290,8 @@ class Rounds:
         for resource, time in around.busy.items():
             work[resource] = time[at] + work.get(resource, 0.0)
         busiest = children.max(axis=0)
-        for engine in self.contended & work.keys():
-            busiest = np.maximum(busiest, contended_time(list(children), work[engine]))
+        for engine, users in self.contended.items():
+            busiest = np.maximum(busiest, contended_time([children[child] for child in users], work.get(engine, 0.0)))
         for resource in work.keys() - around.ends.keys():
             busiest = np.maximum(busiest, work[resource])
         waiting = around.phases[at] * waiting_time(children.sum(axis=0), busiest, around.entries[at])
