@@ -16,10 +16,10 @@ from halley.cost.estimate import Estimate
 from halley.cost.evaluate import evaluate
 from halley.errors import IllegalMapping
 from halley.execute.interpreter import random_inputs, run
-from halley.formulas.timing import waiting_time
+from halley.formulas.timing import contended_time, waiting_time
 from halley.ir.hardware import Chip, VectorEngine
-from halley.ir.mapping import Collective, CollectiveKind, Hold, Node, Overlap, Sequence, Temporal, walk
-from halley.ir.workload import Workload
+from halley.ir.mapping import Collective, CollectiveKind, Compute, Hold, Node, Overlap, Sequence, Temporal, walk
+from halley.ir.workload import OpKind, Workload
 from halley.rewrite.legality import faults
 from halley.simulate.simulation import simulate
 
@@ -204,10 +204,26 @@ def test_the_busiest_of_children_engines_and_transfers_sets_the_time(cut: Cut, t
     inside = next(path for path, node in walk(made) if isinstance(node, Overlap))
     phase = estimate.nodes[next(path for path, node in walk(made) if isinstance(node, Temporal) and node.dim == "n")]
     times = rounds_of(estimate, inside)
-    busiest = max(*times, *map(float, phase.busy.values()))
+    assert on.matrix is not None
+    assert on.vector is not None
+    engines = {True: on.matrix.name, False: on.vector.name}
+    users = [{engines[item.op(op).kind is OpKind.CONTRACT] for op in child} for child in ops_of(made, inside)]
+    shared = [engine for engine in engines.values() if sum(engine in own for own in users) > 1]
+    work = {engine: float(estimate.nodes[inside].busy["engine", engine]) for engine in shared}
+    waits = [contended_time([t for t, own in zip(times, users, strict=True) if e in own], work[e]) for e in shared]
+    busiest = max(*times, *waits, *map(float, phase.busy.values()))
     blocks = 2
     waiting = blocks * waiting_time(sum(times), busiest, blocks * 12 / tile)
     assert float(phase.time) == pytest.approx(busiest + waiting + blocks * float(phase.filling), rel=1e-9)
+
+
+def ops_of(made: Node, inside: tuple[int, ...]) -> list[list[str]]:
+    """The ops of each child of the rounds at a path."""
+    found: dict[int, list[str]] = {}
+    for path, node in walk(made):
+        if isinstance(node, Compute) and path[: len(inside)] == inside:
+            found.setdefault(path[len(inside)], []).append(node.op)
+    return [found[at] for at in sorted(found)]
 
 
 def slow_memory(on: Chip, factor: float) -> Chip:
@@ -218,9 +234,9 @@ def slow_memory(on: Chip, factor: float) -> Chip:
 
 
 @pytest.mark.parametrize("factor", [0.1, 1.0, 3.0, 10.0, 100.0])
-def test_the_longest_resource_is_never_waited_for_and_one_round_takes_the_sum(factor: float) -> None:
-    """What comes in for the rounds hides their ends as any busiest resource does: no overlap is slower than stages in turn, and
-    a single round is no faster."""
+def test_no_overlap_is_slower_than_stages_in_turn_and_one_round_hides_nothing(factor: float) -> None:
+    """What comes in for the rounds hides their ends as any busiest resource does. In a single round stages follow each other; in
+    turn, buffers are in use until the last of them is done."""
     item, on = online_attention(4, 12, 3, 2), slow_memory(machine(), factor)
 
     def time(cut: Cut, tile: int) -> float:
@@ -228,7 +244,8 @@ def test_the_longest_resource_is_never_waited_for_and_one_round_takes_the_sum(fa
 
     for cut in CUTS:
         assert time(cut, 2) <= time(TURN, 2) * (1 + 1e-12)
-        assert time(cut, 12) == pytest.approx(time(TURN, 12), rel=1e-9)
+        assert time(cut, 12) <= time(TURN, 12) * (1 + 1e-12)
+        assert time(cut, 12) == pytest.approx(simulate(item, on, tree(cut, *copies(cut), tile=12)).time, rel=0.15)
 
 
 @pytest.mark.parametrize("cut", [TURN, *CUTS])

@@ -152,13 +152,11 @@ class _Anatomist:
             case Sequence():
                 return sum((self.phase(at, child) for at, child in _inner(path, node)), Parts())
             case Overlap():
-                return self._overlapped(path, node)
+                return self._overlapped(path, node) + self._stages(path, node)
             case Parallel():
                 return self._longest(path, node)
             case Pipeline():
-                longest = self._longest(path, node)
-                slowest = max(float(self.nodes[at].time) for at, _ in _inner(path, node))
-                return longest + Parts(stages=max(float(self.nodes[path].work) - slowest, 0.0))
+                return self._longest(path, node) + self._stages(path, node)
             case Compute() | Collective():
                 return self.leaves.get(path, Parts())
 
@@ -172,6 +170,11 @@ class _Anatomist:
         stall = float(cost.work) - float(base)
         own = {resource: float(busy) - float(inner.busy.get(resource, 0)) for resource, busy in cost.busy.items()}
         return parts(inside, node.body) + (_waiting(busiest(own), stall) if stall > 0 else Parts())
+
+    def _stages(self, path: Path, node: Overlap | Pipeline) -> Parts:
+        """What the longest child waits for the others."""
+        slowest = max(float(self.nodes[at].time) for at, _ in _inner(path, node))
+        return Parts(stages=max(float(self.nodes[path].work) - slowest, 0.0))
 
     def _overlapped(self, path: Path, node: Overlap) -> Parts:
         """The longest child, less what the compute of another hides."""

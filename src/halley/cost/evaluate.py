@@ -208,12 +208,13 @@ class _Fold:
                 return Cost(pipeline_time(found.times, tiles), found.busy, steps=None if found.steps is None else entries)
 
     def _contended(self, node: Overlap | Parallel, found: Phases) -> Number:
-        """How long children take that share an engine [s]. Those of a `Parallel` have engines of their own."""
-        if isinstance(node, Parallel) or not self.counter.times:
+        """How long children take that share an engine [s]. Those of a `Parallel` have engines of their own; in lockstep, children
+        wait for each other's steps already."""
+        if isinstance(node, Parallel) or not self.counter.times or found.steps is not None:
             return 0
         ops = [[self.workload.op(n.op) for _, n in walk(child) if isinstance(n, Compute)] for child in node.children]
         users = shared_engines(self.chip, ops)
-        return longest(contended_time([found.times[at] for at in own], found.busy[name]) for name, own in users.items())
+        return longest(contended_time([found.times[at] for at in own], found.busy.get(name, 0)) for name, own in users.items())
 
     def _handing(self, node: Overlap | Parallel, times: list[Number], scope: Scope) -> Handing | None:
         """Children that hand over wait for their first round, or have done their last, in the phase around."""
@@ -308,6 +309,8 @@ class _Fold:
         )  # fmt: skip
         fetches = (*inner.fetches, *self.visits.fetches(node, fills.values(), several))
         visits, self.moving[scope.path] = self.visits.of(node, inner, scope, fills, drains, fetches)
+        if self.ahead is not None and self.ahead.waits.isdisjoint(node.names):
+            visits = tuple(replace(own, runs_on=True) for own in visits)
         drained = added(open_.drains, self.visits.drained(drains.values(), several))
         if type(node.buffers) is int and node.buffers > 1:
             return Cost(inner.work, busy, up, down, inner.steps, inner.handing, visits, drained, fetches)

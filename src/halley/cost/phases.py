@@ -115,7 +115,8 @@ class Visits:
     """The visits of a ``group`` of tensors that share buffers: how long they take one after the other (``series`` [s]), how many
     there are in all (``entries``), in how many ``buffers``, how long the work inside them takes (``work`` [s]), and the ``lead``
     [s] of the first one on an entry of the phase, in which Holds further out are filled. ``before``: how much of the first one
-    may pass before any work begins [s]; None where that is left out."""
+    may pass before any work begins [s]; None where that is left out. ``runs_on``: first fills and last drains are beside
+    other phases."""
 
     group: tuple[str, ...]
     series: Number
@@ -124,6 +125,7 @@ class Visits:
     buffers: Number
     lead: Number = 0
     before: Number | None = None
+    runs_on: bool = False
 
     @property
     def least(self) -> Number:
@@ -157,6 +159,7 @@ class Returns:
     before: Number | None = None
     moving: Number | None = None
     work: Number = 0
+    runs_on: bool = False
 
     @property
     def least(self) -> int:
@@ -292,10 +295,10 @@ class Cost:
             result = maximum(result, port_phase_time(entries, waits, self.drains[name]))
         for visits in self.visits:
             last = down if self.down.chains.keys().isdisjoint(visits.group) else 0
-            time = visits.time(entries)
-            if visits.before is not None:
+            time = visits.least if visits.runs_on else visits.time(entries)
+            if visits.before is not None and not visits.runs_on:
                 time = time + entries * maximum(self.up.time - visits.lead - visits.before, 0)
             result = maximum(result, port_phase_time(entries, last, maximum(visits.least, time)))
-            if isinstance(visits, Returns) and visits.moving is not None:
+            if isinstance(visits, Returns) and visits.moving is not None and not visits.runs_on:
                 result = maximum(result, port_phase_time(entries, up + last, visits.gaps(entries)))
         return result

@@ -6,9 +6,6 @@ from collections.abc import Iterable, Sequence
 
 from halley.formulas.numbers import Number, ceil_div, maximum, minimum
 
-TINY = 1e-300
-"""In place of a time [s] of none, by which something is divided."""
-
 
 def busy_time(traffic: Number, bandwidth: Number) -> Number:
     """Time that a port works.
@@ -194,7 +191,7 @@ def contended_time(times: Sequence[Number], busy: Number) -> Number:
     (55.0, 40.0)
     """
     slowest, in_turn = longest(times), total(times)
-    return slowest + minimum(busy, in_turn) * (1 - slowest / maximum(in_turn, TINY))
+    return slowest + minimum(busy, in_turn) * (1 - slowest / in_turn)
 
 
 def waiting_time(work: Number, busiest: Number, tiles: Number) -> Number:

@@ -42,6 +42,10 @@ SHARED = 8
 """Members of an axis, up to which the least times of shapes on shares of it serve too few frames to be worth a search."""
 
 
+TINY = 1e-30
+"""In place of no time at all [s], to divide by."""
+
+
 def fits(chip: Chip, estimate: Estimate) -> bool:
     """Whether every memory holds its footprint."""
     return all(used <= chip.memory(name).capacity for name, used in estimate.footprint.items())
@@ -291,7 +295,8 @@ class Rounds:
             work[resource] = time[at] + work.get(resource, 0.0)
         busiest = children.max(axis=0)
         for engine, users in self.contended.items():
-            busiest = np.maximum(busiest, contended_time([children[child] for child in users], work.get(engine, 0.0)))
+            times = [np.maximum(children[child], TINY) for child in users]
+            busiest = np.maximum(busiest, contended_time(times, work.get(engine, 0.0)))
         for resource in work.keys() - around.ends.keys():
             busiest = np.maximum(busiest, work[resource])
         waiting = around.phases[at] * waiting_time(children.sum(axis=0), busiest, around.entries[at])
