@@ -14,6 +14,7 @@ from validation.referee.problems import CHIPS, PROBLEMS, chosen
 
 from halley import Problem as Search
 from halley import load_chip, optimise
+from halley.ir.mapping import Hold, walk
 from halley.library import CHIPS as SHIPPED
 from halley.rewrite import legality
 from halley.workloads import build
@@ -58,7 +59,9 @@ def test_rivals_are_mappings_and_the_winner_leads() -> None:
     assert len({tree for _, tree in found}) == 10
     assert all(not legality.faults(tree, workload, chip) for _, tree in found)
     times = [time for time, _ in found]
-    assert times == sorted(times)
+    assert times[1:] == sorted(times[1:])
+    chosen_from = [time for time, tree in found if all(n.buffers <= 2 for _, n in walk(tree) if isinstance(n, Hold))]
+    assert times[0] == min(chosen_from)  # the search tries one buffer and two
 
 
 @pytest.mark.slow
