@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from halley.cost.estimate import Resource
 from halley.cost.movement import Transfer
@@ -105,9 +106,13 @@ class Ramp:
 EMPTY = Ramp()
 """Nothing to fill or to drain."""
 
+SomeVisits = TypeVar("SomeVisits", "Visits", "Returns")
 
-def _scaled(time: Number | None, factor: Number) -> Number | None:
-    return None if time is None else factor * time
+
+def _scaled(visits: SomeVisits, factor: Number, *times: str) -> SomeVisits:
+    """The same visits with these times multiplied, those of them that are not left out."""
+    found = ((name, getattr(visits, name)) for name in times)
+    return replace(visits, **{name: factor * time for name, time in found if time is not None})
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +144,7 @@ class Visits:
 
     def scaled(self, factor: Number) -> Visits:
         """The same with all times multiplied: by 0 or 1."""
-        times = (self.series, self.work, self.lead, self.before)
-        series, work, lead, before = (_scaled(time, factor) for time in times)
-        return replace(self, series=series, work=work, lead=lead, before=before)
+        return _scaled(self, factor, "series", "work", "lead", "before")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +183,7 @@ class Returns:
 
     def scaled(self, factor: Number) -> Returns:
         """The same with all times multiplied: by 0 or 1."""
-        times = (self.series, self.lead, self.before, self.moving, self.work)
-        series, lead, before, moving, work = (_scaled(time, factor) for time in times)
-        return replace(self, series=series, lead=lead, before=before, moving=moving, work=work)
+        return _scaled(self, factor, "series", "lead", "before", "moving", "work")
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,9 @@ class VisitTimes:
             if not transfers or (self.rough and len(transfers) < 2 and not any(map(_waits, transfers))):
                 continue
             fetching = self.serial(scope, coming)
-            own = fetching + self.serial(scope, going) + uneven * self._carrying(transfers)
+            own = fetching + self.serial(scope, going)
+            if not is_none(uneven):
+                own = own + uneven * total(map(self._carrying, transfers))
             if fetches:
                 together = self._together(scope, fetches, node.buffers)
                 own, fetching = maximum(own, together), maximum(fetching, together)
@@ -132,18 +134,17 @@ class VisitTimes:
         """Of each loop over a dim that is summed up, how often a sum comes again in it, and how many tiles other loops inside it
         walk."""
         summed = {dim for name in group if (op := self.workload.producer(name)) for dim in self.workload.reduced(op)}
-        entries = [self.counter.entries(replace(scope, loops=scope.loops[:at])) for at in range(len(scope.loops) + 1)]
         again: Number = 1
         beside: Number = 1
         for at in range(len(scope.loops) - 1, -1, -1):
-            loop, trips = scope.loops[at], entries[at + 1] / entries[at]
+            loop = scope.loops[at]
             if loop.axis is not None:
                 continue
             if loop.dim in summed:
-                again = again * trips
+                again = again * self.trips(scope, at)
                 yield again, beside
             else:
-                beside = beside * trips
+                beside = beside * self.trips(scope, at)
 
     def trips(self, scope: Scope, at: int) -> Number:
         """How often the loop at a place runs on each entry of it."""
@@ -174,9 +175,9 @@ class VisitTimes:
                 break
         return result
 
-    def _carrying(self, transfers: Iterable[Transfer]) -> Number:
-        """Time of transfers one after the other, each at its slowest port, without their latencies."""
-        return total(longest(self.counter.resources.busy(transfer.events).values()) for transfer in transfers)
+    def _carrying(self, transfer: Transfer) -> Number:
+        """Time of a transfer at its slowest port [s], all rounds one after the other, without latencies."""
+        return longest(self.counter.resources.busy(transfer.events).values())
 
     def serial(self, scope: Scope, transfers: Iterable[Transfer]) -> Number:
         """Time of transfers that nothing hides: one after the other, each at its slowest port."""
@@ -184,5 +185,5 @@ class VisitTimes:
         for transfer in transfers:
             if transfer.events:
                 latency = self.counter.entries(scope) * transfer.latency
-                result = result + latency + longest(self.counter.resources.busy(transfer.events).values())
+                result = result + latency + self._carrying(transfer)
         return result

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import numpy as np
 
@@ -126,9 +127,11 @@ class Costing:
         room = self.trees.program([used[name] for name in memories], trees, f"{skeleton.name}, {frame.name}")
         least = self._least(frame, index, skeleton, trees)
 
+        @cache
         def given() -> Compiled:
             return self._closer(frame, index, skeleton, trees, rough=True)
 
+        @cache
         def exact() -> Compiled:
             return self._closer(frame, index, skeleton, trees, rough=False)
 

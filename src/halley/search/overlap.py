@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -79,7 +80,6 @@ class Vector:
     exact: Callable[[], Compiled]
     times: dict[int, float] = field(default_factory=dict)
     _least: dict[int, Array] = field(default_factory=dict)
-    _exact: list[Compiled] = field(default_factory=list)
 
     def at_least(self, rows: Indices) -> Array:
         """Bounds for some combinations of the shared sizes. Frames that have a shape in common ask for different ones, each for
@@ -97,9 +97,7 @@ class Vector:
         for dim, tree in self.trees.items():
             alone &= tree.size[nodes[dim]] == 1
         if alone.any():
-            if not self._exact:
-                self._exact.append(self.exact())
-            times = self._exact[0]({dim: own[alone] for dim, own in nodes.items()}, int(alone.sum()))
+            times = self.exact()({dim: own[alone] for dim, own in nodes.items()}, int(alone.sum()))
             found[0, alone] = np.maximum(found[0, alone], times[:, 0])
         return found
 
@@ -233,6 +231,7 @@ class Rounds:
         outputs = [estimate.time, energy, *estimate.busy.values(), *room]
         made = self.search.trees.program(outputs, trees, f"{skeleton.name}, {self.frame.name}")
 
+        @cache
         def exact() -> Compiled:
             symbols = self.search.costs.symbols(self.frame, skeleton)
             return self.search.trees.single([self.search.costs.estimate(self.frame, index, skeleton, symbols).time], trees)

@@ -177,7 +177,8 @@ class Shape:
     """A skeleton of a stage, compiled: the chains of its dims, and lower bounds over sets of them, each asked only where those
     before leave something open. What is needed of each memory (``room``); the objectives whatever numbers of buffers there are
     (``least``, the cheapest one); the objectives once these numbers are settled (``given``; none if there is nothing to choose);
-    the objectives of single mappings (``exact``; none if they are known by then). Both are compiled when they are asked for."""
+    the objectives of single mappings (``exact``; none if they are known by then). Both are compiled when
+    they are first asked for."""
 
     skeleton: Skeleton
     trees: Mapping[str, ChainTree]
@@ -187,8 +188,6 @@ class Shape:
     least: Compiled
     given: Callable[[], Compiled] | None
     exact: Callable[[], Compiled] | None
-    _given: Compiled | None = None
-    _exact: Compiled | None = None
     _asked: int = 0
 
     def bounds(self, nodes: Mapping[str, Indices], rows: int, hopeless: Callable[[Values], Flags] | None = None) -> Values:
@@ -199,16 +198,13 @@ class Shape:
         if self.given is not None:
             left = left[self.trees[BUFFERS].size[nodes[BUFFERS][left]] == 1]
             self._asked += len(left)
-            if self._given is None and self._asked >= PATIENCE:
-                self._given = self.given()
-            if self._given is not None and len(left):
-                result[left] = np.maximum(result[left], self._given(_some(nodes, left), len(left)))
+            if self._asked >= PATIENCE and len(left):
+                result[left] = np.maximum(result[left], self.given()(_some(nodes, left), len(left)))
                 left = self._promising(left, result, hopeless)
         if self.exact is not None:
             left = left[np.logical_and.reduce([tree.size[nodes[dim][left]] == 1 for dim, tree in self.trees.items()])]
             if len(left):
-                self._exact = self._exact or self.exact()
-                result[left] = np.maximum(result[left], self._exact(_some(nodes, left), len(left)))
+                result[left] = np.maximum(result[left], self.exact()(_some(nodes, left), len(left)))
         return result
 
     def _promising(self, some: Indices, result: Values, hopeless: Callable[[Values], Flags] | None) -> Indices:
