@@ -76,13 +76,13 @@ class VisitTimes:
             uneven = 0 if self.rough else self._uneven(scope, group, node.buffers)
             if not transfers or (self.rough and len(transfers) < 2 and not any(map(_waits, transfers))):
                 continue
-            fetching = self.serial(scope, coming)
-            own = fetching + self.serial(scope, going)
+            fetching, storing = self.serial(scope, coming), self.serial(scope, going)
             if not is_none(uneven):
-                own = own + uneven * total(map(self._carrying, transfers))
-            if fetches:
-                together = self._together(scope, fetches, node.buffers)
-                own, fetching = maximum(own, together), maximum(fetching, together)
+                fetching = fetching + uneven * total(map(self._carrying, coming))
+                storing = storing + uneven * total(map(self._carrying, going))
+            if fetches and coming:
+                fetching = maximum(fetching, self._together(scope, fetches, node.buffers))
+            own = fetching + storing
             moving.append((group, own))
             inside = inner.steady if inner.handing is None else inner.handing.passing(group)
             before = None if self.rough else (fetching if inner.handing else fetching + inside - inner.work) / entries
