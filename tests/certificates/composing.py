@@ -194,14 +194,15 @@ def buffered(
 
 
 def _sizes(slots: Sequence[Slot]) -> Iterator[tuple[Mapping[str, int], int]]:
-    """Every choice of tile sizes, those that differ in one buffer or two together."""
+    """Every choice of tile sizes, those that differ in numbers of buffers together."""
     holds = [slot for slot in slots if slot.dim == BUFFERS]
     for tiles in assignments([slot for slot in slots if slot.dim != BUFFERS], {}):
         for there in itertools.product(*((0, 1) if 0 in slot.sizes(2) else (1,) for slot in holds)):
             open_ = [slot.name for slot, present in zip(holds, there, strict=True) if present]
-            counts = np.array(list(itertools.product((1.0, 2.0), repeat=len(open_)))).T
+            most = (int(slot.limit({})) for slot, present in zip(holds, there, strict=True) if present)
+            counts = np.array(list(itertools.product(*(np.arange(1.0, up_to + 1) for up_to in most)))).T
             none = {slot.name: 0 for slot, present in zip(holds, there, strict=True) if not present}
-            yield {**tiles, **none, **dict(zip(open_, counts, strict=True))}, 2 ** len(open_)
+            yield {**tiles, **none, **dict(zip(open_, counts, strict=True))}, counts.shape[-1] if open_ else 1
 
 
 def assignments(slots: Sequence[Slot], tiles: Mapping[str, int]) -> Iterator[Mapping[str, int]]:

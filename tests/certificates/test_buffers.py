@@ -51,7 +51,7 @@ def test_open_numbers_of_buffers_cost_what_plain_trees_do(seed: int) -> None:
     workload, chip, choice, frame = drawn(seed)
     slots = [s for s in (*frame.shared, *(s for k in choice.skeletons for s in k.slots)) if s.dim == BUFFERS]
     draw = random.Random(seed)
-    rows = [{slot.name: draw.choice(slot.sizes(2)) for slot in slots} for _ in range(12)]
+    rows = [{slot.name: draw.choice(slot.sizes(int(slot.limit({})))) for slot in slots} for _ in range(12)]
     columns = {slot.name: np.array([float(row[slot.name]) for row in rows]) for slot in slots}
     together = evaluate(workload, chip, put(workload, replace(choice, tiles={**choice.tiles, **columns}).tree()))
     for index, row in enumerate(rows):

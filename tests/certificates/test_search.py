@@ -24,7 +24,7 @@ from tests.certificates.exhaustive import (
 from halley.cost.evaluate import evaluate
 from halley.errors import Infeasible
 from halley.io.load import load_chip
-from halley.ir.hardware import Chip
+from halley.ir.hardware import Chip, Level
 from halley.ir.mapping import Hold, Node, Overlap, Sequence, Spatial, Temporal, walk
 from halley.ir.workload import Workload
 from halley.search.choice import Choice
@@ -95,6 +95,25 @@ def test_search_equals_exhaustive_walk(drawn: Callable[[random.Random], Workload
     seed = 1000 * block
     while sum(outcome != "large" for outcome in outcomes) < 2:
         outcomes.append(compare(seed, 250, drawn))
+        seed += 1
+
+
+def many_buffered(draw: random.Random) -> Chip:
+    """A drawn chip whose memories allow one to four buffers."""
+    chip = draw_chip(draw)
+
+    def allowed(level: Level) -> Level:
+        return replace(level, memories=tuple(replace(memory, buffers=draw.randint(1, 4)) for memory in level.memories))
+
+    return replace(chip, levels=tuple(map(allowed, chip.levels)))
+
+
+@pytest.mark.parametrize("block", [0, 1, *(pytest.param(block, marks=pytest.mark.slow) for block in range(2, 20))])
+def test_search_equals_exhaustive_walk_with_many_buffers(block: int) -> None:
+    outcomes: list[str] = []
+    seed = 50_000 + 1000 * block
+    while sum(outcome == "equal" for outcome in outcomes) < 2:
+        outcomes.append(compare(seed, 100, DRAWS[seed % len(DRAWS)], many_buffered))
         seed += 1
 
 

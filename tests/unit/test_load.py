@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halley.errors import BadInput, Fault, HalleyError
+from halley.io.chip_save import chip_document
 from halley.io.load import ProblemFile, load_chip, load_problem, parse_chip, parse_problem, read_text_bounded
 from halley.io.text import read_yaml
 from halley.ir.hardware import NO_LINK, Dataflow, Topology
@@ -107,6 +109,13 @@ def test_an_axis_has_a_link_or_says_that_there_is_none() -> None:
     assert "levels.core.network.axes.x.link: expected no link where the topology is none" in chip_complaint("topology: ring", "topology: none")
 
 
+@pytest.mark.parametrize(("given", "most"), [("", 2), ("buffers: 1, ", 1), ("buffers: 8, ", 8), ("buffers: up to 4, ", 4)])
+def test_a_memory_says_how_many_buffers_a_search_may_give(given: str, most: int) -> None:
+    chip = parse_chip(CHIP.replace("buf: {", "buf: {" + given))
+    assert chip.memory("buf").buffers == most
+    assert parse_chip(json.dumps(chip_document(chip))).memory("buf").buffers == most
+
+
 def test_a_number_names_the_nearest_source() -> None:
     sources = parse_chip(CHIP).sources
     assert sources["clock"] == "data sheet"
@@ -148,6 +157,8 @@ ONE_FAULT = [
     ("name: tiny", "name: 7", "c.yaml:1: name: expected text; got 7; put it in quotes"),
     ("size: 4", "size: 0", "c.yaml:19: levels.core.network.axes.x.size: expected a whole number from 1 to 1048576; got 0"),
     ("size: 4", "size: 4.0", "c.yaml:19: levels.core.network.axes.x.size: expected a whole number from 1 to 1048576; got 4.0"),
+    ("buf: {", "buf: {buffers: up to 9, ", "c.yaml:24: levels.core.memories.buf.buffers: expected a whole number from 1 to 8, or e.g. 'up to 4'; got 'up to 9'"),
+    ("buf: {", "buf: {buffers: 1.5, ", "c.yaml:24: levels.core.memories.buf.buffers: expected a whole number from 1 to 8, or e.g. 'up to 4'; got 1.5"),
     ("topology: ring", "topology: rign", "c.yaml:19: levels.core.network.axes.x.topology: expected one of line, ring, full, none; got 'rign'; did you mean 'ring'?"),
     ("multicast: true", "multicast: yes", "c.yaml:21: levels.core.network.multicast: expected true or false; got 'yes'"),
     ("rows: 8", "rows: 8 PEs", "c.yaml:27: engines.matrix.rows: expected a whole number from 1 to 1048576; got '8 PEs'"),

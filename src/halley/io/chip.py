@@ -223,6 +223,7 @@ def _memory(name: str, file: MemoryFile) -> Memory:
         file.write_energy.value,
         shared_bus=file.shared_bus is not None and file.shared_bus.value,
         lockstep=file.lockstep is not None and file.lockstep.value,
+        buffers=2 if file.buffers is None else file.buffers.value,
     )
 
 

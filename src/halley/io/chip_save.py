@@ -65,6 +65,7 @@ def _memory(memory: Memory) -> dict[str, Any]:
         "write_energy": _unit(memory.write_energy, "J/B"),
         **({"shared_bus": True} if memory.shared_bus else {}),
         **({"lockstep": True} if memory.lockstep else {}),
+        **({"buffers": memory.buffers} if memory.buffers != 2 else {}),
     }
 
 

@@ -37,6 +37,8 @@ FAULTS = "faults"
 """Type of the validation errors that carry `Fault`s of their own; a fault's ``where`` is then the key within the value."""
 COUNT_LIMIT = 2**20
 """Most rows, lanes, or members of an axis."""
+BUFFERS_LIMIT = 8
+"""Most buffers that a search may try: each number is tried with each of the others."""
 Text: TypeAlias = Annotated[str, Field(min_length=1, pattern=r"\S")]
 
 
@@ -212,6 +214,15 @@ def _whole(value: object, clock: float | None) -> int:
     raise BadInput(Fault("", f"a whole number from 1 to {COUNT_LIMIT}", shown(value)))
 
 
+def _buffers(value: object, clock: float | None) -> int:
+    number = value.removeprefix("up to ") if isinstance(value, str) else value
+    if isinstance(number, str) and number.isdecimal() and len(number) == 1:
+        number = int(number)
+    if isinstance(number, int) and not isinstance(number, bool) and 1 <= number <= BUFFERS_LIMIT:
+        return number
+    raise BadInput(Fault("", f"a whole number from 1 to {BUFFERS_LIMIT}, or e.g. 'up to 4'", shown(value)))
+
+
 def _extent(value: object, clock: float | None) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= SIZE_LIMIT:
         return value
@@ -255,6 +266,9 @@ def word(words: Iterable[str], cited: bool = True) -> Reads:
 
 
 Whole: TypeAlias = Annotated[Entry[int], Reads(_whole, {"type": "integer", "minimum": 1, "maximum": COUNT_LIMIT})]
+Buffers: TypeAlias = Annotated[
+    Entry[int], Reads(_buffers, {"anyOf": [{"type": "integer", "minimum": 1, "maximum": BUFFERS_LIMIT}, {"type": "string"}]})
+]
 Ratio: TypeAlias = Annotated[Entry[float], Reads(_ratio, {"type": "number", "exclusiveMinimum": 0, "maximum": COUNT_LIMIT})]
 Flag: TypeAlias = Annotated[Entry[bool], Reads(_flag, {"type": "boolean"})]
 Size: TypeAlias = Annotated[Entry[float], _quantity(BYTES)]

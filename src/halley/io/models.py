@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidatorFunctionWrapHandler,
 
 from halley.io.entries import (
     Bandwidth,
+    Buffers,
     Duration,
     EnergyPerByte,
     EnergyPerOp,
@@ -93,6 +94,7 @@ class MemoryFile(Section):
     write_energy: EnergyPerByte = Field(description="energy per byte written")
     shared_bus: Flag | None = Field(None, description="true: reads and writes take turns on one bus; left out, each has a port")
     lockstep: Flag | None = Field(None, description="true: double buffers swap at a barrier; left out, transfers run ahead")
+    buffers: Buffers | None = Field(None, description="up to how many buffers a search gives to what is held there; left out, 2")
 
 
 class LevelFile(Section):

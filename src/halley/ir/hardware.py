@@ -115,7 +115,8 @@ class Memory:
     """A memory: capacity [B], bandwidth [B/s] for reads and for writes (separate ports), latency [s],
     energy [J/B]. ``latency`` is paid once per fill or drain that is not hidden. ``shared_bus``: reads and writes take turns on
     one bus (DRAM). ``lockstep``: its double buffers swap at a barrier, so that each transfer runs beside one tile's work and the
-    next tile waits for it; otherwise transfers run ahead."""
+    next tile waits for it; otherwise transfers run ahead. ``buffers``: numbers of buffers that a
+    search may give to what is held there, from one to so many."""
 
     name: str
     capacity: float
@@ -126,6 +127,7 @@ class Memory:
     write_energy: float = 0.0
     shared_bus: bool = False
     lockstep: bool = False
+    buffers: int = 2
 
 
 @dataclass(frozen=True, slots=True)

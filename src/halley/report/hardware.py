@@ -69,6 +69,8 @@ def chip_facts(chip: Chip) -> Iterator[Fact]:
             for key, given in (("shared_bus", memory.shared_bus), ("lockstep", memory.lockstep)):
                 if given:
                     yield f"{at}.{key}", "true"
+            if memory.buffers != 2:
+                yield f"{at}.buffers", str(memory.buffers)
         if level.network is None:
             continue
         at = f"levels.{level.name}.network"

@@ -1,4 +1,4 @@
-"""Second buffers for a plan that was chosen for its energy alone."""
+"""Further buffers for a plan that was chosen for its energy alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from halley.search.stages import BUFFERS, Slot
 
 
 def hasten(search: GroupSearch, choice: Choice) -> Choice:
-    """The mapping of a group with a second buffer wherever that makes it faster and fits.
+    """The mapping of a group with more buffers wherever that makes it faster and fits.
 
     Stages follow each other, so that each is settled for itself; traffic stays what it is."""
     frame = choice.frame
@@ -27,10 +27,10 @@ def _fastest(search: GroupSearch, choice: Choice, slots: Sequence[Slot]) -> Choi
     """The fastest choice of some Holds' buffers that fits, the others given: all of them at once, as arrays."""
     if not slots:
         return choice
-    grid = np.meshgrid(*([1.0, 2.0] for _ in slots), indexing="ij")
+    grid = np.meshgrid(*(np.arange(1.0, int(slot.limit({})) + 1) for slot in slots), indexing="ij")
     columns = {slot.name: axis.ravel() for slot, axis in zip(slots, grid, strict=True)}
     estimate = evaluate(search.workload, search.chip, search.around(replace(choice, tiles={**choice.tiles, **columns}).tree()))
-    times = np.broadcast_to(np.asarray(estimate.time, dtype=np.float64), (1 << len(slots),)).copy()
+    times = np.broadcast_to(np.asarray(estimate.time, dtype=np.float64), grid[0].size).copy()
     for memory, used in estimate.footprint.items():
         times[np.broadcast_to(used > search.chip.memory(memory).capacity, times.shape)] = np.inf
     best = int(np.argmin(times))

@@ -30,7 +30,7 @@ class ChainTree:
         columns = _chains(dim, slots, symbols)
         sizes = list(columns.values())
         if dim == BUFFERS:
-            coarse = [np.minimum(column, 1) for column in sizes[shared:]]
+            coarse = [np.minimum(column, most) for most in (1, 2) for column in sizes[shared:]]
         else:
             coarse = [np.floor(parts * np.log2(column)) for parts in PARTS for column in sizes[shared:]]
         keys = [*sizes[:shared], *coarse, *sizes[shared:]]

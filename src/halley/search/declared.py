@@ -48,7 +48,10 @@ SPACE = (
         "clusters split the keys; all computed elsewhere",
     ),
     Clause("shared buffer", "what a contraction reads or writes staged there or past it, each for itself"),
-    Clause("numbers of buffers", "one or two for each Hold of a stage (what a vector stage brings in at once alike)"),
+    Clause(
+        "numbers of buffers",
+        "one or two for each Hold of a stage, or as many as its memory allows (what a vector stage brings in at once alike)",
+    ),
     Clause("results", "held for one tile, or for all inner loops where these come back to them"),
     Clause(
         "tile sizes",

@@ -83,7 +83,7 @@ def resident_skeletons(
     stage: RowStage, ranges: Callable[[Tiles], Ranges], sizes: Callable[[str], Sizes], prefix: str, rows: str
 ) -> list[Skeleton]:
     """Rows already in the clusters: each op over the whole part, results that leave go out in chunks of rows."""
-    coming, leaving = buffers(f"{prefix}rows that arrive"), buffers(f"{prefix}rows that leave")
+    coming, leaving = (buffers(f"{prefix}rows that {way}", stage.template.sums) for way in ("arrive", "leave"))
     # none of the stage reads what leaves, or it would stay
     last = [op for op in stage.ops if not set(op.outputs) & stage.resident]
 
@@ -123,7 +123,7 @@ def chunked_skeletons(
     split_name = f", clusters split {named(inner_split)}" if inner_split else ""
     split_name += told(stage.join)
 
-    chunk, around = buffers(f"{prefix}chunks"), buffers(f"{prefix}rows around passes")
+    chunk, around = (buffers(f"{prefix}{what}", template.sums) for what in ("chunks", "rows around passes"))
     short = tuple((name,) for name in others if stage.long not in workload.tensors[name].dims)
 
     def wrap(tiles: Tiles, node: Node) -> Node:

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from halley.formulas.numbers import Number, ceil_div, minimum
 from halley.formulas.terms import Range
 from halley.ir.array import Array, side_text
+from halley.ir.hardware import Memory
 from halley.ir.mapping import Collective, Compute, Hold, Node, Spatial, Temporal
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Op, OpKind, Roles, Workload, roles
@@ -54,9 +55,10 @@ BUFFERS = "(buffers)"
 """In place of a dim: of slots that say how many buffers a Hold has."""
 
 
-def buffers(hold: str, optional: bool = False) -> Slot:
-    """One buffer or two for a Hold; none where it is ``optional`` and left out."""
-    return Slot(f"buffers of {hold}", BUFFERS, _at_most if optional else _one_or_more, lambda tiles: 2, (1 - optional, 2))
+def buffers(hold: str, memory: Memory, optional: bool = False) -> Slot:
+    """The number of buffers of a Hold, as many as its memory allows at most; none where it is ``optional`` and left out."""
+    most = memory.buffers
+    return Slot(f"buffers of {hold}", BUFFERS, _at_most if optional else _one_or_more, lambda tiles: most, (1 - optional, most))
 
 
 def _at_most(most: int) -> tuple[int, ...]:
@@ -356,7 +358,7 @@ def gemm_skeletons(
         local = {op.inputs[0]: template.input, op.inputs[1]: weight, **({} if resident else {output: template.output})}
         flags: dict[tuple[str, str], Slot] = {}
         for tensor, memory in (*local.items(), *((tensor, template.shared) for tensor in shared)):
-            slot = buffers(f"{prefix}{tensor} in {memory}", optional=memory == template.shared)
+            slot = buffers(f"{prefix}{tensor} in {memory}", template.memory(memory), optional=memory == template.shared)
             flags[memory, tensor] = held.setdefault((memory, tensor), slot)
         revisits = len(outer_orders) > 1 and every_outer[-1] in role.columns and op.inputs[0] not in staged
         around = f"{outer_last} innermost outside, " if len(outer_orders) > 1 else ""

@@ -81,7 +81,8 @@ class _Attention:
         rows = group.row_slot(inside)
         tile = Slot("keys", key, group.sizes(key), lambda tiles: inside[key], rows=group.row if visible else "")
         staged = scores.inputs[1], self.values.inputs[1]
-        queries, keys = buffers(f"{scores.inputs[0]} in {template.shared}"), buffers(f"{' '.join(staged)} in {template.shared}")
+        shared = template.memory(template.shared)
+        queries, keys = (buffers(f"{' '.join(names)} in {shared.name}", shared) for names in ((scores.inputs[0],), staged))
         state = (*((name,) for name in self.statistics), self.values.outputs)
         chain = in_place(group.workload, (scores, *self.running), scores.outputs[0])
         handover = Handover(group.workload, template.output, (chain,), group.runs[:3])
@@ -97,8 +98,8 @@ class _Attention:
             return spread(template, split, group.workload.dims, node)
 
         stages = self._stages(inside, group.walking(inside, (rows, tile)), split)
-        reduces, shared = key in split, (rows, tile, queries, keys)
-        return Frame(f"streamed, clusters split {named(split)}", shared, stages, wrap, reduces, streamed=True, behind=1)
+        reduces, slots = key in split, (rows, tile, queries, keys)
+        return Frame(f"streamed, clusters split {named(split)}", slots, stages, wrap, reduces, streamed=True, behind=1)
 
     def _visible(self, split: Split) -> bool:
         """Whether the loop over keys can leave out what no row sees (docs/model.md, "Masks")."""

@@ -13,8 +13,8 @@ from halley.ir.hardware import Axis, Chip, MatrixEngine, Memory, Topology
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """Names of the parts: memories by role (weights may lie in any of several), the cluster level and its axes; the memory of
-    results, which is where sums are brought together; the matrix engine."""
+    """Names of the parts: memories by role (weights may lie in any of several), the cluster level and its axes; the memories
+    themselves; the matrix engine."""
 
     outer: str
     shared: str
@@ -23,8 +23,17 @@ class Template:
     input: str
     weights: tuple[str, ...]
     output: str
-    sums: Memory
+    memories: tuple[Memory, ...]
     engine: MatrixEngine
+
+    def memory(self, name: str) -> Memory:
+        """A memory by its name."""
+        return next(memory for memory in self.memories if memory.name == name)
+
+    @property
+    def sums(self) -> Memory:
+        """The memory of results, which is where sums are brought together."""
+        return self.memory(self.output)
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -69,6 +78,6 @@ def template(chip: Chip) -> Template:
         input=choices("input")[0],
         weights=choices("weight"),
         output=choices("output")[0],
-        sums=chip.memory(choices("output")[0]),
+        memories=chip.memories,
         engine=chip.matrix,
     )

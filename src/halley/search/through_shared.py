@@ -45,7 +45,7 @@ class ThroughShared:
         handover = Handover(group.workload, shared, tuple((handed,) for handed in group.handed_over), group.runs)
         stages = tuple(map(self.stage, range(len(group.runs))))
         rows, *further = slots = self._slots()
-        around = buffers(f"{' '.join(self.kept)} in {shared}")
+        around = buffers(f"{' '.join(self.kept)} in {shared}", group.template.memory(shared))
 
         def wrap(tiles: Tiles, nodes: Sequence[Node], cut: Cut, shares: Shares | None) -> Node:
             node = handover.body(nodes, cut, shares)
