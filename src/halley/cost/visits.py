@@ -81,7 +81,8 @@ class VisitTimes:
                 fetching = fetching + uneven * total(map(self._carrying, coming))
                 storing = storing + uneven * total(map(self._carrying, going))
             if fetches and coming:
-                fetching = maximum(fetching, self._together(scope, fetches, node.buffers))
+                filled = positive(total(map(self._carrying, coming)))
+                fetching = maximum(fetching, filled * self._together(scope, fetches, node.buffers))
             own = fetching + storing
             moving.append((group, own))
             inside = inner.steady if inner.handing is None else inner.handing.passing(group)

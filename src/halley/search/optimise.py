@@ -38,6 +38,7 @@ from halley.search.partitions import (
 from halley.search.plans import Picks, Plans, best_sums
 from halley.search.problem import Objective, Problem
 from halley.search.result import Certificate, Clause, Point, Result, Solution, Status
+from halley.search.spare import with_spare_buffers
 from halley.search.tally import Interrupted, Tally
 from halley.search.template import template
 from halley.workloads import variants
@@ -388,6 +389,7 @@ class _Optimiser:
             raise InternalError(
                 Fault("search", f"the plan's value to be {value!r}", f"{reached!r} when costed again", "please report")
             )
+        plan, estimate = with_spare_buffers(workload, self.problem.chip, plan, estimate)
         faults = legality_faults(plan, workload, self.problem.chip)
         if faults:
             raise InternalError([Fault("search", "a legal plan", str(fault), "please report") for fault in faults])
