@@ -88,7 +88,7 @@ def test_schedules_of_the_made_plans(result: Result) -> None:
     for plan in (result.best, *result.baselines):
         shown = check_schedule(result.problem.chip, plan.plan, plan.estimate)
         assert {"gemm", "max", "divide"} <= {phase.name for phase in shown.phases}
-        assert {interval.tensor for interval in shown.intervals if interval.lane == "read dram"} >= {"A", "B"}
+        assert {interval.tensor for interval in shown.intervals if interval.lane == "bus dram"} >= {"A", "B"}
         engine = [interval.name for interval in shown.intervals if interval.lane == "vector engine"]
         assert engine == ["max", "exp", "sum", "divide"]
 
@@ -120,7 +120,7 @@ hold dram: A B P
     tile = (float(cost.nodes[(0, 0)].work) - float(cost.nodes[(0, 0, 0)].time)) / float(cost.nodes[(0, 0, 1)].time)
     assert tile == pytest.approx(1 / 4)
     assert second.stop - first.stop == pytest.approx((second.stop - second.start) * tile)
-    assert {"matrix engine | 1 of 2", "vector engine | 2 of 2", "read dram"} <= set(shown.lanes)
+    assert {"matrix engine | 1 of 2", "vector engine | 2 of 2", "bus dram"} <= set(shown.lanes)
 
 
 def test_totals_of_the_root_are_those_of_the_estimate(result: Result) -> None:

@@ -77,7 +77,7 @@ LEFT_OUT = (
         "inputs past the shared buffer, keys and values with unlike numbers of buffers, accumulators with two",
     ),
     Clause("prefetch across phases", "the first tiles of a stage or kernel beside the one before it"),
-    Clause("buffers under overlap", "more than rounds are under way, but for one more where that fits and costs nothing; or fewer"),
+    Clause("buffers under overlap", "more than rounds are under way, but for one where that fits and costs nothing; or fewer"),
     Clause("tile sizes", "those that leave a smaller last tile than they must, but for multiples of the array's width"),
     Clause("dataflow", "another operand in the array than the one that the chip's dataflow keeps there"),
     Clause(

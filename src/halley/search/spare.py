@@ -39,8 +39,8 @@ def _with_one_more(node: Node) -> Node:
 
 
 def _homes(node: Node, workload: Workload, path: Path, inner: Mapping[str, Path | None]) -> dict[Path, None]:
-    """The Holds of several buffers in which children at work at once hand over; ``inner``: the innermost Hold of each tensor around
-    a node."""
+    """The Holds of several buffers in which children at work at once hand over; ``inner``: the innermost Hold of each tensor
+    around a node."""
     if isinstance(node, Hold):
         inner = {**inner, **dict.fromkeys(node.names, path if node.buffers > 1 else None)}
     found: dict[Path, None] = {}
