@@ -222,9 +222,9 @@ def test_the_reference_is_the_gradient() -> None:
     assert (loss[0] - loss[1]) / 2e-6 == pytest.approx(reference(given, 1.0)["dQ"].sum(), rel=1e-6)
 
 
-@pytest.mark.parametrize("by_heads", [False, True])
+@pytest.mark.parametrize("along", plans.Along)
 @pytest.mark.parametrize("kind", ["standard", "fa2", "fa1"])
-def test_plans_are_legal_and_compute_attention(kind: str, by_heads: bool) -> None:
+def test_plans_are_legal_and_compute_attention(kind: str, along: plans.Along) -> None:
     heads, queries, keys, head_dim = 3, 21, 16, 4
     chip = small(gpu(1.0, 1.0, atomics=True))
     given, scale = drawn(heads, queries, keys, head_dim), 1.0 if kind == "standard" else head_dim**-0.5
@@ -239,7 +239,7 @@ def test_plans_are_legal_and_compute_attention(kind: str, by_heads: bool) -> Non
     else:
         made = [(graphs.backward_by_blocks(heads, queries, keys, head_dim, 8), plans.backward_by_blocks)]
     for work, plan in made:
-        kernels = plan(plans.Deal(chip, dict(work.dims), by_heads))
+        kernels = plan(plans.Deal(chip, dict(work.dims), along))
         tree = plans.in_memory(work, kernels, plans.passed(work, kernels))
         assert faults(tree, work, chip) == []
         arrays = {name: given[name.removesuffix("0")] for name in work.inputs if name.removesuffix("0") in given}

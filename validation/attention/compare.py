@@ -18,7 +18,7 @@ from halley.ir.workload import Workload
 
 PREFIX = "attention_fwd+bwd_"
 UNFUSED, FUSED = "pytorch", ("fa2", "fa1")
-MEAN, WORST = 0.20, 0.30
+MEAN, WORST = 0.10, 0.25
 """What is allowed of the relative error of a speed-up."""
 
 BLOCK = 128
@@ -68,9 +68,9 @@ def fastest(work: Workload, chip: Chip, plan: Callable[[plans.Deal], tuple[Node,
 
 
 def chosen(work: Workload, chip: Chip, plan: Callable[[plans.Deal], tuple[Node, ...]]) -> list[tuple[float, Node]]:
-    """Each kernel's (time [s], tree): heads and rows or heads alone dealt to the SMs, with operands in L2 twice, once
-    or not at all."""
-    ways = [plan(plans.Deal(chip, dict(work.dims), by_heads)) for by_heads in (False, True)]
+    """Each kernel's (time [s], tree): heads and rows, heads or rows dealt to the SMs, with operands in L2 twice, once or not at
+    all."""
+    ways = [plan(plans.Deal(chip, dict(work.dims), along)) for along in plans.Along]
     outside = plans.passed(work, ways[0])
     alike = zip(*ways, strict=True)
     choices = ([plans.in_cache(kernel, buffers) for kernel in kernels for buffers in (2, 1, 0)] for kernels in alike)

@@ -1,15 +1,16 @@
 """How the kernels run on the GPU, as mapping trees: the fused kernels as published, everything else tile by tile.
 
 A plan is a tuple of kernels that run one after the other; `in_memory` puts device memory around them. A `Deal` gives each
-streaming multiprocessor (SM) its share: heads along one axis of the grid of SMs and rows along the other, or heads along both. A
-row tile is an even part of a share, at most as long as the published one. What several SMs or tiles read is held in L2, where it
-fits.
+streaming multiprocessor (SM) its share: heads along one axis of the grid of SMs and rows along the other, or either along both.
+A row tile is an even part of a share, at most as long as the published one. What several SMs or tiles read is held in L2, where
+it fits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from enum import Enum
 from math import ceil
 
 from halley.ir.hardware import Chip
@@ -21,31 +22,33 @@ GEMM_TILE = 128
 """Rows and columns of an SM's tile of a GEMM; the contraction goes by 32."""
 
 FORWARD = """
-spread h by {heads} over sm.x
+spread {first} by {firsts} over sm.x
   spread {dealt} by {share} over sm.y
     for h by 1
       hold l2 x2: K V
         for m by {tile}
           hold smem x2: Q
-            hold rf x2: O mx z
-              hold rf: U
-                sequence
-                  for n by {keys}
-                    hold smem x2: K V
-                      hold rf: S|S2
-                        hold smem: E
-                          sequence
-                            compute scores
-                            compute scale
-                            compute max
-                            compute exp
-                            compute sum
-                            compute values
-                  compute divide
+            hold rf x3: mx
+              hold rf x2: O z
+                hold rf: U
+                  sequence
+                    for n by {keys}
+                      hold smem x2: K V
+                        hold rf x2: S|S2
+                          hold smem x2: E
+                            overlap
+                              compute scores
+                              sequence
+                                compute scale
+                                compute max
+                                compute exp
+                                compute sum
+                              compute values
+                    compute divide
 """
 
 FORWARD_BY_BLOCKS = """
-spread h by {heads} over sm.x
+spread {first} by {firsts} over sm.x
   spread {dealt} by {share} over sm.y
     for h by 1
       hold l2 x2: Q
@@ -73,7 +76,7 @@ spread h by {heads} over sm.x
 """
 
 BACKWARD_BY_BLOCKS = """
-spread h by {heads} over sm.x
+spread {first} by {firsts} over sm.x
   spread {dealt} by {share} over sm.y
     for h by 1
       hold l2 x2: Q dO lse r
@@ -104,7 +107,7 @@ spread h by {heads} over sm.x
 """
 
 BACKWARD = """
-spread h by {heads} over sm.x
+spread {first} by {firsts} over sm.x
   for h by 1
     hold l2 x2: Q dO lse r
       hold l2 x2: dQ
@@ -129,7 +132,7 @@ spread h by {heads} over sm.x
 """
 
 ROWS = """
-spread h by {heads} over sm.x
+spread {first} by {firsts} over sm.x
   spread {dealt} by {share} over sm.y
     for h by 1
       for {r} by {tile}
@@ -139,7 +142,7 @@ spread h by {heads} over sm.x
 """
 
 GEMM = """
-spread h by {heads} over sm.x
+spread {first} by {firsts} over sm.x
   spread {dealt} by {share} over sm.y
     for h by 1
       hold l2 x2: {b}
@@ -152,28 +155,36 @@ spread h by {heads} over sm.x
 """
 
 
+class Along(Enum):
+    """What is dealt along the axes of the grid of SMs: heads along the first and rows along the second, or either along both."""
+
+    HEADS_AND_ROWS = "heads and rows"
+    HEADS = "heads"
+    ROWS = "rows"
+
+
 @dataclass(frozen=True, slots=True)
 class Deal:
-    """How work is dealt to the SMs: ``by_heads``: heads along both axes of their grid, else rows along the second.
-
-    ``sizes`` are the extents of the dims.
-    """
+    """How work is dealt ``along`` the grid of SMs; ``sizes`` are the extents of the dims."""
 
     chip: Chip
     sizes: dict[str, int]
-    by_heads: bool
+    along: Along = Along.HEADS_AND_ROWS
 
     def shares(self, rows: str) -> dict[str, str | int]:
-        """Heads along the first axis, and what is dealt along the second."""
-        first, second = (self.chip.axis("sm", name).size for name in ("x", "y"))
-        heads = ceil(self.sizes["h"] / first)
-        if self.by_heads:
-            return {"heads": heads, "dealt": "h", "share": ceil(heads / second)}
-        return {"heads": heads, "dealt": rows, "share": ceil(self.sizes[rows] / second)}
+        """What is dealt along the first axis, and along the second, with the share of each."""
+        first = rows if self.along is Along.ROWS else "h"
+        dealt = "h" if self.along is Along.HEADS else rows
+        along_x, along_y = (self.chip.axis("sm", name).size for name in ("x", "y"))
+        firsts = ceil(self.sizes[first] / along_x)
+        share = ceil((firsts if first == dealt else self.sizes[dealt]) / along_y)
+        return {"first": first, "firsts": firsts, "dealt": dealt, "share": share}
 
     def tile(self, rows: str, most: int) -> int:
         """An even part of an SM's rows."""
-        share = self.sizes[rows] if self.by_heads else ceil(self.sizes[rows] / self.chip.axis("sm", "y").size)
+        shares = self.shares(rows)
+        share = shares["share"] if shares["dealt"] == rows else self.sizes[rows]
+        assert isinstance(share, int)
         return even(share, most)
 
 
@@ -231,7 +242,8 @@ def standard(deal: Deal, causal: bool) -> tuple[Node, ...]:
 
 
 def forward(deal: Deal) -> tuple[Node, ...]:
-    """FlashAttention-2's forward kernel: 128 rows of Q against 128 keys (64 at a head dim of 128)."""
+    """FlashAttention-2's forward kernel: 128 rows of Q against 128 keys (64 at a head dim of 128). An SM has room for two of its
+    thread blocks of four warps, so that the products of one run beside the exponentials of another."""
     keys = 128 if deal.sizes["d"] <= 64 else 64
     return (parse(FORWARD.format(**deal.shares("m"), tile=deal.tile("m", 128), keys=keys)),)
 
@@ -295,6 +307,7 @@ def in_cache(kernel: Node, buffers: int) -> Node:
 
 
 __all__ = [
+    "Along",
     "Deal",
     "backward",
     "backward_by_blocks",
