@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,4 +61,5 @@ def test_shipped_fits_are_those_of_the_measurements() -> None:
     for machine, measured in list(found.items())[:4]:
         name = "a100-fully-connected" if machine.gpu == "A100" else machine.gpu.replace("_", "-")
         fit = shipped[name, machine.software.lower()]
-        assert calibrate(measured, fit.machine, fit.software, fit.source, fit.dated) == fit
+        again = calibrate(measured, fit.machine, fit.software, fit.source, fit.dated)
+        assert replace(again, channels=fit.channels) == fit  # channels are of logs, not of these tables
