@@ -9,7 +9,7 @@ from typing import TypeVar
 from halley.cost.estimate import Resource
 from halley.cost.movement import Transfer
 from halley.cost.resources import Busy
-from halley.formulas.numbers import Number, maximum, positive
+from halley.formulas.numbers import Number, maximum, minimum, positive
 from halley.formulas.timing import (
     in_flight_time,
     least_phase_time,
@@ -121,7 +121,8 @@ class Visits:
     there are in all (``entries``), in how many ``buffers``, how long the work inside them takes (``work`` [s]), and the ``lead``
     [s] of the first one on an entry of the phase, in which Holds further out are filled. ``before``: how much of the first one
     may pass before any work begins [s]; None where that is left out. ``runs_on``: first fills and last drains are beside
-    other phases."""
+    other phases. ``run``: how many visits a run of a loop has whose last tile is smaller, and ``period``: how long such a run
+    takes at least [s] where it follows another one."""
 
     group: tuple[str, ...]
     series: Number
@@ -131,6 +132,8 @@ class Visits:
     lead: Number = 0
     before: Number | None = None
     runs_on: bool = False
+    run: Number = 1
+    period: Number = 0
 
     @property
     def least(self) -> Number:
@@ -140,11 +143,16 @@ class Visits:
     def time(self, entries: Number) -> Number:
         """Their time [s] on all entries of a phase."""
         each, work = self.series / self.entries, self.work / self.entries
-        return entries * (self.lead + visits_time(self.entries / entries, self.buffers, each, work))
+        visits = self.entries / entries
+        once = visits_time(visits, self.buffers, each, work)
+        if type(self.period) is not int:
+            first = visits_time(minimum(self.run, visits), self.buffers, each, work)
+            once = maximum(once, first + maximum(visits / self.run - 1, 0) * self.period)
+        return entries * (self.lead + once)
 
     def scaled(self, factor: Number) -> Visits:
         """The same with all times multiplied: by 0 or 1."""
-        return _scaled(self, factor, "series", "work", "lead", "before")
+        return _scaled(self, factor, "series", "work", "lead", "before", "period")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from halley.cost.estimate import Moving
 from halley.cost.movement import Transfer
 from halley.cost.phases import Cost, Fetch, Returns, Visits
 from halley.cost.resources import Busy, added
-from halley.formulas.numbers import Number, ceil_div, maximum, minimum, positive
+from halley.formulas.numbers import Number, ceil_div, floor_div, maximum, minimum, positive
 from halley.formulas.terms import Term
-from halley.formulas.timing import longest, total
+from halley.formulas.timing import longest, ragged_time, total
 from halley.ir.mapping import Hold
 
 
@@ -67,19 +67,20 @@ class VisitTimes:
             further = (several * fills[name].once for name in visits.group if name in fills and self.ramps)
             within = visits.scaled(1 - single)
             found.append(replace(within, lead=within.lead + total(further)))
-        entries = self.counter.entries(scope)
+        entries, slots = self.counter.entries(scope), maximum(node.buffers, 1)
         moving: list[Moving] = []
         for group in node.tensors:
             coming = [fills[name] for name in group if name in fills and fills[name].events]
             going = [drains[name] for name in group if name in drains and drains[name].events]
             transfers = [*coming, *going]
-            uneven = 0 if self.rough else self._uneven(scope, group, node.buffers)
             if not transfers or (self.rough and len(transfers) < 2 and not any(map(_waits, transfers))):
                 continue
             fetching, storing = self.serial(scope, coming), self.serial(scope, going)
-            if not is_none(uneven):
-                fetching = fetching + uneven * total(map(self._carrying, coming))
-                storing = storing + uneven * total(map(self._carrying, going))
+            moved = [total(map(self._carrying, side)) for side in (coming, going)]
+            steps, larger = (0, 0) if self.rough else self._ragged(scope, group)
+            if not is_none(larger):
+                even = 1 - minimum(steps - floor_div(steps, slots) * slots, 1)
+                fetching, storing = fetching + even * larger * moved[0], storing + even * larger * moved[1]
             if fetches and coming:
                 filled = positive(total(map(self._carrying, coming)))
                 fetching = maximum(fetching, filled * self._together(scope, fetches, node.buffers))
@@ -87,7 +88,12 @@ class VisitTimes:
             moving.append((group, own))
             inside = inner.steady if inner.handing is None else inner.handing.passing(group)
             before = None if self.rough else (fetching if inner.handing else fetching + inside - inner.work) / entries
-            visits = Visits(group, own + inside, inside, entries, maximum(node.buffers, 1), before=before)
+            visits = Visits(group, own + inside, inside, entries, slots, before=before)
+            if not is_none(larger):
+                full = (1 + larger) / entries
+                each = self.serial(scope, transfers) / entries + (larger * total(moved) + (1 + larger) * inside) / entries
+                period = ragged_time(steps, slots, each, full * longest((*moved, inside)))
+                visits = replace(visits, run=maximum(steps, 1), period=positive(larger) * period)
             found.append(visits.scaled(several))
             if going and any(name in drains and fills[name].events for name in group):
                 if not self.rough and not inner.handing:
@@ -152,12 +158,12 @@ class VisitTimes:
         inside, outside = (self.counter.entries(replace(scope, loops=scope.loops[:stop])) for stop in (at + 1, at))
         return inside / outside
 
-    def _uneven(self, scope: Scope, group: tuple[str, ...], buffers: Number) -> Number:
-        """By what share the full tiles of the innermost loop are larger than its tiles on average, if each buffer always has the
-        same ones: where the buffers divide the number of tiles. Loops of a single step do not count."""
-        result: Number = 0
+    def _ragged(self, scope: Scope, group: tuple[str, ...]) -> tuple[Number, Number]:
+        """How many steps the innermost loop around a Hold has that has several, and by what share its full tiles are larger than
+        its tiles on average; 0 and 0 where all tiles of the group are alike in it."""
+        steps: Number = 0
+        larger: Number = 0
         innermost: Number = 1
-        slots = maximum(buffers, 1)
         for at in range(len(scope.loops) - 1, -1, -1):
             loop, upto = scope.loops[at], scope.loops[: at + 1]
             if loop.axis is not None:
@@ -169,12 +175,12 @@ class VisitTimes:
                 full, visits = self.counter.first_tile(loop.dim, upto), self.counter.visits(loop.dim, upto, frozenset())
                 more = full * visits / self.counter.covered(loop.dim, upto, frozenset()) - 1
                 if not is_none(more):
-                    evenly = 1 - minimum(slots * ceil_div(trips, slots) - trips, 1)
-                    result = result + innermost * positive(trips - 1) * evenly * more
+                    here = innermost * positive(trips - 1)
+                    steps, larger = steps + here * trips, larger + here * more
             innermost = innermost * (1 - positive(trips - 1))
             if is_none(innermost):
                 break
-        return result
+        return steps, larger
 
     def _carrying(self, transfer: Transfer) -> Number:
         """Time of a transfer at its slowest port [s], all rounds one after the other, without latencies."""

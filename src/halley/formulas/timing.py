@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from halley.formulas.numbers import Number, ceil_div, maximum, minimum
+from halley.formulas.numbers import Number, ceil_div, floor_div, maximum, minimum
 
 
 def busy_time(traffic: Number, bandwidth: Number) -> Number:
@@ -120,6 +120,24 @@ def visits_time(visits: Number, buffers: Number, each: Number, work: Number) -> 
     """
     turns = ceil_div(visits, buffers)
     return turns * each + maximum(visits + buffers - 1 - buffers * turns, 0) * work
+
+
+def ragged_time(visits: Number, buffers: Number, each: Number, step: Number) -> Number:
+    """Least time of one run of a loop whose last tile is smaller, where the loop runs again and again.
+
+    .. math:: T = \\max_{k \\in \\{1, \\lfloor N / B \\rfloor\\}} k c + (N - k B) s
+
+    Symbols: N [1] visits of a run, B [1] buffers, c [s] one visit to a full tile: latency, transfers and work; s [s] by which
+    full tiles follow each other: the longest of fill, drain and work. Holds for: N at least B, else 0. Source: a cycle of waits
+    that passes by the small tile: k times a visit waits for the buffer of the one B before it, else for the one just before;
+    docs/model.md.
+
+    >>> ragged_time(3, 2, 10, 4), ragged_time(6, 2, 10, 4), ragged_time(1, 2, 10, 4)
+    (14, 30, 0)
+    """
+    times = floor_div(visits, buffers)
+    once, often = each + (visits - buffers) * step, times * each + (visits - times * buffers) * step
+    return minimum(times, 1) * maximum(once, often)
 
 
 def return_time(turns: Number, again: Number, each: Number) -> Number:
