@@ -18,7 +18,8 @@ MEDIAN, WORST, LOST = 0.05, 0.15, 0.03
 """What the law allows: the median and the largest deviation on each chip, and what a winner may lose to its rivals."""
 
 WIDTH, LEFT, RIGHT, TOP, LINE = 720, 110, 20, 26, 20
-LOW, HIGH = 0.5, 16.0
+LOW, HIGH = 0.7, 1.5
+"""The axis of the figure; marks beyond are drawn at its ends."""
 
 
 def deviation(row: Row) -> float:
@@ -97,7 +98,7 @@ def write(rows: Sequence[Row]) -> None:
 
 def figure(rows: Sequence[Row]) -> str:
     """A line per chip, a mark per problem, on a logarithmic axis of simulated over formula."""
-    lines = [(chip, [row for row in own if row.told]) for chip, own in by_chip(rows)]
+    lines = [(chip, told) for chip, own in by_chip(rows) if (told := [row for row in own if row.told])]
     height = TOP + LINE * len(lines) + 44
 
     def across(ratio: float) -> float:
@@ -111,7 +112,7 @@ def figure(rows: Sequence[Row]) -> str:
         f'<rect x="{across(1 / (1 + WORST)):.1f}" y="{TOP - 8}" width="{across(1 + WORST) - across(1 / (1 + WORST)):.1f}" '
         f'height="{base - TOP + 8}" fill="#e8e8e8"/>',
     ]
-    for tick in (0.5, 1, 2, 4, 8, 16):
+    for tick in (0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.4, 1.5):
         parts.append(f'<path d="M{across(tick):.1f} {base}v5" stroke="#444"/>')
         parts.append(f'<text x="{across(tick):.1f}" y="{base + 18}" text-anchor="middle" fill="#444">{tick:g}</text>')
     for number, (chip, own) in enumerate(lines):
