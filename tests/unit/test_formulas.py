@@ -109,6 +109,7 @@ CASES: dict[Formula, Case] = {
     timing.buffered_time: Case((ONE, SECOND, SECOND, SECOND), SECOND),
     timing.port_phase_time: Case((ONE, SECOND, SECOND), SECOND),
     timing.in_flight_time: Case((SECOND, ONE), SECOND),
+    timing.ragged_time: Case((ONE, ONE, SECOND, SECOND), SECOND),
     timing.return_time: Case((ONE, ONE, SECOND), SECOND),
     timing.returns: Case((ONE, ONE), ONE),
     timing.visits_time: Case((ONE, ONE, SECOND, SECOND), SECOND),
