@@ -176,7 +176,7 @@ def solved() -> tuple[Result, int]:
     return stopped(Problem(gemm_softmax(96, 64, 32), load_chip("edge"), baselines=False), float("inf"))
 
 
-@pytest.mark.parametrize("share", [0.02, 0.2, 0.5, 0.7, 0.98])
+@pytest.mark.parametrize("share", [0.02, 0.15, 0.5, 0.7, 0.98])
 def test_stopping_anywhere_gives_a_true_bound(share: float, solved: tuple[Result, int]) -> None:
     """Stopped early (here after some ticks, as by Ctrl-C), the plan reaches the value and the bound lies below the optimum."""
     whole, ticks = solved
@@ -184,7 +184,7 @@ def test_stopping_anywhere_gives_a_true_bound(share: float, solved: tuple[Result
     try:
         result, _ = stopped(whole.problem, share * ticks)
     except Infeasible:
-        assert share <= 0.2  # no mapping yet: said so, not invented; later there is one
+        assert share <= 0.15  # no mapping yet: said so, not invented; later there is one
         return
     certificate = result.best.certificate
     assert certificate.bound <= optimum * (1 + 1e-12)

@@ -159,6 +159,7 @@ ONE_FAULT = [
     ("size: 4", "size: 4.0", "c.yaml:19: levels.core.network.axes.x.size: expected a whole number from 1 to 1048576; got 4.0"),
     ("buf: {", "buf: {buffers: up to 9, ", "c.yaml:24: levels.core.memories.buf.buffers: expected a whole number from 1 to 8, or e.g. 'up to 4'; got 'up to 9'"),
     ("buf: {", "buf: {buffers: 1.5, ", "c.yaml:24: levels.core.memories.buf.buffers: expected a whole number from 1 to 8, or e.g. 'up to 4'; got 1.5"),
+    ("buf: {", "buf: {buffers: '4', ", "c.yaml:24: levels.core.memories.buf.buffers: expected a whole number from 1 to 8, or e.g. 'up to 4'; got '4'"),
     ("topology: ring", "topology: rign", "c.yaml:19: levels.core.network.axes.x.topology: expected one of line, ring, full, none; got 'rign'; did you mean 'ring'?"),
     ("multicast: true", "multicast: yes", "c.yaml:21: levels.core.network.multicast: expected true or false; got 'yes'"),
     ("rows: 8", "rows: 8 PEs", "c.yaml:27: engines.matrix.rows: expected a whole number from 1 to 1048576; got '8 PEs'"),

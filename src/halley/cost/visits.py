@@ -76,14 +76,14 @@ class VisitTimes:
             if not transfers or (self.rough and len(transfers) < 2 and not any(map(_waits, transfers))):
                 continue
             fetching, storing = self.serial(scope, coming), self.serial(scope, going)
+            in_turn = fetching + storing
             moved = [total(map(self._carrying, side)) for side in (coming, going)]
             steps, larger = (0, 0) if self.rough else self._ragged(scope, group)
             if not is_none(larger):
                 even = 1 - minimum(steps - floor_div(steps, slots) * slots, 1)
                 fetching, storing = fetching + even * larger * moved[0], storing + even * larger * moved[1]
             if fetches and coming:
-                filled = positive(total(map(self._carrying, coming)))
-                fetching = maximum(fetching, filled * self._together(scope, fetches, node.buffers))
+                fetching = maximum(fetching, positive(moved[0]) * self._together(scope, fetches, node.buffers))
             own = fetching + storing
             moving.append((group, own))
             inside = inner.steady if inner.handing is None else inner.handing.passing(group)
@@ -91,7 +91,7 @@ class VisitTimes:
             visits = Visits(group, own + inside, inside, entries, slots, before=before)
             if not is_none(larger):
                 full = (1 + larger) / entries
-                each = self.serial(scope, transfers) / entries + (larger * total(moved) + (1 + larger) * inside) / entries
+                each = in_turn / entries + (larger * total(moved) + (1 + larger) * inside) / entries
                 period = ragged_time(steps, slots, each, full * longest((*moved, inside)))
                 visits = replace(visits, run=maximum(steps, 1), period=positive(larger) * period)
             found.append(visits.scaled(several))

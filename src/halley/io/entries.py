@@ -7,6 +7,7 @@ sheet}``, ``{value: 2 cycles, assumed: why}``, ``{row: sram-256kB}`` (a row of t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache
@@ -39,6 +40,7 @@ COUNT_LIMIT = 2**20
 """Most rows, lanes, or members of an axis."""
 BUFFERS_LIMIT = 8
 """Most buffers that a search may try: each number is tried with each of the others."""
+UP_TO = rf"^up to ([1-{BUFFERS_LIMIT}])$"
 Text: TypeAlias = Annotated[str, Field(min_length=1, pattern=r"\S")]
 
 
@@ -215,9 +217,8 @@ def _whole(value: object, clock: float | None) -> int:
 
 
 def _buffers(value: object, clock: float | None) -> int:
-    number = value.removeprefix("up to ") if isinstance(value, str) else value
-    if isinstance(number, str) and number.isdecimal() and len(number) == 1:
-        number = int(number)
+    upto = re.fullmatch(UP_TO, value) if isinstance(value, str) else None
+    number = int(upto[1]) if upto else value
     if isinstance(number, int) and not isinstance(number, bool) and 1 <= number <= BUFFERS_LIMIT:
         return number
     raise BadInput(Fault("", f"a whole number from 1 to {BUFFERS_LIMIT}, or e.g. 'up to 4'", shown(value)))
@@ -266,9 +267,8 @@ def word(words: Iterable[str], cited: bool = True) -> Reads:
 
 
 Whole: TypeAlias = Annotated[Entry[int], Reads(_whole, {"type": "integer", "minimum": 1, "maximum": COUNT_LIMIT})]
-Buffers: TypeAlias = Annotated[
-    Entry[int], Reads(_buffers, {"anyOf": [{"type": "integer", "minimum": 1, "maximum": BUFFERS_LIMIT}, {"type": "string"}]})
-]
+_FORMS = [{"type": "integer", "minimum": 1, "maximum": BUFFERS_LIMIT}, {"type": "string", "pattern": UP_TO}]
+Buffers: TypeAlias = Annotated[Entry[int], Reads(_buffers, {"anyOf": _FORMS})]
 Ratio: TypeAlias = Annotated[Entry[float], Reads(_ratio, {"type": "number", "exclusiveMinimum": 0, "maximum": COUNT_LIMIT})]
 Flag: TypeAlias = Annotated[Entry[bool], Reads(_flag, {"type": "boolean"})]
 Size: TypeAlias = Annotated[Entry[float], _quantity(BYTES)]

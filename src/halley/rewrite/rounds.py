@@ -8,7 +8,7 @@ round to round (a running maximum): a later round changes it before a child furt
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from halley.errors import Fault
@@ -65,9 +65,11 @@ def buffers_needed(first: int, last: int, stays: bool) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Home:
-    """An open Hold of a tensor: the group that it shares a buffer with, whether one lies further out, loops in time since."""
+class Home:
+    """The innermost open Hold of a tensor and its path: the group that it shares a buffer with, whether one lies further out,
+    loops in time since."""
 
+    path: Path
     node: Hold
     group: tuple[str, ...]
     moves: bool
@@ -80,29 +82,34 @@ class _Home:
 
 def round_faults(tree: Node, workload: Workload) -> Iterator[tuple[Path, Fault]]:
     """What forbids the children of a node to be at work on successive rounds. Names in the tree must be known."""
-    yield from _inside(tree, (), workload, {})
+    for path, node, homes in together(tree):
+        if isinstance(node, Pipeline):
+            yield from ((path, fault) for _, fault in _misplaced(node, workload))
+        else:
+            yield from ((path, fault) for fault in _faults(node, workload, homes))
 
 
-def _inside(node: Node, path: Path, workload: Workload, homes: Mapping[str, _Home]) -> Iterator[tuple[Path, Fault]]:
+def together(tree: Node) -> Iterator[tuple[Path, Together, Mapping[str, Home]]]:
+    """The nodes whose children are at work at once, with their paths and what is open around them."""
+    yield from _inside(tree, (), {})
+
+
+def _inside(node: Node, path: Path, homes: Mapping[str, Home]) -> Iterator[tuple[Path, Together, Mapping[str, Home]]]:
+    if isinstance(node, Together):
+        yield path, node, homes
     match node:
         case Hold():
-            opened = {name: _Home(node, group, name in homes) for group in node.tensors for name in group}
+            opened = {name: Home(path, node, group, name in homes) for group in node.tensors for name in group}
             homes = {**homes, **opened}
         case Temporal() | Pipeline():
-            if isinstance(node, Pipeline):
-                yield from ((path, fault) for _, fault in _misplaced(node, workload))
-            homes = {
-                name: _Home(home.node, home.group, home.moves, (*home.loops, node.dim)) for name, home in homes.items()
-            }
-        case Overlap() | Parallel():
-            yield from ((path, fault) for fault in _faults(node, workload, homes))
+            homes = {name: replace(home, loops=(*home.loops, node.dim)) for name, home in homes.items()}
         case _:
             pass
     for index, child in enumerate(children(node)):
-        yield from _inside(child, (*path, index), workload, homes)
+        yield from _inside(child, (*path, index), homes)
 
 
-def _faults(node: Overlap | Parallel, workload: Workload, homes: Mapping[str, _Home]) -> Iterator[Fault]:
+def _faults(node: Overlap | Parallel, workload: Workload, homes: Mapping[str, Home]) -> Iterator[Fault]:
     where, found = _where(node), [touches_of(child, workload) for child in node.children]
     wrong = dict(_misplaced(node, workload))
     yield from wrong.values()
@@ -149,7 +156,7 @@ def _where(node: Together) -> str:
             assert_never(node)
 
 
-def _short(where: str, found: list[Touches], homes: Mapping[str, _Home], carried: Set[str]) -> Iterator[Fault]:
+def _short(where: str, found: list[Touches], homes: Mapping[str, Home], carried: Set[str]) -> Iterator[Fault]:
     """Holds of several buffers that are too few for the rounds under way. One buffer makes each round wait for the last; but not
     where what it has is carried on: there the next round would change it."""
     for home in {id(home.node): home for home in homes.values()}.values():

@@ -177,8 +177,8 @@ class Shape:
     """A skeleton of a stage, compiled: the chains of its dims, and lower bounds over sets of them, each asked only where those
     before leave something open. What is needed of each memory (``room``); the objectives whatever numbers of buffers there are
     (``least``, the cheapest one); the objectives once these numbers are settled (``given``; none if there is nothing to choose);
-    the objectives of single mappings (``exact``; none if they are known by then). Both are compiled when
-    they are first asked for."""
+    the objectives of single mappings (``exact``; none if they are known by then). Both are compiled when they are first asked
+    for."""
 
     skeleton: Skeleton
     trees: Mapping[str, ChainTree]

@@ -6,27 +6,25 @@ does not see that; the simulation does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 from halley.cost.estimate import Estimate
 from halley.cost.evaluate import evaluate
 from halley.ir.hardware import Chip
-from halley.ir.mapping import Hold, Node, Overlap, Parallel, children
+from halley.ir.mapping import Hold, Node, Pipeline
 from halley.ir.workload import Workload
-from halley.rewrite.rounds import handed, touches_of
+from halley.rewrite.rounds import handed, together, touches_of
 from halley.rewrite.scopes import Path
 from halley.rewrite.transforms import replace_at
 from halley.search.overlap import fits
-
-EQUAL = 1e-12
-"""Times that differ by this share differ by rounding."""
+from halley.search.ties import EQUAL
 
 
 def with_spare_buffers(workload: Workload, chip: Chip, tree: Node, estimate: Estimate) -> tuple[Node, Estimate]:
     """The mapping, and its estimate, with a buffer more in each Hold of several that children hand over in, if that fits and
     takes as long by the formula."""
-    for path in _homes(tree, workload, (), {}):
+    for path in _homes(tree, workload):
         roomier = replace_at(tree, path, _with_one_more)
         found = evaluate(workload, chip, roomier)
         if fits(chip, found) and abs(float(found.time) - float(estimate.time)) <= EQUAL * float(estimate.time):
@@ -38,15 +36,12 @@ def _with_one_more(node: Node) -> Node:
     return replace(node, buffers=node.buffers + 1) if isinstance(node, Hold) else node
 
 
-def _homes(node: Node, workload: Workload, path: Path, inner: Mapping[str, Path | None]) -> dict[Path, None]:
-    """The Holds of several buffers in which children at work at once hand over; ``inner``: the innermost Hold of each tensor
-    around a node."""
-    if isinstance(node, Hold):
-        inner = {**inner, **dict.fromkeys(node.names, path if node.buffers > 1 else None)}
+def _homes(tree: Node, workload: Workload) -> Iterable[Path]:
+    """The Holds of several buffers in which children at work at once hand over."""
     found: dict[Path, None] = {}
-    if isinstance(node, Overlap | Parallel):
+    for _, node, homes in together(tree):
+        if isinstance(node, Pipeline):
+            continue
         touched = [touches_of(child, workload) for child in node.children]
-        found.update((home, None) for name, home in inner.items() if home is not None and handed(name, touched))
-    for index, child in enumerate(children(node)):
-        found.update(_homes(child, workload, (*path, index), inner))
+        found |= {home.path: None for name, home in homes.items() if home.node.buffers > 1 and handed(name, touched)}
     return found

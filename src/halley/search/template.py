@@ -13,8 +13,8 @@ from halley.ir.hardware import Axis, Chip, MatrixEngine, Memory, Topology
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """Names of the parts: memories by role (weights may lie in any of several), the cluster level and its axes; the memories
-    themselves; the matrix engine."""
+    """Names of the parts: memories by role (weights may lie in any of several), the cluster level and its axes; the chip
+    itself; the matrix engine."""
 
     outer: str
     shared: str
@@ -23,12 +23,12 @@ class Template:
     input: str
     weights: tuple[str, ...]
     output: str
-    memories: tuple[Memory, ...]
+    chip: Chip
     engine: MatrixEngine
 
     def memory(self, name: str) -> Memory:
         """A memory by its name."""
-        return next(memory for memory in self.memories if memory.name == name)
+        return self.chip.memory(name)
 
     @property
     def sums(self) -> Memory:
@@ -78,6 +78,6 @@ def template(chip: Chip) -> Template:
         input=choices("input")[0],
         weights=choices("weight"),
         output=choices("output")[0],
-        memories=chip.memories,
+        chip=chip,
         engine=chip.matrix,
     )

@@ -15,7 +15,7 @@ from halley.search.space import Space
 from halley.search.tally import Interrupted, Tally
 
 EQUAL = 1e-12
-"""Energies that differ by this share differ by rounding."""
+"""Energies, or times, that differ by this share differ by rounding."""
 
 EFFORT = 10_000
 """Bounds that a search for a faster mapping may take."""
