@@ -11,6 +11,7 @@ it waits for is done and its latency has passed; it puts one request to each, an
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -123,6 +124,9 @@ def _longest(requests: Requests) -> float:
     return max((duration for _, duration in requests), default=0.0)
 
 
+DONE, ARRIVAL, FREE = range(3)
+"""Kinds of events, in the order of those of one moment."""
+
 ROUNDING = 1e-9
 """Share of a burst that is none."""
 
@@ -145,22 +149,25 @@ class Clock:
         self.intervals: list[Interval] = []
         self.latest: dict[Server, tuple[int, int]] = {}  # the last task of each server, and its interval
         self.queues: dict[Server, list[tuple[tuple[int, float], int, float]]] = {server: [] for server in self.burst}
-        # arrivals of tasks, and after all of a moment the ports that are free for a burst
+        self.serving: dict[Server, tuple[int, float, float]] = {}  # of each port: the task, since when, until when
+        # of a moment: ports that are done with a request, then arrivals of tasks, then ports that are free
         self.events: list[tuple[float, int, int]] = []
         self.ports = list(self.burst)
         self.places = {server: place for place, server in enumerate(self.ports)}
         for number in range(count):
             if not self.missing[number]:
-                heapq.heappush(self.events, (tasks.latencies[number], 0, number))
+                heapq.heappush(self.events, (tasks.latencies[number], ARRIVAL, number))
 
     def run(self) -> Schedule:
         """Until all tasks are done."""
         while self.events:
             moment, kind, number = heapq.heappop(self.events)
-            if kind:
+            if kind == ARRIVAL:
+                self.arrive(moment, number)
+            elif kind == FREE:
                 self.give(moment, self.ports[number])
             else:
-                self.arrive(moment, number)
+                self.end(moment, self.ports[number])
         return Schedule(max(self.done, default=0.0), self.busy, tuple(self.intervals))
 
     def arrive(self, moment: float, number: int) -> None:
@@ -173,7 +180,9 @@ class Clock:
             if server in self.burst and duration:
                 heapq.heappush(self.queues[server], (self.needed[number], number, duration))
                 if self.free.get(server, 0.0) <= moment:
-                    heapq.heappush(self.events, (moment, 1, self.places[server]))
+                    heapq.heappush(self.events, (moment, FREE, self.places[server]))
+                else:
+                    self.interrupt(moment, server)
                 continue
             start = max(moment, self.free.get(server, 0.0))
             self.free[server] = start + duration
@@ -181,23 +190,41 @@ class Clock:
             self.served(number, start + duration)
 
     def give(self, moment: float, server: Server) -> None:
-        """A burst of a port, and more of the same request for as long as nobody can have come meanwhile."""
+        """A free port serves the request that is needed first."""
         queue = self.queues[server]
         if not queue or self.free.get(server, 0.0) > moment:
             return
         _, number, rest = heapq.heappop(queue)
+        stop = moment + rest
+        self.serving[server], self.free[server] = (number, moment, stop), stop
+        heapq.heappush(self.events, (stop, DONE, self.places[server]))
+
+    def interrupt(self, moment: float, server: Server) -> None:
+        """A port that works for one who is needed later than the first in its queue goes over to that one at the end of the
+        burst."""
+        if server not in self.serving:
+            return  # it goes over already
+        number, start, stop = self.serving[server]
+        if (self.needed[number], number) < self.queues[server][0][:2]:
+            return
         burst = self.burst[server]
-        alone = self.events[0][0] - moment if self.events else rest
-        given = min(rest, burst * (1 + int(alone / burst)))
-        if rest - given <= burst * ROUNDING:
-            given = rest
-        self.free[server] = stop = moment + given
-        self.note(number, server, moment, stop)
-        if given < rest:
-            heapq.heappush(queue, (self.needed[number], number, rest - given))
-        else:
-            self.served(number, stop)
-        heapq.heappush(self.events, (stop, 1, self.places[server]))
+        end = start + burst * math.ceil((moment - start) / burst - ROUNDING)
+        if stop - end <= burst * ROUNDING:
+            return
+        self.note(number, server, start, end)
+        heapq.heappush(self.queues[server], (self.needed[number], number, stop - end))
+        del self.serving[server]
+        self.free[server] = end
+        heapq.heappush(self.events, (end, FREE, self.places[server]))
+
+    def end(self, moment: float, server: Server) -> None:
+        """A port is done with a request, if nobody has interrupted it."""
+        if server not in self.serving or self.serving[server][2] != moment:
+            return
+        number, start, stop = self.serving.pop(server)
+        self.note(number, server, start, stop)
+        self.served(number, stop)
+        heapq.heappush(self.events, (moment, FREE, self.places[server]))
 
     def note(self, number: int, server: Server, start: float, stop: float) -> None:
         """A server at work; a burst right after one of the same task goes on with its interval."""
@@ -221,7 +248,7 @@ class Clock:
             self.ready[follower] = max(self.ready[follower], self.done[number])
             self.missing[follower] -= 1
             if not self.missing[follower]:
-                heapq.heappush(self.events, (self.ready[follower] + self.tasks.latencies[follower], 0, follower))
+                heapq.heappush(self.events, (self.ready[follower] + self.tasks.latencies[follower], ARRIVAL, follower))
 
 
 def run(tasks: Tasks) -> Schedule:
