@@ -83,6 +83,22 @@ def test_a_port_stores_when_nothing_is_to_be_fetched() -> None:
     assert order == ["far", "near", "store"]
 
 
+def test_parts_of_an_overlap_take_turns_at_a_port() -> None:
+    """Stores that one part waits for do not all go before the fetches of the other, though they come first in program order."""
+    port = Server(("bus", "dram"))
+    tasks, moved = Tasks("test", 20), []
+    for server in (A, B):
+        for index in range(3):
+            moved.append(tasks.add(f"{server.resource[1]}{index}", (), (), ((port, 1.0),)))
+            tasks.add("work", (), (moved[-1],), ((server, 0.5),))
+    in_a_row = [i.name for i in run(tasks).intervals if i.server == port]
+    tasks.beside(range(0, 6), range(0, 12))
+    tasks.beside(range(6, 12), range(0, 12))
+    in_turn = [i.name for i in run(tasks).intervals if i.server == port]
+    assert in_a_row == ["a0", "a1", "a2", "b0", "b1", "b2"]
+    assert in_turn == ["a0", "b0", "a1", "b1", "a2", "b2"]
+
+
 def test_a_task_is_done_with_its_last_request() -> None:
     tasks = Tasks("test", 10)
     both = tasks.add("both", (), (), ((A, 1.0), (B, 4.0)))

@@ -3,9 +3,10 @@
 A *server* is one instance of a resource: a memory's read or write port, a level's port, an axis, an engine. An engine or axis
 serves one request at a time, first come, first served. A port interleaves its requests in bursts, as memory controllers and
 networks do, so that a short transfer does not wait for the whole of a long one: after each burst, the request goes on that an
-engine or axis needs first in program order. So what is needed now goes before what is fetched ahead, and reads go before writes
-that nothing waits for. A task arrives at its servers once all that
-it waits for is done and its latency has passed; it puts one request to each, and is done when the last of them has been served.
+engine or axis needs first in program order, where parts of an overlap take turns, each by how far it has come. So what is needed
+now goes before what is fetched ahead, and reads go before writes that nothing waits for. A task arrives at its servers once all
+that it waits for is done and its latency has passed; it puts one request to each, and is done when the last of them has been
+served.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class Interval(NamedTuple):
 
 @dataclass(slots=True)
 class Tasks:
-    """Tasks in program order: each waits for earlier ones only. ``limit`` bounds how many there may be."""
+    """Tasks in program order: each waits for earlier ones only. ``limit`` bounds how many there may be. ``turns``: the places by
+    which ports choose: in program order, with those that are at work side by side told together."""
 
     where: str
     limit: int
@@ -58,6 +60,7 @@ class Tasks:
     requests: list[Requests] = field(default_factory=list)
     latencies: list[float] = field(default_factory=list)
     waits: list[tuple[int, ...]] = field(default_factory=list)
+    turns: list[float] = field(default_factory=list)
 
     def add(self, name: str, path: Path, after: Iterable[int], requests: Requests = (), latency: float = 0.0) -> int:
         """The number of a new task. Raises BadInput: more tasks than the limit."""
@@ -72,7 +75,15 @@ class Tasks:
         self.requests.append(requests)
         self.latencies.append(latency)
         self.waits.append(tuple(dict.fromkeys(after)))
+        self.turns.append(number)
         return number
+
+    def beside(self, own: range, others: range, later: int = 0) -> None:
+        """Let tasks take turns with others: the first with the first of them, the last with the last; or with those that come as
+        many times ``later`` as there are others."""
+        start, scale = others.start + later * len(others), len(others) / max(len(own), 1)
+        for number in own:
+            self.turns[number] = start + (self.turns[number] - own.start) * scale
 
     def join(self, tasks: Sequence[int], path: Path) -> int:
         """A task that is done when all of these are."""
@@ -107,13 +118,13 @@ def _bursts(tasks: Tasks) -> dict[Server, float]:
     return {server: duration / BURSTS for server, duration in longest.items() if duration}
 
 
-def _needed(tasks: Tasks) -> list[tuple[int, float]]:
-    """By task, the first one at work on an engine or axis that waits for it, directly or through others; and less how long those
-    between them take [s] if they wait for nothing."""
+def _needed(tasks: Tasks) -> list[tuple[float, float]]:
+    """By task, the turn of the first one at work on an engine or axis that waits for it, directly or through others; and less how
+    long those between them take [s] if they wait for nothing."""
     at_work = [any(server.resource[0] not in PORTS for server, _ in requests) for requests in tasks.requests]
-    result = [(len(tasks.names), 0.0)] * len(tasks.names)
+    result = [(float(len(tasks.names)), 0.0)] * len(tasks.names)
     for number in range(len(tasks.names) - 1, -1, -1):
-        first, lead = (number, 0.0) if at_work[number] else result[number]
+        first, lead = (tasks.turns[number], 0.0) if at_work[number] else result[number]
         lead -= tasks.latencies[number] if at_work[number] else tasks.latencies[number] + _longest(tasks.requests[number])
         for other in tasks.waits[number]:
             result[other] = min(result[other], (first, lead))
@@ -148,7 +159,7 @@ class Clock:
         self.busy: dict[Server, float] = {}
         self.intervals: list[Interval] = []
         self.latest: dict[Server, tuple[int, int]] = {}  # the last task of each server, and its interval
-        self.queues: dict[Server, list[tuple[tuple[int, float], int, float]]] = {server: [] for server in self.burst}
+        self.queues: dict[Server, list[tuple[tuple[float, float], int, float]]] = {server: [] for server in self.burst}
         self.serving: dict[Server, tuple[int, float, float]] = {}  # of each port: the task, since when, until when
         # of a moment: ports that are done with a request, then arrivals of tasks, then ports that are free
         self.events: list[tuple[float, int, int]] = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from types import MappingProxyType
 from typing import assert_never
 
@@ -150,7 +151,12 @@ class Walk:
             self.round(node.children, scopes, scope, phase, makers, touched)
             return
         start = self.begin(phase, scope)
-        ends = [self.phase(child, scopes[index], start) for index, child in enumerate(node.children)]
+        ends, spans = [], [len(self.tasks.names)]
+        for index, child in enumerate(node.children):
+            ends.append(self.phase(child, scopes[index], start))
+            spans.append(len(self.tasks.names))
+        for first, last in pairwise(spans):
+            self.tasks.beside(range(first, last), range(spans[0], spans[-1]))
         phase.last = self.tasks.join(ends, scope.path)
 
     def round(
@@ -160,6 +166,7 @@ class Walk:
         """One more round of children that hand over: each begins it when it has done the last one, the children before it this
         one, and what comes in for it is there. The phase goes on to the next round meanwhile, as its only block is this node."""
         ends: list[int] = []
+        spans = [len(self.tasks.names)]
         for index, child in enumerate(children):
             own = makers[index] | touched[index]
             waits = [phase.base, *(task for name, task in phase.pending.items() if name in own)]
@@ -167,6 +174,7 @@ class Walk:
             waits += [done[index] for done in phase.rounds[-1:]]
             waits += self.copies(scope, phase, makers[index], touched[index + 1 :])
             ends.append(self.phase(child, scopes[index], self.tasks.join(waits, scope.path)))
+            spans.append(len(self.tasks.names))
         if phase.begun is None:
             phase.begun = phase.base
         for name in set().union(*makers, *touched):
@@ -174,6 +182,8 @@ class Walk:
             phase.done[name] = self.tasks.join(users, scope.path)
         phase.pending.clear()
         phase.rounds.append(ends)
+        for index, (first, last) in enumerate(pairwise(spans)):  # at work with the first child so many rounds on
+            self.tasks.beside(range(first, last), range(spans[0], spans[-1]), index)
         phase.last = self.tasks.join(ends, scope.path)
 
     def copies(self, scope: Scope, phase: Phase, makes: set[str], behind: list[set[str]]) -> Iterator[int]:
