@@ -12,12 +12,12 @@ import numpy as np
 from benchmarks.measure import Measurement, per_second
 from halley.ir.hardware import Axis, Link, Topology
 from halley.ir.mapping import CollectiveKind
-from halley.network.collective import best_time, candidates, price, team_of
-from halley.network.evaluate import evaluate
-from halley.network.forms import FORMS
-from halley.network.groups import Group
-from halley.network.schedules import Schedule, laid_out, schedules
-from halley.network.tables import KINDS, Pattern
+from halley.network.algorithms.tables import KINDS, Pattern
+from halley.network.graph.groups import Group
+from halley.network.time.collective import best_time, candidates, price, team_of
+from halley.network.time.evaluate import evaluate
+from halley.network.time.forms import FORMS
+from halley.network.time.schedules import Schedule, laid_out, schedules
 
 LOOKUP_TARGET = 2e-6
 BATCH_TARGET = 20e-9

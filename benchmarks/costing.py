@@ -22,7 +22,7 @@ from halley.cost.program import Array, Indices, Program
 from halley.cost.switch import SWITCH
 from halley.errors import BadInput
 from halley.formulas.numbers import Number
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Hold, Node
 from halley.ir.workload import Workload

@@ -6,10 +6,11 @@ import time
 from collections.abc import Iterator
 
 from benchmarks.measure import Measurement
-from halley.io.system import load_system
+from halley.dfmodel import plan as dfmodel
+from halley.dfmodel.plan import DFModelProblem, best_training
+from halley.io.systems.system import load_system
 from halley.io.transformers import load_model
-from halley.planning import dfmodel, spatial
-from halley.planning.dfmodel import DFModelProblem, best_training
+from halley.spatial import chip as spatial
 
 CASES = (
     ("1024 x h100, nvlink 8, ib", False, 0.1),

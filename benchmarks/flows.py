@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from benchmarks.measure import Measurement
 from halley.ir.hardware import Axis, Link, Topology
 from halley.ir.mapping import CollectiveKind
-from halley.network.bounds import lower_bound
-from halley.network.demands import all_to_all
-from halley.network.flow import concurrent_flow
-from halley.network.graph import Graph
-from halley.network.topologies import build
+from halley.network.bounds.collectives import lower_bound
+from halley.network.bounds.demands import all_to_all
+from halley.network.bounds.flow import concurrent_flow
+from halley.network.graph.graph import Graph
+from halley.network.graph.topologies import build
 
 CABLE = Link(50e9, 1e-6)
 NETWORKS = {

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from validation.dfmodel.case import problem
 
 from benchmarks.measure import Measurement
-from halley.planning import partitioning
-from halley.planning.downsets import lattice
-from halley.planning.partitioning import best_plan
-from halley.planning.spatial import HALLEY, Problem
+from halley.optim.downsets import lattice
+from halley.spatial import solve as partitioning
+from halley.spatial.chip import HALLEY, Problem
+from halley.spatial.solve import best_plan
 
 RING, TORUS = (8, 1), (4, 2)
 TILE = 32

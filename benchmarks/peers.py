@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from benchmarks.measure import Measurement, in_new_process
 from benchmarks.proofs import LIMIT, peak_memory
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.workload import Workload
 from halley.search.optimise import optimise
 from halley.search.problem import Objective, Problem

@@ -14,23 +14,23 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.measure import Measurement
-from halley.io.chip_fits import load_chip_fit
-from halley.io.fits import load_libraries
-from halley.io.load import load_chip
-from halley.io.system import load_system
+from halley.io.chips.fits import load_chip_fit
+from halley.io.chips.load import load_chip
+from halley.io.networks.fits import load_libraries
+from halley.io.systems.system import load_system
 from halley.io.transformers import load_model
 from halley.ir.placement import Replicate
-from halley.planning.iteration import iteration_time
-from halley.planning.machine import machine
-from halley.planning.memory import memory
-from halley.planning.part_costs import ModelCosts, PartCosts
-from halley.planning.plan import TrainingProblem
-from halley.planning.recurrence import pipeline_times
-from halley.planning.schedule import SWITCH, Pipeline
-from halley.planning.sustained import under_load
-from halley.planning.training_cost import Batch, Case, training_of
-from halley.planning.training_search import best_training_plan, started
-from halley.planning.training_steps import TrainingSearch
+from halley.kernels.machine import machine
+from halley.kernels.sustained import under_load
+from halley.memory.peak import memory
+from halley.pipeline.iteration import iteration_time
+from halley.pipeline.recurrence import pipeline_times
+from halley.pipeline.schedule import SWITCH, Pipeline
+from halley.training.cost import Batch, Case, training_of
+from halley.training.part_costs import ModelCosts, PartCosts
+from halley.training.plan import TrainingProblem
+from halley.training.search.search import best_training_plan, started
+from halley.training.search.steps import TrainingSearch
 
 SYSTEM, MODEL, BATCH = "1024 x h100, nvlink 8, ib", "gpt3-1t", 2048
 CASES = 512

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.measure import Measurement, in_new_process
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.workload import Workload
 from halley.search.optimise import optimise
 from halley.search.problem import Objective, Problem

@@ -7,21 +7,21 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 from benchmarks.measure import Measurement
-from halley.io.chip_fits import load_chip_fit
-from halley.io.system import load_system
+from halley.io.chips.fits import load_chip_fit
+from halley.io.systems.system import load_system
 from halley.io.transformers import load_model
 from halley.ir.mapping import CollectiveKind
 from halley.ir.workload import Op, OpKind, Workload
-from halley.planning import value_bounds
-from halley.planning.layers import Boundary, layer_matrix, shard_layers
-from halley.planning.layouts import Mesh, MeshAxis
-from halley.planning.machine import machine
-from halley.planning.part_costs import Room, model_costs
-from halley.planning.part_solvers import Terms
-from halley.planning.sharded import shard
-from halley.planning.sharding import ShardingProblem
-from halley.planning.training_sharding import training_problem
+from halley.kernels.machine import machine
+from halley.optim import value_bounds
 from halley.rewrite.backward import backward
+from halley.sharding.layers import Boundary, layer_matrix, shard_layers
+from halley.sharding.layouts import Mesh, MeshAxis
+from halley.sharding.solution import shard
+from halley.sharding.solve import ShardingProblem
+from halley.training.part_costs import Room, model_costs
+from halley.training.part_solvers import Terms
+from halley.training.sharding import training_problem
 from halley.workloads.training import training_model
 from halley.workloads.user import graph
 

@@ -14,15 +14,15 @@ from itertools import pairwise, product
 from pathlib import Path
 
 from halley import Infeasible, Workload, build
+from halley.dfmodel.plan import DFModelProblem, best_training
 from halley.errors import Fault
 from halley.formulas.spatial import utilisation
-from halley.io.system_grid import load_grid
+from halley.graphs.plan import GraphPlan, GraphProblem, plan_graph
+from halley.io.systems.grid import load_grid
 from halley.io.transformers import load_model
 from halley.ir.system import System
-from halley.network.bill import bill
-from halley.planning.axes import assignment_text
-from halley.planning.dfmodel import DFModelProblem, best_training
-from halley.planning.graph_plan import GraphPlan, GraphProblem, plan_graph
+from halley.network.graph.bill import bill
+from halley.sharding.axes import assignment_text
 from studies.store import DOCS, ROOT, behind, replace_text
 
 NAME = "systems"

@@ -19,14 +19,14 @@ from benchmarks.measure import machine
 
 from halley import Infeasible
 from halley.cli.systems import efficiency_of
-from halley.io.fits import load_libraries
-from halley.io.system import load_system
+from halley.io.networks.fits import load_libraries
+from halley.io.systems.system import load_system
 from halley.io.transformers import load_model
-from halley.planning.plan import TrainingProblem
-from halley.planning.training_search import best_training_plan
 from halley.report.draw import FAINT, PAPER, WIDTH, box, canvas, ink_on, words
 from halley.report.markup import svg_file
-from halley.report.plan_words import plan_words
+from halley.report.plans.words import plan_words
+from halley.training.plan import TrainingProblem
+from halley.training.search.search import best_training_plan
 from halley.units import format_time
 from studies.store import DOCS, behind, replace_text
 from studies.systems80_figure import shade, shown

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from halley.cost.evaluate import evaluate
     from halley.errors import BadInput, HalleyError, IllegalMapping, Infeasible, InternalError, UnitError
     from halley.execute.interpreter import Execution, random_inputs, run
-    from halley.io.load import load_chip, load_problem
-    from halley.io.result import load_result, save_result
+    from halley.io.chips.load import load_chip, load_problem
+    from halley.io.results.result import load_result, save_result
     from halley.ir.hardware import Chip
     from halley.ir.text import parse, to_text
     from halley.ir.workload import Op, OpKind, Tensor, Workload
     from halley.library import chip_names
-    from halley.report.html import result_html
+    from halley.report.mapping.html import result_html
     from halley.rewrite.legality import check
     from halley.search.optimise import optimise
     from halley.search.problem import Objective, Problem
@@ -41,13 +41,13 @@ _HOME = {
     "halley.cost.evaluate": ("evaluate",),
     "halley.errors": ("BadInput", "HalleyError", "IllegalMapping", "Infeasible", "InternalError", "UnitError"),
     "halley.execute.interpreter": ("Execution", "random_inputs", "run"),
-    "halley.io.load": ("load_chip", "load_problem"),
-    "halley.io.result": ("load_result", "save_result"),
+    "halley.io.chips.load": ("load_chip", "load_problem"),
+    "halley.io.results.result": ("load_result", "save_result"),
     "halley.ir.hardware": ("Chip",),
     "halley.ir.text": ("parse", "to_text"),
     "halley.ir.workload": ("Op", "OpKind", "Tensor", "Workload"),
     "halley.library": ("chip_names",),
-    "halley.report.html": ("result_html",),
+    "halley.report.mapping.html": ("result_html",),
     "halley.rewrite.legality": ("check",),
     "halley.search.optimise": ("optimise",),
     "halley.search.problem": ("Objective", "Problem"),
@@ -106,7 +106,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'halley' has no attribute {name!r}")
     value = getattr(import_module(_MODULE[name]), name)
     if "IPython" in sys.modules:
-        import_module("halley.report.html").attach()  # notebooks show results as tables
+        import_module("halley.report.mapping.html").attach()  # notebooks show results as tables
     globals()[name] = value
     return value
 

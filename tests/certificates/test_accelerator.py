@@ -19,7 +19,7 @@ from halley.cost.switch import PATIENCE, VARIABLE, Switch
 from halley.cost.switch import SWITCH as OWN
 from halley.errors import BadInput
 from halley.formulas.terms import Operation, Terms
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.text import to_text
 from halley.ir.workload import Workload
 from halley.search.optimise import optimise

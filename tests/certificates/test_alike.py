@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from halley.formulas.terms import Term
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.search.alike import form
 from halley.search.groups import Groups, _kept
 from halley.search.partitions import group_ops, kernels

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from halley.errors import BadInput, InternalError
 from halley.ir.hardware import Axis, Link, Topology
-from halley.network.concurrent import Progress
-from halley.network.demands import all_to_all
-from halley.network.flow import Flow, Status, concurrent_flow
-from halley.network.graph import Edge, Graph, Switch
-from halley.network.symmetry import find_symmetry
-from halley.network.topologies import build
+from halley.network.bounds.concurrent import Progress
+from halley.network.bounds.demands import all_to_all
+from halley.network.bounds.flow import Flow, Status, concurrent_flow
+from halley.network.bounds.symmetry import find_symmetry
+from halley.network.graph.graph import Edge, Graph, Switch
+from halley.network.graph.topologies import build
 
 ONE = Link(1.0)
 RING = build(Axis("ring", 6, Topology.RING, ONE))

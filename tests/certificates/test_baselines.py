@@ -22,7 +22,7 @@ from tests.certificates.exhaustive import (
 )
 
 from halley.errors import BadInput, Infeasible
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Collective, CollectiveKind, Hold, Node, Overlap, Spatial, walk
 from halley.ir.workload import Workload

@@ -11,19 +11,19 @@ from itertools import product
 import pytest
 from validation.dfmodel.case import graph as published_graph
 
+from halley.dfmodel.layer import layer_graph
+from halley.dfmodel.network import collective_time
+from halley.dfmodel.plan import Choice, DFModelProblem, best_training
 from halley.errors import BadInput, Infeasible
 from halley.formulas.collectives import all_reduce_bound
-from halley.io.system import load_system
+from halley.io.systems.system import load_system
 from halley.io.transformers import load_model
 from halley.ir.hardware import Axis, Link, Topology
 from halley.ir.mapping import CollectiveKind
 from halley.ir.system import System
-from halley.network.collective import bound_of, team_of
-from halley.planning.axes import Role, degree
-from halley.planning.dfmodel import Choice, DFModelProblem, best_training
-from halley.planning.dfmodel_layer import layer_graph
-from halley.planning.dfmodel_network import collective_time
-from halley.planning.partitioning import best_plan
+from halley.network.time.collective import bound_of, team_of
+from halley.sharding.axes import Role, degree
+from halley.spatial.solve import best_plan
 from halley.workloads.transformer import Transformer
 
 K = CollectiveKind

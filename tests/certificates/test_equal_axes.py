@@ -7,21 +7,21 @@ import math
 import numpy as np
 import pytest
 
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.hardware import Axis, Link, Topology
 from halley.ir.mapping import CollectiveKind
 from halley.ir.system import System
-from halley.planning.axes import Role, SubAxis, assignments, parts_of
-from halley.planning.axis_bounds import Way
-from halley.planning.communication import Communication, Interconnect
-from halley.planning.machine import Efficiency
-from halley.planning.plan import Fixed, TrainingProblem
-from halley.planning.sharded_model import ShardedModel
-from halley.planning.training_floors import floors_of
-from halley.planning.training_search import best_training_plan
-from halley.planning.training_space import training_space
-from halley.planning.training_steps import TrainingSearch
+from halley.kernels.machine import Efficiency
 from halley.rewrite.recompute import Recompute
+from halley.sharding.axes import Role, SubAxis, assignments, parts_of
+from halley.sharding.communication import Communication, Interconnect
+from halley.training.axis_bounds import Way
+from halley.training.plan import Fixed, TrainingProblem
+from halley.training.search.floors import floors_of
+from halley.training.search.search import best_training_plan
+from halley.training.search.space import training_space
+from halley.training.search.steps import TrainingSearch
+from halley.training.sharded_model import ShardedModel
 from halley.workloads.transformer import Transformer
 
 EFFICIENCY = Efficiency(matrix=0.8, vector=0.7, memory=0.9, cache=0.9, overlap=0.5, latency=1e-6, launch=3e-6)

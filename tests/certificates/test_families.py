@@ -13,7 +13,7 @@ import pytest
 from tests.certificates.exhaustive import draw_chip, draw_workload
 
 from halley.cost.evaluate import evaluate
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Overlap, walk
 from halley.ir.mapping import Sequence as Steps

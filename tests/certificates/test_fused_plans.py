@@ -15,22 +15,22 @@ from tests.certificates.test_training_search import EFFICIENCY, REAL, SYSTEM, _F
 from tests.reference.test_part_costs import CHIP, FIT, check_below, drawn
 
 from halley.errors import BadInput, Fault, Infeasible
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.system import System
 from halley.ir.workload import Workload
-from halley.planning import fused_plan
-from halley.planning.fused_plan import best_fused_plan, joined_groups
-from halley.planning.fusion_bounds import with_fusions
-from halley.planning.fusion_shapes import FusionKey, FusionPattern
-from halley.planning.fusion_table import FusionEntry, FusionTable, empty_table
-from halley.planning.part_costs import training_graphs
-from halley.planning.plan import Fixed, Outcome, TrainingProblem, TrainingResult
-from halley.planning.product_bounds import ProductBounds
-from halley.planning.sharded_model import ShardedModel
-from halley.planning.training_search import best_training_plan
 from halley.rewrite.recompute import Recompute
 from halley.search.result import Status
+from halley.training.fusion import plan as fused_plan
+from halley.training.fusion.bounds import with_fusions
+from halley.training.fusion.plan import best_fused_plan, joined_groups
+from halley.training.fusion.shapes import FusionKey, FusionPattern
+from halley.training.fusion.table import FusionEntry, FusionTable, empty_table
+from halley.training.part_costs import training_graphs
+from halley.training.plan import Fixed, Outcome, TrainingProblem, TrainingResult
+from halley.training.product_bounds import ProductBounds
+from halley.training.search.search import best_training_plan
+from halley.training.sharded_model import ShardedModel
 
 UNKNOWN = empty_table(SYSTEM.chip)
 NONE = FusionEntry(math.inf, math.inf, 0.0, "none")

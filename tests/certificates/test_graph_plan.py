@@ -10,24 +10,24 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
+from halley.dfmodel.network import mesh_time
 from halley.errors import BadInput, Infeasible
-from halley.io.system import load_system
+from halley.graphs import plan as graph_plan
+from halley.graphs.kernels import extents_of, groups_of, local_graph, memory_of, network_times, work_of
+from halley.graphs.plan import OVERLAPPED, GraphProblem, plan_graph
+from halley.io.systems.system import load_system
 from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Replicate, Shard
 from halley.ir.workload import OpKind, Workload
-from halley.planning import graph_plan
-from halley.planning.axes import Role, SubAxis, degree
-from halley.planning.communication import Communication, Interconnect
-from halley.planning.dfmodel_network import mesh_time
-from halley.planning.graph_kernels import extents_of, groups_of, local_graph, memory_of, network_times, work_of
-from halley.planning.graph_plan import OVERLAPPED, GraphProblem, plan_graph
-from halley.planning.graph_prices import best_prices
-from halley.planning.layouts import MeshAxis
-from halley.planning.partitioning import best_plan, plan
-from halley.planning.sharded import shard
-from halley.planning.sharding import ShardingProblem
-from halley.planning.spatial import Problem
-from halley.planning.ways import ways
+from halley.optim.multipliers import best_prices
+from halley.sharding.axes import Role, SubAxis, degree
+from halley.sharding.communication import Communication, Interconnect
+from halley.sharding.layouts import MeshAxis
+from halley.sharding.solution import shard
+from halley.sharding.solve import ShardingProblem
+from halley.sharding.strategies import ways
+from halley.spatial.chip import Problem
+from halley.spatial.solve import best_plan, plan
 from halley.workloads import build
 from halley.workloads.user import graph
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from halley.cost.evaluate import evaluate
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.search.frontier import Frontier
 from halley.search.optimise import optimise
 from halley.search.problem import Problem

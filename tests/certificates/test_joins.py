@@ -9,7 +9,7 @@ import pytest
 from tests.certificates.exhaustive import draw_chip, draw_workload
 from tests.reference.test_counts import Checker, drawn_tiles, whole
 
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Collective, CollectiveKind, Spatial, walk
 from halley.ir.workload import OpKind, Workload, roles

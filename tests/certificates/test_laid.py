@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from halley import build
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.workload import Workload
 from halley.search.frames import frames
 from halley.search.partitions import every_partition, group_ops

@@ -10,7 +10,7 @@ import pytest
 from tests.certificates.test_search import compare
 from tests.reference.test_counts import Checker
 
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.mapping import Node, Temporal, walk
 from halley.ir.workload import Workload
 from halley.rewrite.legality import faults

@@ -8,15 +8,15 @@ from dataclasses import replace
 import pytest
 
 from halley.errors import BadInput, Infeasible
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.hardware import Axis, Chip, Link, Memory, Topology
 from halley.ir.system import Host, System
-from halley.planning.machine import PEAK, machine
-from halley.planning.plan import HOST, Fixed, TrainingProblem
-from halley.planning.spatial_model import SpatialModel
-from halley.planning.training_search import best_training_plan
-from halley.report.plan import memory_table
+from halley.kernels.machine import PEAK, machine
+from halley.report.plans.plan import memory_table
 from halley.rewrite.recompute import Recompute
+from halley.training.plan import HOST, Fixed, TrainingProblem
+from halley.training.search.search import best_training_plan
+from halley.training.spatial.model import SpatialModel
 from halley.workloads.transformer import Transformer
 
 SHAPE = Transformer("llama", 2, 256, 4, 2, 64, 512, 512, 128)

@@ -10,7 +10,7 @@ from tests.reference.problems import SIZES
 from tests.reference.sequences import LONG
 
 from halley.errors import Infeasible
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.workload import Op, OpKind, Workload
 from halley.search.optimise import optimise
 from halley.search.problem import Problem

@@ -10,11 +10,11 @@ from tests.certificates import training_enumeration as oracle
 from tests.certificates.test_training_search import drawn
 
 from halley.errors import Infeasible
-from halley.planning import training_steps
-from halley.planning.axes import Role
-from halley.planning.plan import Plan
-from halley.planning.schedule import Schedule
-from halley.planning.training_search import best_training_plan
+from halley.pipeline.schedule import Schedule
+from halley.sharding.axes import Role
+from halley.training.plan import Plan
+from halley.training.search import steps as training_steps
+from halley.training.search.search import best_training_plan
 
 
 def kind(choices: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ import pytest
 from tests.certificates.exhaustive import cuts, draw_chip, draw_graph, draw_workload, kernels
 
 from halley.cost.evaluate import evaluate
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.mapping import Hold
 from halley.ir.workload import Op, Workload
 from halley.search import partitions as module

@@ -12,7 +12,7 @@ from tests.certificates.exhaustive import draw_chip, draw_workload
 from tests.certificates.test_search import compare
 from tests.reference.test_counts import Checker
 
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip, Topology
 from halley.ir.mapping import Node, Parallel, walk
 from halley.ir.workload import Workload

@@ -10,16 +10,16 @@ import pytest
 from numpy.typing import NDArray
 from tests.certificates.test_training_search import Drawn, drawn
 
-from halley.planning import training_paths
-from halley.planning.iteration import iteration_time
-from halley.planning.memory import memory
-from halley.planning.part_costs import ModelCosts, Room
-from halley.planning.sharded_model import Passes
-from halley.planning.training_cost import Batch, Case, training_of
-from halley.planning.training_items import Timed
-from halley.planning.training_paths import Closer, closer, proof_of
-from halley.planning.training_search import started
-from halley.planning.training_steps import TrainingSearch
+from halley.memory.peak import memory
+from halley.pipeline.iteration import iteration_time
+from halley.training.cost import Batch, Case, training_of
+from halley.training.part_costs import ModelCosts, Room
+from halley.training.search import paths as training_paths
+from halley.training.search.items import Timed
+from halley.training.search.paths import Closer, closer, proof_of
+from halley.training.search.search import started
+from halley.training.search.steps import TrainingSearch
+from halley.training.sharded_model import Passes
 
 
 def plans(search: TrainingSearch, most: int) -> list[tuple[int, int]]:

@@ -12,7 +12,7 @@ from halley.cost.evaluate import evaluate
 from halley.cost.program import Normal, Program, tabulate
 from halley.formulas.numbers import ceil_div, floor_div, maximum, minimum, positive
 from halley.formulas.terms import Term, Terms
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.mapping import Hold
 from halley.ir.workload import Workload
 from halley.search.choice import Choice

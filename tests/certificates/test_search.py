@@ -23,7 +23,7 @@ from tests.certificates.exhaustive import (
 
 from halley.cost.evaluate import evaluate
 from halley.errors import Infeasible
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip, Level
 from halley.ir.mapping import Hold, Node, Overlap, Sequence, Spatial, Temporal, walk
 from halley.ir.workload import Workload

@@ -21,15 +21,15 @@ from halley.errors import BadInput, Infeasible
 from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Partial, Replicate, Shard
 from halley.ir.workload import Op, Workload
-from halley.planning import least_sum as sums
-from halley.planning import value_bounds
-from halley.planning.constrained import TooMuch, check_fits, least, least_use
-from halley.planning.elimination import Table, cost, eliminate, thinned
-from halley.planning.layouts import Layout
-from halley.planning.least_sum import LeastBy, least_sum
-from halley.planning.sharded import least_memory, shard
-from halley.planning.sharding import ShardingProblem
-from halley.planning.ways import Way, partial_monoid, ways
+from halley.optim import least_sum as sums
+from halley.optim import value_bounds
+from halley.optim.constrained import TooMuch, check_fits, least, least_use
+from halley.optim.elimination import Table, cost, eliminate, thinned
+from halley.optim.least_sum import LeastBy, least_sum
+from halley.sharding.layouts import Layout
+from halley.sharding.solution import least_memory, shard
+from halley.sharding.solve import ShardingProblem
+from halley.sharding.strategies import Way, partial_monoid, ways
 
 Front = list[tuple[float, float]]
 """(time, bytes) of choices of which none is better in both."""

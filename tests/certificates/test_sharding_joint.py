@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from tests.certificates.test_sharding import Enumeration, problem
 
 from halley.ir.workload import Workload
-from halley.planning.sharded import shard
-from halley.planning.sharding import ShardingProblem
-from halley.planning.ways import Way
+from halley.sharding.solution import shard
+from halley.sharding.solve import ShardingProblem
+from halley.sharding.strategies import Way
 
 
 @dataclass(frozen=True)

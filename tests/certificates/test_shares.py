@@ -9,7 +9,7 @@ import pytest
 from tests.certificates.test_families import shared_out, whole_group
 
 from halley.cost.program import Indices
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.search import around, sharpen
 from halley.search.around import Around
 from halley.search.baselines import Shapes

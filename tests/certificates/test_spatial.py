@@ -12,12 +12,9 @@ import numpy as np
 import pytest
 
 from halley.errors import BadInput, Infeasible
-from halley.planning import partitioning
-from halley.planning.downsets import best_chain, in_line, lattice
-from halley.planning.growth import Block, grow, price, tables
-from halley.planning.partition_costs import allocation, partition
-from halley.planning.partitioning import best_plan, plan
-from halley.planning.spatial import (
+from halley.optim.downsets import best_chain, in_line, lattice
+from halley.spatial import solve as partitioning
+from halley.spatial.chip import (
     DFMODEL,
     HALLEY,
     Assumptions,
@@ -31,6 +28,9 @@ from halley.planning.spatial import (
     Walked,
     choices,
 )
+from halley.spatial.costs import allocation, partition
+from halley.spatial.growth import Block, grow, price, tables
+from halley.spatial.solve import best_plan, plan
 
 CASES = 150
 MODELS = {"dfmodel": DFMODEL, "halley": HALLEY}

@@ -10,7 +10,7 @@ import pytest
 from tests.certificates.test_spatial import CASES, MODELS, _loop, best_of_all_chains, drawn
 
 from halley.errors import BadInput
-from halley.planning.spatial import HALLEY, Engine, Graph, Kernel, Problem, SpatialChip
+from halley.spatial.chip import HALLEY, Engine, Graph, Kernel, Problem, SpatialChip
 
 loop = _loop
 

@@ -11,16 +11,16 @@ import pytest
 from tests.certificates.test_spatial_training import EFFICIENCY, SHAPES, parts, rates, wire
 
 from halley.ir.workload import Workload
-from halley.planning.operations import tensor_bytes
-from halley.planning.partition_costs import stalls
-from halley.planning.partitioning import Group, plan
-from halley.planning.spatial import HALLEY, Graph, Problem
-from halley.planning.spatial_bounds import held_traffic, pass_demands
-from halley.planning.spatial_passes import Group as Kernel
-from halley.planning.spatial_passes import PassGraphs, made_up, pass_groups
-from halley.planning.spatial_sections import cuts, separations
-from halley.planning.training_kernels import TrainingGraph
+from halley.kernels.operations import tensor_bytes
 from halley.rewrite.recompute import Recompute
+from halley.spatial.chip import HALLEY, Graph, Problem
+from halley.spatial.costs import stalls
+from halley.spatial.solve import Group, plan
+from halley.training.kernels import TrainingGraph
+from halley.training.spatial.bounds import held_traffic, pass_demands
+from halley.training.spatial.passes import Group as Kernel
+from halley.training.spatial.passes import PassGraphs, made_up, pass_groups
+from halley.training.spatial.sections import cuts, separations
 
 KNOWN = rates(EFFICIENCY, sram=math.inf, tiles=10**6)
 

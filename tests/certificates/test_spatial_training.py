@@ -12,33 +12,33 @@ from functools import cache
 import numpy as np
 import pytest
 
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.hardware import Axis, Link, Topology
 from halley.ir.mapping import CollectiveKind
 from halley.ir.system import System
-from halley.planning.constrained import Least
-from halley.planning.elimination import cost
-from halley.planning.layouts import Mesh, MeshAxis
-from halley.planning.machine import PEAK, Efficiency, machine
-from halley.planning.op_costs import OpCosts
-from halley.planning.part_costs import ModelCosts, model_costs, training_graphs
-from halley.planning.part_solvers import Terms
-from halley.planning.partitioning import best_plan
-from halley.planning.plan import Fixed, TrainingProblem, TrainingResult
-from halley.planning.sharded import Sharding, decoded
-from halley.planning.sharded_model import ShardedModel
-from halley.planning.sharding import sharding_graph
-from halley.planning.spatial import HALLEY, Problem, SpatialChip
-from halley.planning.spatial_bounds import part_tables, pass_floors
-from halley.planning.spatial_branches import Branches
-from halley.planning.spatial_model import SpatialModel, _rank, cost_model, spatial_chip
-from halley.planning.spatial_passes import PASSES, ChipRates, PassGraphs, pass_groups
-from halley.planning.spatial_prices import least_by_layout
-from halley.planning.training_kernels import TrainingGraph, training_graph
-from halley.planning.training_search import best_training_plan
-from halley.planning.training_sharding import training_problem
+from halley.kernels.machine import PEAK, Efficiency, machine
+from halley.optim.constrained import Least
+from halley.optim.elimination import cost
 from halley.rewrite.backward import backward
 from halley.rewrite.recompute import Recompute
+from halley.sharding.layouts import Mesh, MeshAxis
+from halley.sharding.solution import Sharding, decoded
+from halley.sharding.solve import sharding_graph
+from halley.spatial.chip import HALLEY, Problem, SpatialChip
+from halley.spatial.solve import best_plan
+from halley.training.kernels import TrainingGraph, training_graph
+from halley.training.op_costs import OpCosts
+from halley.training.part_costs import ModelCosts, model_costs, training_graphs
+from halley.training.part_solvers import Terms
+from halley.training.plan import Fixed, TrainingProblem, TrainingResult
+from halley.training.search.search import best_training_plan
+from halley.training.sharded_model import ShardedModel
+from halley.training.sharding import training_problem
+from halley.training.spatial.bounds import part_tables, pass_floors
+from halley.training.spatial.branches import Branches
+from halley.training.spatial.model import SpatialModel, _rank, cost_model, spatial_chip
+from halley.training.spatial.passes import PASSES, ChipRates, PassGraphs, pass_groups
+from halley.training.spatial.prices import least_by_layout
 from halley.workloads.transformer import Experts, Latent, Transformer
 from halley.workloads.user import graph as user_graph
 

@@ -12,7 +12,7 @@ from tests.certificates.test_search import compare
 from tests.reference.test_counts import Checker
 
 from halley.cost.evaluate import evaluate
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Hold, Node, Overlap, walk
 from halley.ir.workload import Workload

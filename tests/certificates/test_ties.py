@@ -12,7 +12,7 @@ from tests.certificates.exhaustive import draw_chip, draw_workload, fitting
 from tests.certificates.test_buffers import put
 
 from halley.cost.evaluate import evaluate
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Node
 from halley.ir.workload import Workload

@@ -11,7 +11,7 @@ from tests.certificates.test_streamed import draw_attention
 from tests.certificates.test_walked import draw_far
 
 from halley.errors import Infeasible
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.workload import Workload
 from halley.search.optimise import optimise

@@ -12,11 +12,11 @@ from tests.certificates.test_training_search import Drawn, drawn
 from halley.cli.fixed import NAMES, parse_fixed
 from halley.errors import Infeasible
 from halley.ir.system import with_memory
-from halley.planning.data_parallel import Sharded
-from halley.planning.plan import Fixed, TrainingProblem
-from halley.planning.training_help import chosen
-from halley.planning.training_search import best_training_plan
+from halley.pipeline.data_parallel import Sharded
 from halley.rewrite.recompute import Recompute
+from halley.training.help import chosen
+from halley.training.plan import Fixed, TrainingProblem
+from halley.training.search.search import best_training_plan
 
 DEMANDING = Fixed(recompute=Recompute.NONE, sharded=Sharded.NOTHING, fused=True)
 

@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halley.errors import Infeasible
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.mapping import CollectiveKind
-from halley.planning.constrained import Least
-from halley.planning.elimination import cost
-from halley.planning.layouts import MeshAxis
-from halley.planning.machine import Efficiency, machine
-from halley.planning.part_costs import ModelCosts, Room, least_along, model_costs, training_graphs
-from halley.planning.part_solvers import PartSolver, Solvers, Terms
-from halley.planning.sharded import Sharding, decoded
+from halley.kernels.machine import Efficiency, machine
+from halley.optim.constrained import Least
+from halley.optim.elimination import cost
 from halley.rewrite.recompute import Recompute
+from halley.sharding.layouts import MeshAxis
+from halley.sharding.solution import Sharding, decoded
+from halley.training.part_costs import ModelCosts, Room, least_along, model_costs, training_graphs
+from halley.training.part_solvers import PartSolver, Solvers, Terms
 from halley.workloads.transformer import Transformer
 
 EFFICIENCY = Efficiency(matrix=0.8, vector=0.7, memory=0.9, cache=0.9, overlap=0.5, latency=1e-6, launch=3e-6)

@@ -14,26 +14,26 @@ from numpy.typing import NDArray
 from tests.certificates import training_enumeration as oracle
 
 from halley.errors import BadInput, Infeasible
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.hardware import Axis, Link, Topology
 from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Replicate, Shard
 from halley.ir.system import Host, System, with_memory
-from halley.planning.axes import Role, assignments
-from halley.planning.axis_bounds import Way
-from halley.planning.communication import Communication, Interconnect
-from halley.planning.data_parallel import Sharded
-from halley.planning.fusion_table import FusionTable
-from halley.planning.machine import Efficiency
-from halley.planning.part_bounds import ModelBound, PartBound
-from halley.planning.part_costs import ModelCosts, PartCosts, Room
-from halley.planning.plan import Fixed, Outcome, TrainingProblem
-from halley.planning.schedule import Schedule, goes_on
-from halley.planning.sharded_model import Passes, ShardedModel
-from halley.planning.training_search import best_training_plan, started
-from halley.planning.training_space import training_space
+from halley.kernels.machine import Efficiency
+from halley.pipeline.data_parallel import Sharded
+from halley.pipeline.schedule import Schedule, goes_on
 from halley.rewrite.recompute import Recompute
+from halley.sharding.axes import Role, assignments
+from halley.sharding.communication import Communication, Interconnect
 from halley.simulate.schedule import interleaved
+from halley.training.axis_bounds import Way
+from halley.training.fusion.table import FusionTable
+from halley.training.part_bounds import ModelBound, PartBound
+from halley.training.part_costs import ModelCosts, PartCosts, Room
+from halley.training.plan import Fixed, Outcome, TrainingProblem
+from halley.training.search.search import best_training_plan, started
+from halley.training.search.space import training_space
+from halley.training.sharded_model import Passes, ShardedModel
 from halley.workloads.transformer import Transformer
 
 EFFICIENCY = Efficiency(matrix=0.8, vector=0.7, memory=0.9, cache=0.9, overlap=0.5, latency=1e-6, launch=3e-6)

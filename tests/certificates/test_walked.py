@@ -11,7 +11,7 @@ from tests.certificates.exhaustive import draw_chip, draw_hidden, fitting
 from tests.certificates.test_search import compare
 from tests.reference.test_counts import Checker
 
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Hold, Temporal, walk
 from halley.ir.workload import Workload

@@ -1,5 +1,5 @@
 """Every plan of training on a small system, by loops of its own, each put together by the event simulation: the oracle of
-`halley.planning.training_search`. It shares no bound, no batch and no composition with the search."""
+`halley.training.search.search`. It shares no bound, no batch and no composition with the search."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from halley.errors import BadInput
 from halley.ir.hardware import Topology
 from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Shard
-from halley.planning.axes import Assignment, Role, SubAxis
-from halley.planning.axis_bounds import Way
-from halley.planning.communication import Communication, Interconnect
-from halley.planning.part_costs import ModelCosts
-from halley.planning.plan import TrainingProblem
 from halley.rewrite.recompute import Recompute
+from halley.sharding.axes import Assignment, Role, SubAxis
+from halley.sharding.communication import Communication, Interconnect
 from halley.simulate.schedule import Table, gpipe, interleaved, one_forward_one_backward
 from halley.simulate.training import Block, Training, simulate
+from halley.training.axis_bounds import Way
+from halley.training.part_costs import ModelCosts
+from halley.training.plan import TrainingProblem
 
 ROLES = (Role.DATA, Role.PIPELINE, Role.MODEL)
 AROUND = 16

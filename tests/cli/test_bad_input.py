@@ -16,7 +16,7 @@ import pytest
 from tests.cli.running import Outcome, halley
 
 from halley.cli import solve
-from halley.io.result import load_result
+from halley.io.results.result import load_result
 from halley.search.result import Status
 
 Solved = tuple[Path, Outcome]

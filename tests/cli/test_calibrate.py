@@ -9,7 +9,7 @@ import pytest
 from tests.cli.running import halley
 from tests.unit.nccl_logs import log
 
-from halley.io.fits import load_fit
+from halley.io.networks.fits import load_fit
 from halley.ir.mapping import CollectiveKind
 
 SIZES = tuple(2**power for power in range(10, 28))

@@ -9,11 +9,11 @@ from xml.etree import ElementTree
 import pytest
 from tests.cli.running import halley
 
-from halley.io.chip_fits import load_chip_fit
-from halley.io.load import load_chip
-from halley.planning.calibrate import TYPICAL
-from halley.planning.kernels import Gemm, call_time, elementwise
-from halley.planning.machine import Host, machine
+from halley.io.chips.fits import load_chip_fit
+from halley.io.chips.load import load_chip
+from halley.kernels.calibrate import TYPICAL
+from halley.kernels.machine import Host, machine
+from halley.kernels.times import Gemm, call_time, elementwise
 
 TRUE = replace(TYPICAL, matrix=0.8, memory=0.75, hosts={"gemm": Host(2e-5), "gelu": Host(1e-5)})
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.cli.running import halley
 
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.library import CHIPS
 from halley.units import format_bytes, format_rate

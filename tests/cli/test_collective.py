@@ -10,11 +10,11 @@ from xml.etree import ElementTree
 import pytest
 from tests.cli.running import halley
 
-from halley.io.fits import load_fit
-from halley.io.nccl_tests import read_measurements
+from halley.io.networks.fits import load_fit
+from halley.io.networks.nccl_tests import read_measurements
 from halley.ir.mapping import CollectiveKind
 from halley.network.algorithms import ALGORITHMS
-from halley.network.tables import KINDS
+from halley.network.algorithms.tables import KINDS
 from halley.report.browser import browser
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -11,12 +11,12 @@ import pytest
 from tests.cli.running import Outcome, halley
 
 from halley.cli.main import COMMANDS
-from halley.io.result import load_result
+from halley.io.results.result import load_result
 from halley.io.schema import schema as file_schema
 from halley.ir.mapping import Collective, walk
 from halley.library import CHIPS
-from halley.report.causes import causes
-from halley.report.tree import lines
+from halley.report.mapping.causes import causes
+from halley.report.mapping.tree import lines
 from halley.search.result import Clause
 from halley.workloads import WORKLOADS
 

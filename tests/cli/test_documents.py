@@ -11,7 +11,7 @@ from tests.cli.running import halley
 
 from halley import Problem, build, load_chip, optimise
 from halley.cli.main import COMMANDS
-from halley.report.facts import result_tables
+from halley.report.mapping.facts import result_tables
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

@@ -14,14 +14,14 @@ from halley.cli.plain import plain
 from halley.cli.reduced import reduced
 from halley.errors import BadInput
 from halley.execute.interpreter import random_inputs
-from halley.io.chip import read_chip
-from halley.io.chip_save import chip_document
-from halley.io.load import load_chip
-from halley.io.result import load_result, save_result
-from halley.io.text import Document
+from halley.io.chips.chip import read_chip
+from halley.io.chips.load import load_chip
+from halley.io.chips.save import chip_document
+from halley.io.files.text import Document
+from halley.io.results.result import load_result, save_result
 from halley.ir.mapping import Spatial, walk
 from halley.library import CHIPS
-from halley.report import html
+from halley.report.mapping import html
 from halley.report.table import Table
 from halley.rewrite.legality import faults
 from halley.workloads import build

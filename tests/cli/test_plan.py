@@ -12,13 +12,13 @@ from tests.cli.running import halley
 from tests.report.chromium import chromium
 
 from halley.cli.fixed import parse_fixed
-from halley.planning.axes import Role
-from halley.planning.data_parallel import Sharded
-from halley.planning.plan import Fixed
-from halley.planning.schedule import Schedule
+from halley.pipeline.data_parallel import Sharded
+from halley.pipeline.schedule import Schedule
 from halley.report.browser import browser
-from halley.report.plan import ACCOUNT, HELD
+from halley.report.plans.plan import ACCOUNT, HELD
 from halley.rewrite.recompute import Recompute
+from halley.sharding.axes import Role
+from halley.training.plan import Fixed
 from halley.units import format_time
 
 TINY = """

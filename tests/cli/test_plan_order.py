@@ -14,7 +14,7 @@ TIMINGS = ("seconds", "provenance")
 
 GRAPHS = """
 from halley.io.transformers import load_model
-from halley.planning.part_costs import training_graphs
+from halley.training.part_costs import training_graphs
 from halley.rewrite.recompute import Recompute
 for choice in Recompute:
     for graph in training_graphs(load_model("gpt3-6.7b"), 1, 256, choice, False):

@@ -12,9 +12,9 @@ from tests.cli.running import halley
 from tests.unit.test_schema import fits
 
 from halley import library
+from halley.io.files.text import read_yaml
 from halley.io.schema import schema
-from halley.io.system import load_system, parse_system
-from halley.io.text import read_yaml
+from halley.io.systems.system import load_system, parse_system
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "systems.md").read_text(encoding="utf-8")
 
@@ -103,7 +103,7 @@ def test_the_page_about_systems_runs(empty_folder: Path) -> None:
 
 
 def test_the_page_has_every_system_and_every_port() -> None:
-    from halley.io.system_models import parts_table
+    from halley.io.systems.models import parts_table
 
     assert [name for name in library.SYSTEMS.names() if f"`{name}`" not in PAGE] == []
     for chip, row in parts_table().chips.items():

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from halley.cli import checks
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Node
 from halley.ir.text import parse

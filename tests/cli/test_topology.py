@@ -11,10 +11,10 @@ import pytest
 from tests.cli.running import halley
 
 from halley import library
-from halley.io.network import load_network, parse_network
+from halley.io.networks.network import load_network, parse_network
 from halley.report.browser import browser
-from halley.report.layout import layout
-from halley.report.topology import cables
+from halley.report.networks.layout import layout
+from halley.report.networks.topology import cables
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SVG = "{http://www.w3.org/2000/svg}"

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from halley.errors import BadInput
 from halley.ir.hardware import Axis, Link, Topology
 from halley.ir.mapping import CollectiveKind as Kind
-from halley.network.bounds import demand_bound, lower_bound
-from halley.network.cuts import tightest_cut
-from halley.network.graph import Edge, Graph, Switch
-from halley.network.topologies import build
+from halley.network.bounds.collectives import demand_bound, lower_bound
+from halley.network.bounds.cuts import tightest_cut
+from halley.network.graph.graph import Edge, Graph, Switch
+from halley.network.graph.topologies import build
 
 KINDS = (
     Kind.ALL_REDUCE,

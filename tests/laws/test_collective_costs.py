@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from halley.ir.hardware import Axis, Link, Topology
 from halley.ir.mapping import CollectiveKind
 from halley.network.algorithms.hierarchical import Hierarchy
-from halley.network.collective import Collective, best, best_time, candidates, exchange, price, team_of
-from halley.network.groups import Group
-from halley.network.schedules import Schedule, schedules
-from halley.network.tables import KINDS, Kind, Pattern
+from halley.network.algorithms.tables import KINDS, Kind, Pattern
+from halley.network.graph.groups import Group
+from halley.network.time.collective import Collective, best, best_time, candidates, exchange, price, team_of
+from halley.network.time.schedules import Schedule, schedules
 
 K, T = CollectiveKind, Topology
 NEAR, FAR = Link(8.0, 0.25, 1.0), Link(2.0, 1.0, 3.0)

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from halley.errors import BadInput
 from halley.ir.hardware import Axis, Link, Topology
 from halley.ir.mapping import CollectiveKind
-from halley.network.collective import Collective, team_of
-from halley.network.contention import Contention, Execution, Stage, collective_execution, concurrent, fair_rates, message
-from halley.network.graph import Edge, Graph, Switch
-from halley.network.schedules import Schedule
-from halley.network.topologies import build
+from halley.network.graph.graph import Edge, Graph, Switch
+from halley.network.graph.topologies import build
+from halley.network.time.collective import Collective, team_of
+from halley.network.time.contention import Contention, Execution, Stage, collective_execution, concurrent, fair_rates, message
+from halley.network.time.schedules import Schedule
 
 NETWORKS = (
     Axis("x", 6, Topology.RING, Link(10.0, 0.25)),

@@ -11,8 +11,8 @@ import pytest
 from halley.ir.hardware import CHIP_TOPOLOGIES, Topology
 from halley.ir.mapping import CollectiveKind
 from halley.network.algorithms import Able
-from halley.network.axis import PLAIN, Port, Rates, algorithms, steps
-from halley.network.dominance import LINKS, worthwhile
+from halley.network.time.axis import PLAIN, Port, Rates, algorithms, steps
+from halley.network.time.dominance import LINKS, worthwhile
 
 KINDS = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER)
 SIZES = (1, 2, 3, 4, 5, 8)

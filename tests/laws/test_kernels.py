@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 
 from halley.errors import BadInput
 from halley.formulas.efficiency import causal_keys, refetched_share, wave_bytes, waves_time
-from halley.io.chip_fits import load_chip_fit
-from halley.io.load import load_chip
-from halley.planning.kernels import (
+from halley.io.chips.fits import load_chip_fit
+from halley.io.chips.load import load_chip
+from halley.kernels.machine import PEAK, Machine, machine
+from halley.kernels.operations import op_kernel, op_time
+from halley.kernels.times import (
     Attention,
     Gemm,
     Kernel,
@@ -30,8 +32,6 @@ from halley.planning.kernels import (
     rms_norm,
     softmax,
 )
-from halley.planning.machine import PEAK, Machine, machine
-from halley.planning.operations import op_kernel, op_time
 from halley.workloads.gemm import gemm
 from halley.workloads.registry import build
 

@@ -10,7 +10,7 @@ import pytest
 
 from halley.ir.mapping import CollectiveKind
 from halley.ir.workload import Tensor
-from halley.planning.layouts import Layouts, MeshAxis, Router, options_of
+from halley.sharding.layouts import Layouts, MeshAxis, Router, options_of
 
 MESH = (MeshAxis("x", 2), MeshAxis("y", 3), MeshAxis("z", 2))
 

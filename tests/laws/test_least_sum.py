@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halley.planning import least_sum as module
-from halley.planning.constrained import least
-from halley.planning.elimination import Table, cost
-from halley.planning.least_sum import least_below
+from halley.optim import least_sum as module
+from halley.optim.constrained import least
+from halley.optim.elimination import Table, cost
+from halley.optim.least_sum import least_below
 
 
 def tables(seed: int, names: str = "abcd") -> list[Table]:

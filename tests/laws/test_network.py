@@ -15,8 +15,8 @@ from halley.errors import BadInput, InternalError
 from halley.ir.hardware import CHIP_TOPOLOGIES, Topology
 from halley.ir.mapping import CollectiveKind
 from halley.network.algorithms import ALGORITHMS
-from halley.network.axis import Profile, algorithms, profile, route, steps
-from halley.network.tables import Steps, Transfer, chunk_count, chunk_sizes, verify
+from halley.network.algorithms.tables import Steps, Transfer, chunk_count, chunk_sizes, verify
+from halley.network.time.axis import Profile, algorithms, profile, route, steps
 
 Kind = CollectiveKind
 SIZES = range(1, 18)

@@ -14,8 +14,8 @@ from halley.errors import BadInput, InternalError
 from halley.ir.mapping import CollectiveKind
 from halley.network.algorithms import ALGORITHMS, Cut, Setting
 from halley.network.algorithms.hierarchical import SERVED, Hierarchy, balanced_orders
-from halley.network.schedules import placed, snake
-from halley.network.tables import KINDS, WHOLE, Kind, Pattern, Steps, chunk_count, verify
+from halley.network.algorithms.tables import KINDS, WHOLE, Kind, Pattern, Steps, chunk_count, verify
+from halley.network.time.schedules import placed, snake
 
 K = CollectiveKind
 

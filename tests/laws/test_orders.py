@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from halley.cost.evaluate import evaluate
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.text import to_text
 from halley.search import solve

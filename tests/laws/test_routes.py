@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from halley.errors import BadInput
 from halley.ir.hardware import NETWORK_TOPOLOGIES, Axis, Link, Topology
-from halley.network import groups
-from halley.network.graph import Edge, Graph
-from halley.network.measures import bisection, diameter
-from halley.network.products import product
-from halley.network.routes import EveryShortest, paths, routing_matrix
-from halley.network.topologies import build, edge_count
+from halley.network.graph import groups
+from halley.network.graph.graph import Edge, Graph
+from halley.network.graph.measures import bisection, diameter
+from halley.network.graph.products import product
+from halley.network.graph.routes import EveryShortest, paths, routing_matrix
+from halley.network.graph.topologies import build, edge_count
 
 T = Topology
 links = st.builds(Link, st.sampled_from([1.0, 4.0, 25e9]), st.sampled_from([0.0, 1e-6, 3e-6]), st.sampled_from([0.0, 1e-12]))

@@ -9,16 +9,16 @@ from dataclasses import replace
 
 import pytest
 
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.hardware import Axis, Chip, Link, Memory, Topology
 from halley.ir.system import System
-from halley.planning.machine import PEAK, Efficiency
-from halley.planning.partitioning import SpatialPlan
-from halley.planning.plan import Fixed, TrainingProblem, TrainingResult
-from halley.planning.sharded_model import ShardedModel
-from halley.planning.training_cost import stage_parts
-from halley.planning.training_search import best_training_plan
+from halley.kernels.machine import PEAK, Efficiency
 from halley.rewrite.recompute import Recompute
+from halley.spatial.solve import SpatialPlan
+from halley.training.cost import stage_parts
+from halley.training.plan import Fixed, TrainingProblem, TrainingResult
+from halley.training.search.search import best_training_plan
+from halley.training.sharded_model import ShardedModel
 from halley.workloads.transformer import Experts, Transformer
 
 FITTED = Efficiency(0.9, 0.8, 0.85, 0.9, 1.0, 2e-7, 1e-6)

@@ -12,7 +12,7 @@ import numpy as np
 
 from halley.ir.mapping import CollectiveKind
 from halley.ir.workload import Op, OpKind, Tensor, Workload
-from halley.planning.layouts import Mesh, MeshAxis
+from halley.sharding.layouts import Mesh, MeshAxis
 
 UNARY = ("tanh", "identity", "scale")
 BINARY = ("add", "subtract", "mul")

@@ -35,7 +35,7 @@ from halley.ir.mapping import (
 )
 from halley.ir.workload import Op, OpKind, Workload
 from halley.network.algorithms import ALGORITHMS
-from halley.network.axis import able
+from halley.network.time.axis import able
 
 Path = tuple[int, ...]
 Kind = CollectiveKind

@@ -20,8 +20,8 @@ from halley.execute.arithmetic import evaluate
 from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Partial, Shard
 from halley.ir.workload import Op, OpKind, Workload
-from halley.planning.layouts import Layout, Mesh, Step
-from halley.planning.sharded import Move, Sharding
+from halley.sharding.layouts import Layout, Mesh, Step
+from halley.sharding.solution import Move, Sharding
 
 Member = tuple[int, ...]
 Parts = dict[Member, np.ndarray]

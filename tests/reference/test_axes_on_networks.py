@@ -17,29 +17,29 @@ import pytest
 
 from halley.errors import BadInput
 from halley.formulas.lanes import phased_time
-from halley.io.chip_fits import load_chip_fit
-from halley.io.fits import load_fit, load_libraries
-from halley.io.load import load_chip
-from halley.io.system import load_system
+from halley.io.chips.fits import load_chip_fit
+from halley.io.chips.load import load_chip
+from halley.io.networks.fits import load_fit, load_libraries
+from halley.io.systems.system import load_system
 from halley.ir.hardware import Axis, Chip, Link, Topology
 from halley.ir.mapping import CollectiveKind
 from halley.ir.system import System
+from halley.kernels.machine import machine
+from halley.kernels.sustained import under_load
+from halley.kernels.times import kernel_time
 from halley.network.algorithms import ALGORITHMS, Setting
-from halley.network.collective import Collective, best_time, bound_of, team_of
-from halley.network.contention import collective_execution, concurrent, message
-from halley.network.graph import Graph
-from halley.network.lanes import Crossed, Lane, lanes
-from halley.network.phased import Dimension, collective_time
-from halley.network.products import product as network
-from halley.network.schedules import Schedule
-from halley.network.simulate import Held, deal, simulate
-from halley.network.tables import Steps, Transfer
-from halley.network.topologies import build
-from halley.planning.axes import Role, SubAxis, assignments, degree
-from halley.planning.communication import Communication, Interconnect
-from halley.planning.kernels import kernel_time
-from halley.planning.machine import machine
-from halley.planning.sustained import under_load
+from halley.network.algorithms.tables import Steps, Transfer
+from halley.network.graph.graph import Graph
+from halley.network.graph.lanes import Crossed, Lane, lanes
+from halley.network.graph.products import product as network
+from halley.network.graph.topologies import build
+from halley.network.time.collective import Collective, best_time, bound_of, team_of
+from halley.network.time.contention import collective_execution, concurrent, message
+from halley.network.time.phased import Dimension, collective_time
+from halley.network.time.schedules import Schedule
+from halley.network.time.simulate import Held, deal, simulate
+from halley.sharding.axes import Role, SubAxis, assignments, degree
+from halley.sharding.communication import Communication, Interconnect
 
 K, T = CollectiveKind, Topology
 KINDS = (K.ALL_REDUCE, K.ALL_GATHER, K.REDUCE_SCATTER, K.ALL_TO_ALL)

@@ -16,8 +16,8 @@ from halley.execute.interpreter import random_inputs, run
 from halley.ir.hardware import Chip, Exchange, Topology
 from halley.ir.mapping import CollectiveKind, Compute, Node, Sequence
 from halley.network.algorithms import Able
-from halley.network.axis import algorithms, steps
-from halley.network.tables import verify
+from halley.network.algorithms.tables import verify
+from halley.network.time.axis import algorithms, steps
 from halley.rewrite.legality import faults
 from halley.simulate.simulation import simulate
 

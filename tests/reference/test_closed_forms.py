@@ -20,14 +20,14 @@ from halley.ir.mapping import CollectiveKind
 from halley.network.algorithms import ALGORITHMS
 from halley.network.algorithms.circuits import Circuits
 from halley.network.algorithms.hierarchical import SERVED, Hierarchy, phase_kind
-from halley.network.choice import chosen
-from halley.network.collective import Collective, price, team_of
-from halley.network.curve import summed
-from halley.network.dimension_forms import dimension_form
-from halley.network.groups import Group
-from halley.network.schedules import Schedule, is_line, laid_out, schedules
-from halley.network.simulate import Run, deal, simulate
-from halley.network.tables import KINDS, Kind, Pattern, verify
+from halley.network.algorithms.tables import KINDS, Kind, Pattern, verify
+from halley.network.graph.groups import Group
+from halley.network.time.choice import chosen
+from halley.network.time.collective import Collective, price, team_of
+from halley.network.time.curve import summed
+from halley.network.time.dimension_forms import dimension_form
+from halley.network.time.schedules import Schedule, is_line, laid_out, schedules
+from halley.network.time.simulate import Run, deal, simulate
 
 K, T = CollectiveKind, Topology
 ONE, FAR = Link(3.0, 0.25, overhead=0.5), Link(0.7, 1.5, overhead=0.125)

@@ -37,7 +37,7 @@ from halley.formulas.collectives import (
 )
 from halley.ir.hardware import CHIP_TOPOLOGIES, Topology
 from halley.ir.mapping import CollectiveKind
-from halley.network.axis import algorithms, profile
+from halley.network.time.axis import algorithms, profile
 from halley.units import Quantity
 
 Kind = CollectiveKind

@@ -16,12 +16,12 @@ import pytest
 
 from halley.ir.hardware import Axis, Link, Topology
 from halley.ir.mapping import CollectiveKind as Kind
-from halley.network.bounds import lower_bound
-from halley.network.cuts import tightest_cut
-from halley.network.demands import all_to_all
-from halley.network.flow import Status, concurrent_flow
-from halley.network.graph import Edge, Graph, Switch
-from halley.network.topologies import build
+from halley.network.bounds.collectives import lower_bound
+from halley.network.bounds.cuts import tightest_cut
+from halley.network.bounds.demands import all_to_all
+from halley.network.bounds.flow import Status, concurrent_flow
+from halley.network.graph.graph import Edge, Graph, Switch
+from halley.network.graph.topologies import build
 
 T = Topology
 ONE = Link(1.0)

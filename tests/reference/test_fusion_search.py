@@ -15,16 +15,16 @@ from tests.unit.test_op_costs import GPT, LLAMA, layer
 
 from halley.errors import BadInput
 from halley.execute.interpreter import run
-from halley.io.fusions import fusions_document, load_fusions, save_fusions
-from halley.io.load import load_chip
-from halley.io.save import dumps
-from halley.planning.fusion import Fusion, fusions
-from halley.planning.fusion_search import NO_MAPPING, searched
-from halley.planning.fusion_shapes import FusionKey, fusion_pattern
-from halley.planning.fusion_table import FusionEntry, empty_table
-from halley.planning.training_kernels import kernels
+from halley.io.chips.load import load_chip
+from halley.io.files.save import dumps
+from halley.io.results.fusions import fusions_document, load_fusions, save_fusions
 from halley.search.optimise import optimise
 from halley.search.problem import Problem
+from halley.training.fusion.groups import Fusion, fusions
+from halley.training.fusion.search import NO_MAPPING, searched
+from halley.training.fusion.shapes import FusionKey, fusion_pattern
+from halley.training.fusion.table import FusionEntry, empty_table
+from halley.training.kernels import kernels
 
 EDGE, H100 = load_chip("edge"), load_chip("h100")
 UP, BACK = fusion_pattern(fusions(layer(GPT))[0]), fusion_pattern(fusions(layer(LLAMA))[2])

@@ -26,11 +26,11 @@ from halley.ir.hardware import Axis, Link, Topology
 from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Replicate, Shard
 from halley.ir.workload import Op, OpKind
-from halley.network.collective import best_time, team_of
-from halley.planning.layouts import MeshAxis
-from halley.planning.sharded import Sharding, shard
-from halley.planning.sharding import ShardingProblem
-from halley.planning.sharding_text import parallelisms
+from halley.network.time.collective import best_time, team_of
+from halley.sharding.layouts import MeshAxis
+from halley.sharding.solution import Sharding, shard
+from halley.sharding.solve import ShardingProblem
+from halley.sharding.text import parallelisms
 from halley.workloads.user import graph
 
 WHOLE = (Replicate(),)

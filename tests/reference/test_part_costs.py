@@ -15,20 +15,20 @@ import pytest
 from validation.megatron.compare import tensor_parallel
 
 from halley.errors import BadInput, Infeasible
-from halley.io.chip_fits import load_chip_fit
-from halley.io.system import load_system
+from halley.io.chips.fits import load_chip_fit
+from halley.io.systems.system import load_system
 from halley.io.transformers import load_model
 from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Replicate, Shard
-from halley.network.collective import best_time, team_of
-from halley.planning.layouts import CollectiveTime, Mesh, MeshAxis
-from halley.planning.machine import machine
-from halley.planning.part_bounds import ModelBound, PartBound, model_bound
-from halley.planning.part_costs import ModelCosts, PartCosts, Room, model_costs
-from halley.planning.part_solvers import Terms
-from halley.planning.sharded import shard
-from halley.planning.sharding_text import parallelisms
+from halley.kernels.machine import machine
+from halley.network.time.collective import best_time, team_of
 from halley.rewrite.recompute import Recompute
+from halley.sharding.layouts import CollectiveTime, Mesh, MeshAxis
+from halley.sharding.solution import shard
+from halley.sharding.text import parallelisms
+from halley.training.part_bounds import ModelBound, PartBound, model_bound
+from halley.training.part_costs import ModelCosts, PartCosts, Room, model_costs
+from halley.training.part_solvers import Terms
 from halley.workloads.transformer import Experts, Transformer
 
 SYSTEM = load_system("dgx-a100-pod")

@@ -20,10 +20,10 @@ from halley.formulas.pipeline import (
     pipeline_bound,
     round_trip_bound,
 )
-from halley.planning.memory import in_flight
-from halley.planning.recurrence import pipeline_times
-from halley.planning.schedule import SWITCH, Pipeline, Schedule, order
-from halley.planning.timetable import timetable
+from halley.memory.peak import in_flight
+from halley.pipeline.recurrence import pipeline_times
+from halley.pipeline.schedule import SWITCH, Pipeline, Schedule, order
+from halley.pipeline.timetable import timetable
 from halley.simulate.schedule import Direction, Order, Pass, Table, gpipe, interleaved, one_forward_one_backward
 
 ALTERNATE = Schedule.ONE_FORWARD_ONE_BACKWARD
@@ -218,7 +218,7 @@ def test_many_plans_at_once_are_the_same_bits() -> None:
 def test_blocks_of_plans_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     forward = list(np.random.default_rng(5).uniform(1, 9, (4, 50)))
     whole = pipeline_times(Pipeline(4, 9), forward, forward)
-    monkeypatch.setattr("halley.planning.recurrence.BLOCK_BYTES", 10_000)
+    monkeypatch.setattr("halley.pipeline.recurrence.BLOCK_BYTES", 10_000)
     assert (pipeline_times(Pipeline(4, 9), forward, forward).stage_ends == whole.stage_ends).all()
 
 

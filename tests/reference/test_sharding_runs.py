@@ -14,9 +14,9 @@ from tests.reference.training_graphs import GRADIENTS, TIED, WEIGHTS, expert_blo
 
 from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Replicate, Shard
-from halley.planning.layouts import MeshAxis
-from halley.planning.sharded import Sharding, shard
-from halley.planning.sharding import ShardingProblem
+from halley.sharding.layouts import MeshAxis
+from halley.sharding.solution import Sharding, shard
+from halley.sharding.solve import ShardingProblem
 from halley.workloads.user import graph
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from halley.cost.evaluate import evaluate
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Hold, walk
 from halley.ir.text import parse

@@ -20,13 +20,13 @@ from halley.ir.hardware import Axis, Link, Topology
 from halley.ir.mapping import CollectiveKind
 from halley.network.algorithms import ALGORITHMS, Cut, Setting
 from halley.network.algorithms.hierarchical import Hierarchy
-from halley.network.evaluate import Evaluation, evaluate, layout
-from halley.network.forms import FORMS
-from halley.network.graph import Edge, Graph, Switch
-from halley.network.products import product
-from halley.network.simulate import Held, Run, deal, simulate
-from halley.network.tables import KINDS, WHOLE, Kind, Pattern, Steps, Transfer
-from halley.network.topologies import build
+from halley.network.algorithms.tables import KINDS, WHOLE, Kind, Pattern, Steps, Transfer
+from halley.network.graph.graph import Edge, Graph, Switch
+from halley.network.graph.products import product
+from halley.network.graph.topologies import build
+from halley.network.time.evaluate import Evaluation, evaluate, layout
+from halley.network.time.forms import FORMS
+from halley.network.time.simulate import Held, Run, deal, simulate
 
 K, T = CollectiveKind, Topology
 Vector = NDArray[Any]

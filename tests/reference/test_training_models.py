@@ -18,8 +18,8 @@ from halley.formulas.activations import attention_core_bytes, layer_input_bytes,
 from halley.io.transformers import ExpertsFile, LatentFile, TransformerFile, load_model, parse_model
 from halley.ir.workload import Workload
 from halley.library import MODELS
-from halley.planning.facts import differentiated, model_facts
 from halley.rewrite.recompute import Recompute, recompute
+from halley.training.facts import differentiated, model_facts
 from halley.workloads import mla, moe, transformer_layer
 from halley.workloads.model import Model
 from halley.workloads.training import training_model

@@ -19,10 +19,10 @@ from halley.formulas.activations import (
 )
 from halley.formulas.training import exposed_reduction_time
 from halley.ir.mapping import CollectiveKind
-from halley.planning.data_parallel import RECIPES, Block, DataParallel, Sharded, dealt_out, recipe
-from halley.planning.iteration import Optimizer, Training, iteration_bound, iteration_time
-from halley.planning.memory import check_memory, in_flight, memory
-from halley.planning.schedule import Pipeline, Schedule
+from halley.memory.peak import check_memory, in_flight, memory
+from halley.pipeline.data_parallel import RECIPES, Block, DataParallel, Sharded, dealt_out, recipe
+from halley.pipeline.iteration import Optimizer, Training, iteration_bound, iteration_time
+from halley.pipeline.schedule import Pipeline, Schedule
 
 ADAM = RECIPES["mixed-adam"]
 GIGA = 10**9

@@ -23,7 +23,7 @@ from tests.reference.user_graphs import POINTWISE, drawn
 import halley
 from halley.errors import BadInput
 from halley.execute.functions import DEFINITIONS, Site
-from halley.io.load import parse_problem
+from halley.io.chips.load import parse_problem
 from halley.ir.workload import FUNCTIONS, MONOIDS, OpKind
 from halley.workloads import build
 from halley.workloads.notation import read

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from halley.errors import BadInput
 from halley.ir.mapping import CollectiveKind
-from halley.planning.data_parallel import RECIPES, Block, DataParallel, Sharded
-from halley.planning.iteration import Optimizer, Training
-from halley.planning.schedule import Pipeline, Schedule
+from halley.pipeline.data_parallel import RECIPES, Block, DataParallel, Sharded
+from halley.pipeline.iteration import Optimizer, Training
+from halley.pipeline.schedule import Pipeline, Schedule
 from halley.simulate import schedule as tables
 from halley.simulate import training as simulated
 

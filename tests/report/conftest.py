@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.report.made import made_result
 
-from halley.io.result import load_result, save_result
+from halley.io.results.result import load_result, save_result
 from halley.search.result import Result
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from halley.cost.evaluate import evaluate
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.text import parse
 from halley.search.problem import Objective, Problem

@@ -22,15 +22,15 @@ from tests.report.made import NASTY, made_result, nasty_result
 
 from halley.cost.evaluate import evaluate
 from halley.errors import BadInput
-from halley.io.result import resource_name
+from halley.io.results.result import resource_name
 from halley.ir.hardware import CHIP_TOPOLOGIES, Axis, Link, Topology
-from halley.network.axis import route
+from halley.network.time.axis import route
 from halley.report.browser import BROWSERS, browser
 from halley.report.draw import PALETTE, colours, ink_on
-from halley.report.figures import FIGURES, figure
+from halley.report.mapping.figures import FIGURES, figure
+from halley.report.mapping.roofline import bandwidth, links, roofline
+from halley.report.mapping.sheets import SHEETS, sheet
 from halley.report.markup import svg_file
-from halley.report.roofline import bandwidth, links, roofline
-from halley.report.sheets import SHEETS, sheet
 from halley.search.result import Result
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -14,14 +14,14 @@ from tests.cli.running import halley
 from tests.report.chromium import Chromium, chromium
 from tests.report.made import NASTY, made_result, nasty_result
 
-from halley.io.result import resource_name, result_document
-from halley.report.activity import totals
+from halley.io.results.result import resource_name, result_document
 from halley.report.browser import browser
-from halley.report.facts import outer_traffic
-from halley.report.figures import FIGURES
-from halley.report.page import SECTIONS, page
+from halley.report.mapping.activity import totals
+from halley.report.mapping.facts import outer_traffic
+from halley.report.mapping.figures import FIGURES
+from halley.report.mapping.page import SECTIONS, page
+from halley.report.mapping.tree import lines, path_name
 from halley.report.table import percent, ratio
-from halley.report.tree import lines, path_name
 from halley.search.result import Result
 from halley.units import format_bytes, format_energy, format_time
 

@@ -11,20 +11,20 @@ import pytest
 from validation.megatron.compare import tensor_parallel
 
 from halley.cli.systems import efficiency_of, system_of
-from halley.io.fits import load_libraries
-from halley.io.plan import plan_document
+from halley.io.networks.fits import load_libraries
+from halley.io.results.plan import plan_document
 from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Shard
-from halley.planning.axes import Role
-from halley.planning.data_parallel import Sharded
-from halley.planning.plan import Fixed, TrainingProblem, TrainingResult
-from halley.planning.training_search import best_training_plan
-from halley.report.plan import plan_tables
-from halley.report.plan_figures import plan_roofline
-from halley.report.plan_others import why
-from halley.report.plan_page import plan_page
-from halley.report.plan_words import model_names, plan_words, short_words
+from halley.pipeline.data_parallel import Sharded
+from halley.report.plans.figures import plan_roofline
+from halley.report.plans.others import why
+from halley.report.plans.page import plan_page
+from halley.report.plans.plan import plan_tables
+from halley.report.plans.words import model_names, plan_words, short_words
 from halley.rewrite.recompute import Recompute
+from halley.sharding.axes import Role
+from halley.training.plan import Fixed, TrainingProblem, TrainingResult
+from halley.training.search.search import best_training_plan
 from halley.workloads.transformer import Transformer
 
 WIDTHS = {"model": 4096, "heads": 32, "kv_heads": 32, "head_dim": 128, "hidden": 16384, "vocabulary": 32000, "sequence": 1024}

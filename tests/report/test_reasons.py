@@ -13,9 +13,9 @@ from tests.cli.running import halley
 from tests.report.made import NASTY, made_result, nasty_result
 
 from halley.errors import Infeasible
-from halley.io.result import save_result
-from halley.report.page import page
-from halley.report.reasons import all_reasons, headline, memory_names, reasons, reasons_document, reasons_table
+from halley.io.results.result import save_result
+from halley.report.mapping.page import page
+from halley.report.mapping.reasons import all_reasons, headline, memory_names, reasons, reasons_document, reasons_table
 from halley.search.optimise import optimise
 from halley.search.problem import Problem
 from halley.search.result import Result, Solution

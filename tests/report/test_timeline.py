@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from tests.cli.running import halley
 from tests.reference.generate import grown
 
-import halley.report.trace as tracing
+import halley.report.mapping.trace as tracing
 from halley.cost.estimate import Estimate
 from halley.cost.evaluate import evaluate
-from halley.io.result import resource_name
+from halley.io.results.result import resource_name
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Node, Overlap, Parallel, Pipeline, Sequence, children, walk
 from halley.ir.text import parse
-from halley.report.activity import totals
-from halley.report.timeline import PHASES, Timeline, timeline
-from halley.report.trace import simulated, trace, trace_of
-from halley.report.tree import phase_paths
+from halley.report.mapping.activity import totals
+from halley.report.mapping.timeline import PHASES, Timeline, timeline
+from halley.report.mapping.trace import simulated, trace, trace_of
+from halley.report.mapping.tree import phase_paths
 from halley.search.result import Result
 from halley.simulate.simulation import simulate
 

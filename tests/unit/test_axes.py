@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halley.errors import BadInput
-from halley.io.system import load_system
+from halley.io.systems.system import load_system
 from halley.ir.hardware import Axis, Chip, Link, Topology
 from halley.ir.system import System
-from halley.planning.axes import ROLES, Assignment, Role, SubAxis, assignment_text, assignments, counts, cuts, degree
+from halley.sharding.axes import ROLES, Assignment, Role, SubAxis, assignment_text, assignments, counts, cuts, degree
 
 T = Topology
 LINK = Link(1e9, 1e-6)

@@ -9,7 +9,7 @@ from benchmarks.measure import Measurement
 from benchmarks.proofs import CASES
 
 from halley.cost.evaluate import evaluate
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.workloads import gemm_softmax
 
 

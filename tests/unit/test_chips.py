@@ -11,14 +11,14 @@ import pytest
 from halley import library
 from halley.cost.evaluate import evaluate
 from halley.errors import BadInput
-from halley.io.chip_save import chip_document
-from halley.io.entries import energy_table
-from halley.io.load import load_chip, parse_chip
-from halley.io.text import read_yaml
+from halley.io.chips.load import load_chip, parse_chip
+from halley.io.chips.save import chip_document
+from halley.io.files.entries import energy_table
+from halley.io.files.text import read_yaml
 from halley.ir.hardware import NO_LINK, Axis, Chip, Dataflow, Memory, Topology
 from halley.ir.text import parse
 from halley.ir.workload import FUNCTIONS, MONOIDS
-from halley.report.facts import problem_text
+from halley.report.mapping.facts import problem_text
 from halley.search.problem import Objective
 from halley.units import UNLIMITED
 from halley.workloads.gemm import gemm

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from halley.errors import BadInput
-from halley.io.network import load_network
+from halley.io.networks.network import load_network
 from halley.ir.mapping import CollectiveKind
-from halley.network.choice import bytes_sent, chosen, loss, waiting
-from halley.network.collective import candidates, team_of
-from halley.network.groups import Group
-from halley.network.schedules import not_tried
-from halley.network.sweep import sweep
+from halley.network.graph.groups import Group
+from halley.network.time.choice import bytes_sent, chosen, loss, waiting
+from halley.network.time.collective import candidates, team_of
+from halley.network.time.schedules import not_tried
+from halley.network.time.sweep import sweep
 
 
 @pytest.fixture(params=["dgx-h100", "dgx-1", "sn10-torus"])

@@ -12,15 +12,15 @@ import pytest
 from halley.errors import BadInput, InternalError
 from halley.ir.hardware import Axis, Link, Topology
 from halley.ir.mapping import CollectiveKind
-from halley.network import collective
 from halley.network.algorithms import ALGORITHMS
-from halley.network.bounds import Bound
-from halley.network.collective import CONVENTIONS, Collective, best, candidates, exchange, team_of
-from halley.network.graph import Edge, Graph
-from halley.network.groups import group
-from halley.network.reasons import Part
-from halley.network.schedules import Schedule
-from halley.network.tables import KINDS, Pattern
+from halley.network.algorithms.tables import KINDS, Pattern
+from halley.network.bounds.collectives import Bound
+from halley.network.bounds.reasons import Part
+from halley.network.graph.graph import Edge, Graph
+from halley.network.graph.groups import group
+from halley.network.time import collective
+from halley.network.time.collective import CONVENTIONS, Collective, best, candidates, exchange, team_of
+from halley.network.time.schedules import Schedule
 
 K, T = CollectiveKind, Topology
 RING = (Axis("x", 4, T.RING, Link(2.0, 5.0, 3.0)),)

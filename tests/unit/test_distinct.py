@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halley.planning.distinct import distinct_columns, distinct_together
+from halley.optim.distinct import distinct_columns, distinct_together
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(0, 30), st.sampled_from([2, 5, 10**6]))

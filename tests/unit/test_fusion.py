@@ -13,14 +13,14 @@ from tests.unit.test_op_costs import CHIP, FIT, GPT, LLAMA, MIXTURE, SHAPES, lay
 
 from halley.formulas.numbers import Number
 from halley.ir.workload import OpKind
-from halley.planning.fusion import Fusion, fusions
-from halley.planning.fusion_costs import FusedPair
-from halley.planning.fusion_shapes import fusion_pattern
-from halley.planning.kernels import Gemm, Stream, demand, kernel_time
-from halley.planning.op_costs import OpCosts, op_tasks
-from halley.planning.part_bounds import rate_time
-from halley.planning.training_kernels import TrainingGraph
+from halley.kernels.times import Gemm, Stream, demand, kernel_time
 from halley.rewrite.recompute import Recompute
+from halley.training.fusion.costs import FusedPair
+from halley.training.fusion.groups import Fusion, fusions
+from halley.training.fusion.shapes import fusion_pattern
+from halley.training.kernels import TrainingGraph
+from halley.training.op_costs import OpCosts, op_tasks
+from halley.training.part_bounds import rate_time
 from halley.workloads.transformer import Transformer
 
 CHOICES = st.sampled_from(list(Recompute))

@@ -18,7 +18,7 @@ import pytest
 from halley.cost.estimate import Estimate
 from halley.cost.evaluate import evaluate
 from halley.execute.interpreter import run
-from halley.io.load import parse_chip
+from halley.io.chips.load import parse_chip
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Node, walk
 from halley.ir.text import parse, to_text

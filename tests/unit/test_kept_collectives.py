@@ -11,9 +11,9 @@ import pytest
 from halley.ir.hardware import Axis, Chip, Link, Topology
 from halley.ir.mapping import CollectiveKind
 from halley.ir.system import System
-from halley.planning import training_cost
-from halley.planning.axes import Role, SubAxis
-from halley.planning.communication import Communication, Interconnect
+from halley.sharding.axes import Role, SubAxis
+from halley.sharding.communication import Communication, Interconnect
+from halley.training import cost as training_cost
 
 
 def communications() -> list[Communication]:

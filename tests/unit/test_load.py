@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halley.errors import BadInput, Fault, HalleyError
-from halley.io.chip_save import chip_document
-from halley.io.load import ProblemFile, load_chip, load_problem, parse_chip, parse_problem, read_text_bounded
-from halley.io.text import read_yaml
+from halley.io.chips.load import ProblemFile, load_chip, load_problem, parse_chip, parse_problem, read_text_bounded
+from halley.io.chips.save import chip_document
+from halley.io.files.text import read_yaml
 from halley.ir.hardware import NO_LINK, Dataflow, Topology
 from halley.library import CHIPS
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.unit.nccl_logs import HEAD, log
 
 from halley.errors import BadInput
-from halley.io.nccl_tests import KINDS, read_measurements
+from halley.io.networks.nccl_tests import KINDS, read_measurements
 from halley.ir.mapping import CollectiveKind
-from halley.network.calibrate import Measurement
+from halley.network.fit.calibrate import Measurement
 
 SIZES = (8, 1024, 2**20)
 

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from halley.errors import BadInput
-from halley.io import chakra, members
-from halley.io.astra import parse_astra
-from halley.io.jobs import read_beside
-from halley.io.nccl_export import nccl_text
-from halley.io.nccl_tests import KINDS, read_measurements
-from halley.io.network import load_network, parse_network
-from halley.io.network_save import network_text
+from halley.io.networks import chakra, members
+from halley.io.networks.astra import parse_astra
+from halley.io.networks.jobs import read_beside
+from halley.io.networks.nccl_export import nccl_text
+from halley.io.networks.nccl_tests import KINDS, read_measurements
+from halley.io.networks.network import load_network, parse_network
+from halley.io.networks.save import network_text
 from halley.ir.hardware import Topology
 from halley.ir.mapping import CollectiveKind
-from halley.network.collective import Collective, team_of
-from halley.network.schedules import Schedule, laid_out
-from halley.network.tables import Pattern, Transfer
+from halley.network.algorithms.tables import Pattern, Transfer
+from halley.network.time.collective import Collective, team_of
+from halley.network.time.schedules import Schedule, laid_out
 
 ASTRA = """
 topology: [ Ring, FullyConnected, Switch ]

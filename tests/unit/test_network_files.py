@@ -10,18 +10,18 @@ from tests.unit.test_schema import fits
 
 from halley import library
 from halley.errors import BadInput
-from halley.io.network import load_network, parse_network
-from halley.io.network_models import links_table
-from halley.io.network_save import network_text
+from halley.io.files.text import read_yaml
+from halley.io.networks.models import links_table
+from halley.io.networks.network import load_network, parse_network
+from halley.io.networks.save import network_text
 from halley.io.schema import schema
-from halley.io.text import read_yaml
 from halley.ir.hardware import Axis, Link, Topology
-from halley.network.fabric import Fabric
-from halley.network.graph import Edge, Graph
-from halley.network.measures import bisection, diameter, injection, power, price
-from halley.network.products import product
-from halley.network.routes import EveryShortest, paths
-from halley.network.topologies import build
+from halley.network.graph.fabric import Fabric
+from halley.network.graph.graph import Edge, Graph
+from halley.network.graph.measures import bisection, diameter, injection, power, price
+from halley.network.graph.products import product
+from halley.network.graph.routes import EveryShortest, paths
+from halley.network.graph.topologies import build
 
 NETWORKS = library.NETWORKS.names()
 LINK = "{bandwidth: 10 GB/s, latency: 1 us, energy: 8 pJ/bit}"

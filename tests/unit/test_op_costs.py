@@ -13,24 +13,24 @@ from hypothesis import strategies as st
 from tests.reference.graphs import evaluate
 
 from halley.formulas.activations import attention_core_bytes, layer_input_bytes, sequence_parallel_layer_bytes
-from halley.io.chip_fits import load_chip_fit
-from halley.io.load import load_chip
-from halley.io.system import load_system
+from halley.io.chips.fits import load_chip_fit
+from halley.io.chips.load import load_chip
+from halley.io.systems.system import load_system
 from halley.io.transformers import load_model
 from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Replicate, Shard
 from halley.ir.workload import Op, OpKind
+from halley.kernels.machine import machine
+from halley.kernels.times import Attention, Gemm, Stream, kernel_time, layer_norm, softmax
 from halley.library import SYSTEMS
-from halley.planning.facts import differentiated
-from halley.planning.kernels import Attention, Gemm, Stream, kernel_time, layer_norm, softmax
-from halley.planning.layouts import MeshAxis
-from halley.planning.machine import machine
-from halley.planning.op_costs import OpCosts, op_tasks
-from halley.planning.part_bounds import model_bound
-from halley.planning.sharded import shard
-from halley.planning.sharding import ShardingProblem
-from halley.planning.training_kernels import TrainingGraph, kept_tensors, kernels, training_graph
 from halley.rewrite.recompute import Recompute, recompute
+from halley.sharding.layouts import MeshAxis
+from halley.sharding.solution import shard
+from halley.sharding.solve import ShardingProblem
+from halley.training.facts import differentiated
+from halley.training.kernels import TrainingGraph, kept_tensors, kernels, training_graph
+from halley.training.op_costs import OpCosts, op_tasks
+from halley.training.part_bounds import model_bound
 from halley.workloads.training import training_model
 from halley.workloads.transformer import Experts, Latent, Transformer
 from halley.workloads.user import graph as user_graph

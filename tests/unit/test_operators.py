@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from halley.errors import BadInput
-from halley.io.chip_fits import chip_fit_document, load_chip_fit, parse_chip_fit
-from halley.io.load import load_chip
-from halley.io.operators import OPERATORS, read_operators
-from halley.library import CHIP_FITS
-from halley.planning.calibrate import (
+from halley.io.chips.fits import chip_fit_document, load_chip_fit, parse_chip_fit
+from halley.io.chips.load import load_chip
+from halley.io.chips.operators import OPERATORS, read_operators
+from halley.kernels.calibrate import (
     BOUNDS,
     TYPICAL,
     Judgement,
@@ -27,9 +26,10 @@ from halley.planning.calibrate import (
     predictions,
     roofline,
 )
-from halley.planning.descent import descend
-from halley.planning.kernels import Attention, Gemm, Kernel, call_time, elementwise, kernel_time, layer_norm, softmax
-from halley.planning.machine import Efficiency, Host, machine
+from halley.kernels.machine import Efficiency, Host, machine
+from halley.kernels.times import Attention, Gemm, Kernel, call_time, elementwise, kernel_time, layer_norm, softmax
+from halley.library import CHIP_FITS
+from halley.optim.descent import descend
 
 CHIP = machine(load_chip("a100"))
 TRUE = Efficiency(

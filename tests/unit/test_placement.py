@@ -14,8 +14,8 @@ from halley.errors import BadInput
 from halley.ir.hardware import CHIP_TOPOLOGIES, Topology
 from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Partial, Placement, Replicate, Shard, Single, transition
-from halley.network.axis import algorithms, steps
-from halley.network.tables import Transfer, chunk_sizes
+from halley.network.algorithms.tables import Transfer, chunk_sizes
+from halley.network.time.axis import algorithms, steps
 
 Kind = CollectiveKind
 Array = NDArray[np.int64]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from halley.errors import BadInput
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.workload import DTYPE_BYTES
 from halley.search.optimise import optimise

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from halley.errors import BadInput, InternalError
-from halley.io.save import dumps, write_atomic
+from halley.io.files.save import dumps, write_atomic
 
 
 def complaint(call: Callable[[], object]) -> str:

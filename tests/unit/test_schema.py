@@ -12,10 +12,10 @@ import pytest
 
 from halley import library
 from halley.errors import BadInput
-from halley.io.load import load_chip, parse_chip
-from halley.io.result import result_document
+from halley.io.chips.load import load_chip, parse_chip
+from halley.io.files.text import read_yaml
+from halley.io.results.result import result_document
 from halley.io.schema import SCHEMAS, schema
-from halley.io.text import read_yaml
 from halley.search.optimise import optimise
 from halley.search.problem import Problem
 from halley.workloads import gemm

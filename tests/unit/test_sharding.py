@@ -18,16 +18,16 @@ from halley.execute.functions import DEFINITIONS, Site
 from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Partial, Replicate, Shard
 from halley.ir.workload import FUNCTIONS, Op
-from halley.planning.elimination import Table, eliminate
-from halley.planning.layers import Boundary, layer_matrix, shard_layers
-from halley.planning.layouts import MeshAxis
-from halley.planning.sharded import shard
-from halley.planning.sharding import ShardingProblem
-from halley.planning.sharding_text import parallelisms, sharding_text
-from halley.planning.training_sharding import training_problem
-from halley.planning.ways import LINEAR
+from halley.optim.elimination import Table, eliminate
 from halley.rewrite.backward import backward
 from halley.rewrite.recompute import Recompute, recompute
+from halley.sharding.layers import Boundary, layer_matrix, shard_layers
+from halley.sharding.layouts import MeshAxis
+from halley.sharding.solution import shard
+from halley.sharding.solve import ShardingProblem
+from halley.sharding.strategies import LINEAR
+from halley.sharding.text import parallelisms, sharding_text
+from halley.training.sharding import training_problem
 from halley.workloads.user import graph
 
 MESH = (MeshAxis("x", 4),)

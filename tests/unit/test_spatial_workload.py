@@ -6,9 +6,9 @@ import pytest
 from validation.dfmodel.case import graph, problem
 
 from halley.errors import BadInput
-from halley.planning.partitioning import best_plan
-from halley.planning.spatial import HALLEY, Problem
-from halley.planning.spatial_workload import spatial_graph
+from halley.spatial.chip import HALLEY, Problem
+from halley.spatial.solve import best_plan
+from halley.spatial.workload import spatial_graph
 from halley.workloads.einsum import gpt_layer
 from halley.workloads.gemm import gemm
 

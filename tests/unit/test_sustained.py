@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from halley.errors import BadInput
-from halley.io.chip_fits import load_chip_fit
-from halley.io.load import load_chip
-from halley.planning.kernels import Gemm, kernel_time
-from halley.planning.machine import machine
-from halley.planning.sustained import sustained
+from halley.io.chips.fits import load_chip_fit
+from halley.io.chips.load import load_chip
+from halley.kernels.machine import machine
+from halley.kernels.sustained import sustained
+from halley.kernels.times import Gemm, kernel_time
 
 CHIP = machine(load_chip("a100"))
 FIT = load_chip_fit("a100").efficiency

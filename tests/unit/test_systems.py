@@ -14,20 +14,20 @@ from hypothesis import strategies as st
 from halley import library
 from halley.errors import BadInput
 from halley.formulas.price import silicon_power
-from halley.io.chip import origins_of
-from halley.io.load import load_chip
-from halley.io.network import load_network
-from halley.io.network_models import links_table
-from halley.io.system import load_system, parse_system
-from halley.io.system_grid import load_grid, parse_grid
-from halley.io.system_models import parts_table
-from halley.io.system_save import system_yaml
-from halley.io.system_words import parse_words
+from halley.io.chips.chip import origins_of
+from halley.io.chips.load import load_chip
+from halley.io.networks.models import links_table
+from halley.io.networks.network import load_network
+from halley.io.systems.grid import load_grid, parse_grid
+from halley.io.systems.models import parts_table
+from halley.io.systems.save import system_yaml
+from halley.io.systems.system import load_system, parse_system
+from halley.io.systems.words import parse_words
 from halley.ir.hardware import Axis, Link, Topology
 from halley.ir.system import Cost, System, resized, tiers_of, with_memory
-from halley.network import measures
-from halley.network.bill import bill, bisection
-from halley.network.products import product
+from halley.network.graph import measures
+from halley.network.graph.bill import bill, bisection
+from halley.network.graph.products import product
 
 SYSTEMS = library.SYSTEMS.names()
 LINK = "{bandwidth: 10 GB/s, latency: 1 us, energy: 8 pJ/bit, price: 40}"

@@ -11,10 +11,10 @@ import pytest
 
 from halley.errors import BadInput
 from halley.ir.hardware import NO_LINK, Axis, Link, Topology
-from halley.network.graph import Graph
-from halley.network.products import product
-from halley.network.routes import PATH_LIMIT, paths, routing_matrix
-from halley.network.topologies import BUILDERS, build, edge_count
+from halley.network.graph.graph import Graph
+from halley.network.graph.products import product
+from halley.network.graph.routes import PATH_LIMIT, paths, routing_matrix
+from halley.network.graph.topologies import BUILDERS, build, edge_count
 
 T = Topology
 LINK = Link(1.0, 1e-6, 2e-12)

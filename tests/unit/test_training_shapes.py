@@ -9,10 +9,10 @@ import pytest
 
 from halley.errors import BadInput
 from halley.ir.workload import Op, OpKind, Tensor, Workload
-from halley.planning.data_parallel import Block
-from halley.planning.kept import kept
-from halley.planning.recurrence import pipeline_times
-from halley.planning.schedule import Pipeline, Schedule, check_degrees, deal, microbatches
+from halley.memory.saved import kept
+from halley.pipeline.data_parallel import Block
+from halley.pipeline.recurrence import pipeline_times
+from halley.pipeline.schedule import Pipeline, Schedule, check_degrees, deal, microbatches
 
 
 def test_layers_are_dealt_out_whole() -> None:

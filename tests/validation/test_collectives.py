@@ -11,9 +11,9 @@ from validation.collectives.__main__ import main, rows
 from validation.collectives.compare import TABLE, compare, judged, machines
 
 from halley.cli.validate import DATA
-from halley.io.fits import load_fit
+from halley.io.networks.fits import load_fit
 from halley.library import NETWORK_FITS
-from halley.network.calibrate import calibrate
+from halley.network.fit.calibrate import calibrate
 
 FOLDER = Path(os.environ[DATA]) if os.environ.get(DATA) else None
 needs_data = pytest.mark.skipif(FOLDER is None, reason=f"no data: set {DATA} to their folder")

@@ -14,8 +14,8 @@ from validation.dfmodel.case import GB, NS, graph, mapping, problem, published
 from validation.dfmodel.compare import compare, costed
 
 from halley.cli.validate import DATA
-from halley.planning.partitioning import best_plan
-from halley.planning.spatial import DFMODEL, HALLEY
+from halley.spatial.chip import DFMODEL, HALLEY
+from halley.spatial.solve import best_plan
 
 PAGE = Path(__file__).parents[2] / "docs" / "validation-dfmodel.md"
 FOLDER = Path(os.environ[DATA]) if os.environ.get(DATA) else None

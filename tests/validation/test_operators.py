@@ -11,9 +11,9 @@ from validation.operators.compare import COLUMNS, OPERATORS, TABLE, compare, fit
 
 from halley.cli.validate import DATA
 from halley.errors import BadInput
-from halley.io.chip_fits import load_chip_fit, parse_chip_fit
-from halley.planning.calibrate import halves
-from halley.planning.kernels import Attention, Gemm
+from halley.io.chips.fits import load_chip_fit, parse_chip_fit
+from halley.kernels.calibrate import halves
+from halley.kernels.times import Attention, Gemm
 
 FOLDER = Path(os.environ[DATA]) if os.environ.get(DATA) else None
 needs_data = pytest.mark.skipif(FOLDER is None, reason=f"no data: set {DATA} to their folder")

@@ -22,7 +22,7 @@ from halley.cli.validate import DATA, _percent
 from halley.cost.evaluate import evaluate
 from halley.errors import BadInput
 from halley.execute.interpreter import run
-from halley.io.chip_save import chip_document
+from halley.io.chips.save import chip_document
 from halley.ir.hardware import Chip
 from halley.rewrite.legality import faults
 from halley.workloads.gemm import gemm

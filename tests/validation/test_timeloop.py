@@ -23,7 +23,7 @@ from halley.cost.estimate import Estimate
 from halley.cost.evaluate import evaluate
 from halley.errors import BadInput
 from halley.execute.interpreter import random_inputs, run
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Node, Spatial, Temporal, walk
 from halley.ir.text import parse, to_text

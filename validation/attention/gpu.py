@@ -15,7 +15,7 @@ from validation.outcome import positive, read_figures, whole
 
 from halley.cost.evaluate import evaluate
 from halley.errors import BadInput, Fault
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip, Level
 from halley.ir.mapping import Node
 from halley.ir.workload import Workload

@@ -15,9 +15,9 @@ from pathlib import Path
 from validation.outcome import Case, Line, Outcome, positive, read_figures, whole
 
 from halley.ir.mapping import CollectiveKind
-from halley.network.baselines import Judgement, Prediction, judge, unseen_ranks
-from halley.network.calibrate import Key, Measurement
-from halley.network.overlay import FAMILIES, Family
+from halley.network.fit.baselines import Judgement, Prediction, judge, unseen_ranks
+from halley.network.fit.calibrate import Key, Measurement
+from halley.network.fit.overlay import FAMILIES, Family
 
 TABLE = "measured_collectives.csv"
 KINDS = {

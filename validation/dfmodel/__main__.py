@@ -10,9 +10,9 @@ from validation.dfmodel.case import GB, graph, mapping, problem, published
 from validation.dfmodel.compare import costed
 from validation.table import markdown
 
-from halley.planning.partitioning import SpatialPlan, best_plan, plan
-from halley.planning.spatial import MODELS, Assumptions
 from halley.search.partitions import Kernels
+from halley.spatial.chip import MODELS, Assumptions
+from halley.spatial.solve import SpatialPlan, best_plan, plan
 
 HEAD = ("mapping", "paper", "ours", "time per layer", "utilisation", "sequence tile", "partitions", "proven")
 

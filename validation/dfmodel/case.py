@@ -12,8 +12,8 @@ import yaml
 from halley.formulas.collectives import all_reduce_bound
 from halley.formulas.numbers import ceil_div
 from halley.formulas.timing import busy_time
-from halley.planning.spatial import DFMODEL, Assumptions, Engine, Graph, Kernel, Problem, SpatialChip, Tensor, Walked
 from halley.search.partitions import Kernels
+from halley.spatial.chip import DFMODEL, Assumptions, Engine, Graph, Kernel, Problem, SpatialChip, Tensor, Walked
 
 HERE = Path(__file__).parent
 NS, GB = 1e-9, 1e9

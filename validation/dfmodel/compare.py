@@ -12,8 +12,8 @@ from validation.dfmodel.case import NS, Mapping, graph, mapping, problem, publis
 from validation.outcome import Case, Line, Outcome
 
 from halley.formulas.spatial import amortised_time
-from halley.planning.partitioning import SpatialPlan, best_plan, plan
-from halley.planning.spatial import DFMODEL, Assumptions
+from halley.spatial.chip import DFMODEL, Assumptions
+from halley.spatial.solve import SpatialPlan, best_plan, plan
 
 DIGITS = 1e-12
 """Sums in another order."""

@@ -14,22 +14,22 @@ from pathlib import Path
 from validation.outcome import Case, Line, Outcome, positive, read_figures, whole
 
 from halley.errors import BadInput, Fault, did_you_mean
-from halley.io.chip_fits import load_chip_fit
-from halley.io.fits import load_libraries
-from halley.io.system import load_system
+from halley.io.chips.fits import load_chip_fit
+from halley.io.networks.fits import load_libraries
+from halley.io.systems.system import load_system
 from halley.io.transformers import load_model
 from halley.ir.placement import Replicate, Shard
 from halley.ir.system import System, resized
 from halley.ir.workload import OpKind
-from halley.planning.axes import Role
-from halley.planning.data_parallel import Sharded
-from halley.planning.machine import PEAK, machine
-from halley.planning.part_costs import training_graphs
-from halley.planning.plan import Fixed, PlanCost, TrainingProblem
-from halley.planning.schedule import Schedule
-from halley.planning.sustained import under_load
-from halley.planning.training_search import best_training_plan
+from halley.kernels.machine import PEAK, machine
+from halley.kernels.sustained import under_load
+from halley.pipeline.data_parallel import Sharded
+from halley.pipeline.schedule import Schedule
 from halley.rewrite.recompute import Recompute
+from halley.sharding.axes import Role
+from halley.training.part_costs import training_graphs
+from halley.training.plan import Fixed, PlanCost, TrainingProblem
+from halley.training.search.search import best_training_plan
 from halley.workloads.transformer import Transformer
 
 POINTS = Path(__file__).parent / "points.csv"

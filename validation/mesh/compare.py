@@ -15,7 +15,7 @@ from validation.outcome import Case, Line, Outcome, positive, read_figures, whol
 from halley.cost.evaluate import evaluate
 from halley.cost.events import Crossing, Work
 from halley.errors import BadInput, Fault
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip, Exchange, Level
 from halley.ir.mapping import Node
 from halley.ir.text import parse

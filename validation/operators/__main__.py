@@ -16,9 +16,9 @@ from pathlib import Path
 from validation.operators.compare import TABLE, carried, fit_rows
 from validation.table import markdown, told
 
-from halley.io.chip_fits import chip_fit_document
-from halley.io.load import load_chip
-from halley.planning.calibrate import (
+from halley.io.chips.fits import chip_fit_document
+from halley.io.chips.load import load_chip
+from halley.kernels.calibrate import (
     TYPICAL,
     Measurement,
     chip_fit,
@@ -31,10 +31,10 @@ from halley.planning.calibrate import (
     judge,
     predictions,
 )
-from halley.planning.kernels import call_time
-from halley.planning.machine import machine
+from halley.kernels.machine import machine
+from halley.kernels.times import call_time
 from halley.report.markup import svg_file
-from halley.report.operators import error_table, operators_plot
+from halley.report.networks.operators import error_table, operators_plot
 from halley.report.table import Table
 
 DEVICES = {

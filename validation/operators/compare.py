@@ -19,11 +19,11 @@ from validation.outcome import Case, Line, Outcome, positive, read_figures, whol
 
 from halley.errors import BadInput, Fault
 from halley.formulas.numbers import Number
-from halley.io.chip_fits import load_chip_fit
-from halley.io.load import load_chip
-from halley.planning.calibrate import Measurement, Prediction, halves, predictions
-from halley.planning.kernels import Attention, Gemm, Kernel, call_time, elementwise, kernel_time, layer_norm, softmax
-from halley.planning.machine import Machine, machine
+from halley.io.chips.fits import load_chip_fit
+from halley.io.chips.load import load_chip
+from halley.kernels.calibrate import Measurement, Prediction, halves, predictions
+from halley.kernels.machine import Machine, machine
+from halley.kernels.times import Attention, Gemm, Kernel, call_time, elementwise, kernel_time, layer_norm, softmax
 
 TABLE = "measured_ops.csv"
 COLUMNS = ("hardware", "op", "shape", "dtype", "measured_latency_s")

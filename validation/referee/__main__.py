@@ -17,9 +17,9 @@ from validation.referee.why import chain
 from halley.cost.anatomy import anatomy
 from halley.cost.evaluate import evaluate
 from halley.errors import HalleyError
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.text import to_text
-from halley.report.causes import summary
+from halley.report.mapping.causes import summary
 from halley.simulate.beginning import affordable
 
 

@@ -17,7 +17,7 @@ from halley import Problem as Search
 from halley import optimise
 from halley.cost.evaluate import evaluate
 from halley.errors import BadInput
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Node
 from halley.ir.workload import Workload

@@ -15,7 +15,7 @@ from validation.rtl import chains
 
 from halley.cost.evaluate import evaluate
 from halley.errors import BadInput, Fault
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip, Level
 from halley.ir.mapping import Node
 from halley.ir.text import parse

@@ -20,7 +20,7 @@ from halley.cost.estimate import Estimate
 from halley.cost.evaluate import evaluate
 from halley.cost.events import Work
 from halley.errors import BadInput, Fault, did_you_mean
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip, Dataflow
 from halley.ir.mapping import Node
 from halley.ir.text import parse

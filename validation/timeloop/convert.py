@@ -24,7 +24,7 @@ from typing import TypeAlias
 from validation.timeloop.files import Architecture, Block, Problem
 
 from halley.errors import BadInput, Fault
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
 from halley.ir.hardware import Axis, Chip, Level
 from halley.ir.mapping import Compute, Hold, Node, Spatial, Temporal
 from halley.ir.workload import Op, OpKind, Tensor, Workload

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from halley.cli import options
 from halley.errors import BadInput
-from halley.io.save import dumps, write_atomic
+from halley.io.files.save import dumps, write_atomic
 from halley.report.table import Table
 from halley.report.terminal import show
 

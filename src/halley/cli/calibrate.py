@@ -14,15 +14,15 @@ from halley.cli.errors import HalleyGroup
 from halley.cli.options import ForceOption, JsonOption
 from halley.cli.report import refuse_existing
 from halley.errors import BadInput, Fault
-from halley.io.fits import fit_document
-from halley.io.nccl_tests import LOG_LIMIT, collective, read_measurements
-from halley.io.save import write_atomic
-from halley.io.text import read_text_bounded
-from halley.network.calibrate import Measurement, calibrate, checked
-from halley.network.overlay import Overlay
+from halley.io.files.save import write_atomic
+from halley.io.files.text import read_text_bounded
+from halley.io.networks.fits import fit_document
+from halley.io.networks.nccl_tests import LOG_LIMIT, collective, read_measurements
+from halley.network.fit.calibrate import Measurement, calibrate, checked
+from halley.network.fit.overlay import Overlay
 from halley.report.browser import png_file
-from halley.report.calibration import calibration_plot, calibration_tables
 from halley.report.markup import svg_file
+from halley.report.networks.calibration import calibration_plot, calibration_tables
 from halley.report.terminal import show
 
 app = typer.Typer(

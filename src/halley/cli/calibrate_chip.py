@@ -14,16 +14,16 @@ from halley.cli import options
 from halley.cli.options import ForceOption, JsonOption
 from halley.cli.report import refuse_existing
 from halley.errors import BadInput, Fault
-from halley.io.chip_fits import chip_fit_document
-from halley.io.load import load_chip
-from halley.io.operators import TEXT_LIMIT, read_operators
-from halley.io.save import write_atomic
-from halley.io.text import read_text_bounded
-from halley.planning.calibrate import TYPICAL, chip_fit, judge
-from halley.planning.machine import machine
+from halley.io.chips.fits import chip_fit_document
+from halley.io.chips.load import load_chip
+from halley.io.chips.operators import TEXT_LIMIT, read_operators
+from halley.io.files.save import write_atomic
+from halley.io.files.text import read_text_bounded
+from halley.kernels.calibrate import TYPICAL, chip_fit, judge
+from halley.kernels.machine import machine
 from halley.report.browser import png_file
 from halley.report.markup import svg_file
-from halley.report.operators import operators_plot, operators_tables
+from halley.report.networks.operators import operators_plot, operators_tables
 from halley.report.terminal import show
 
 FEWEST = 4

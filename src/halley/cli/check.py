@@ -10,7 +10,7 @@ from rich.text import Text
 from halley.cli import options
 from halley.cli.checks import Check, front_check, search_check, solution_checks
 from halley.cli.options import JsonOption, ResultArgument, TimeLimitOption
-from halley.io.result import read_record
+from halley.io.results.result import read_record
 
 WORDS = {True: ("ok", "green"), False: ("FAIL", "bold red"), None: ("open", "yellow")}
 """How an outcome is told, and its colour."""

@@ -22,13 +22,13 @@ from halley.cost.evaluate import evaluate
 from halley.errors import BadInput, HalleyError
 from halley.execute.counters import Counters
 from halley.execute.interpreter import random_inputs, run
-from halley.io.result import UNITS, Record, estimate_document
-from halley.io.result_models import SolutionModel
+from halley.io.results.models import SolutionModel
+from halley.io.results.result import UNITS, Record, estimate_document
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Compute, Node, walk
 from halley.ir.text import parse
 from halley.ir.workload import Workload
-from halley.report.facts import objective_text
+from halley.report.mapping.facts import objective_text
 from halley.rewrite import legality
 from halley.search.optimise import objective_value
 from halley.search.result import Status

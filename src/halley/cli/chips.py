@@ -8,8 +8,8 @@ import typer
 
 from halley.cli import options
 from halley.cli.options import JsonOption
-from halley.io.chip_save import chip_document
-from halley.io.load import load_chip
+from halley.io.chips.load import load_chip
+from halley.io.chips.save import chip_document
 from halley.library import CHIPS
 from halley.report.hardware import chip_list, chip_tables
 from halley.report.terminal import show

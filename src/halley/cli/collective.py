@@ -16,26 +16,27 @@ from halley.cli.options import ForceOption, JsonOption
 from halley.cli.report import refuse_existing
 from halley.errors import BadInput, Fault
 from halley.formulas.software import overlaid_time
-from halley.io import chakra, members
-from halley.io.fits import load_fit
-from halley.io.jobs import kind_of, read_beside, whole_bytes
-from halley.io.nccl_export import nccl_text
-from halley.io.network import load_network
-from halley.io.save import dumps, write_atomic
+from halley.io.files.save import dumps, write_atomic
+from halley.io.networks import chakra, members
+from halley.io.networks.fits import load_fit
+from halley.io.networks.jobs import kind_of, read_beside, whole_bytes
+from halley.io.networks.nccl_export import nccl_text
+from halley.io.networks.network import load_network
 from halley.ir.mapping import CollectiveKind
-from halley.network.choice import chosen
-from halley.network.collective import candidates
-from halley.network.contention import Contention, collective_execution, concurrent
-from halley.network.demands import all_to_all
-from halley.network.fabric import Fabric, with_overhead
-from halley.network.flow import concurrent_flow
-from halley.network.groups import Group
-from halley.network.overlay import Overlay
-from halley.network.schedules import is_line, laid_out
-from halley.network.sweep import sweep
-from halley.network.tables import Kind, Pattern
+from halley.network.algorithms.tables import Kind, Pattern
+from halley.network.bounds.demands import all_to_all
+from halley.network.bounds.flow import concurrent_flow
+from halley.network.fit.overlay import Overlay
+from halley.network.graph.fabric import Fabric, with_overhead
+from halley.network.graph.groups import Group
+from halley.network.time.choice import chosen
+from halley.network.time.collective import candidates
+from halley.network.time.contention import Contention, collective_execution, concurrent
+from halley.network.time.schedules import is_line, laid_out
+from halley.network.time.sweep import sweep
 from halley.report.browser import png_file
-from halley.report.collective import (
+from halley.report.markup import svg_file
+from halley.report.networks.collective import (
     Answer,
     answer_document,
     answer_tables,
@@ -43,8 +44,7 @@ from halley.report.collective import (
     contention_tables,
     kind_tables,
 )
-from halley.report.markup import svg_file
-from halley.report.sweep import Software, sweep_document, sweep_plot, sweep_table
+from halley.report.networks.sweep import Software, sweep_document, sweep_plot, sweep_table
 from halley.report.table import Table
 from halley.report.terminal import show
 from halley.units import SECONDS, format_bytes, parse

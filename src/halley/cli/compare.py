@@ -13,10 +13,10 @@ from halley.cli.options import BaselineOption, JsonOption, ObjectiveOption, Time
 from halley.cli.parameters import workload_from
 from halley.cli.solve import enough, solve_each
 from halley.errors import BadInput, Fault
-from halley.io.load import load_chip
-from halley.io.result import load_result, result_document
-from halley.report.facts import comparison, comparison_table, problem_text
-from halley.report.reasons import all_reasons, memory_names, reasons, reasons_document, reasons_table
+from halley.io.chips.load import load_chip
+from halley.io.results.result import load_result, result_document
+from halley.report.mapping.facts import comparison, comparison_table, problem_text
+from halley.report.mapping.reasons import all_reasons, memory_names, reasons, reasons_document, reasons_table
 from halley.report.terminal import show
 from halley.search.problem import Problem
 

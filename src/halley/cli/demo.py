@@ -12,10 +12,10 @@ from halley.cli import options
 from halley.cli.errors import LIMIT
 from halley.cli.options import JsonOption, TimeLimitOption
 from halley.cli.solve import enough, solve_each
-from halley.io.load import load_chip
-from halley.io.result import UNITS, estimate_document
+from halley.io.chips.load import load_chip
+from halley.io.results.result import UNITS, estimate_document
 from halley.ir.workload import Workload
-from halley.report.facts import collective_kinds, outer_traffic, workload_text
+from halley.report.mapping.facts import collective_kinds, outer_traffic, workload_text
 from halley.report.table import Table, ratio
 from halley.report.terminal import show
 from halley.search.problem import Problem

@@ -12,11 +12,11 @@ from halley.cli.parameters import workload_from
 from halley.cost.estimate import Estimate
 from halley.cost.evaluate import evaluate
 from halley.errors import Fault, Infeasible
-from halley.io.load import load_chip, read_text_bounded
-from halley.io.result import estimate_document
+from halley.io.chips.load import load_chip, read_text_bounded
+from halley.io.results.result import estimate_document
 from halley.ir.hardware import Chip
 from halley.ir.text import located, to_text
-from halley.report.facts import solution_tables, workload_text
+from halley.report.mapping.facts import solution_tables, workload_text
 from halley.report.terminal import show
 from halley.rewrite.legality import check
 from halley.units import format_bytes

@@ -8,10 +8,10 @@ import typer
 
 from halley.cli import options
 from halley.cli.options import JsonOption, ResultArgument
-from halley.io.result import load_result
-from halley.report.explain import explanation
+from halley.io.results.result import load_result
+from halley.report.mapping.explain import explanation
+from halley.report.mapping.tree import find, lines
 from halley.report.terminal import show
-from halley.report.tree import find, lines
 
 
 def explain(

@@ -12,10 +12,10 @@ from halley.cli import options
 from halley.cli.options import ForceOption, ResultArgument
 from halley.cli.report import refuse_existing
 from halley.errors import BadInput, Fault
-from halley.io.result import load_result
-from halley.io.save import write_atomic
-from halley.report import figures
+from halley.io.files.save import write_atomic
+from halley.io.results.result import load_result
 from halley.report.browser import png_file
+from halley.report.mapping import figures
 from halley.report.markup import svg_file
 
 

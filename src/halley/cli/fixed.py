@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from halley.errors import BadInput, Fault, did_you_mean
-from halley.planning.axes import Role
-from halley.planning.data_parallel import Sharded
-from halley.planning.plan import Fixed
-from halley.planning.schedule import Schedule
-from halley.planning.training_help import WORDS
+from halley.pipeline.data_parallel import Sharded
+from halley.pipeline.schedule import Schedule
 from halley.rewrite.recompute import Recompute
+from halley.sharding.axes import Role
+from halley.training.help import WORDS
+from halley.training.plan import Fixed
 
 WHERE = "--fix"
 NAMES = {word: name for name, word in WORDS.items()}

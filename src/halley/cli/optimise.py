@@ -18,9 +18,9 @@ from halley.cli.options import BaselineOption, ChipOption, ForceOption, JsonOpti
 from halley.cli.parameters import refuse_beside, workload_from
 from halley.cli.report import refuse_existing, save_trace
 from halley.cli.solve import enough, solve
-from halley.io.load import load_chip, load_problem
-from halley.io.result import result_document, save_result
-from halley.report.facts import plan_text, problem_text, result_tables, verdict
+from halley.io.chips.load import load_chip, load_problem
+from halley.io.results.result import result_document, save_result
+from halley.report.mapping.facts import plan_text, problem_text, result_tables, verdict
 from halley.report.terminal import show
 from halley.search.problem import Objective, Problem
 from halley.search.result import Result

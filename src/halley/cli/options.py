@@ -14,7 +14,7 @@ from rich.console import Console
 
 from halley.cli.errors import options_of
 from halley.errors import BadInput, Fault, did_you_mean
-from halley.io.save import dumps
+from halley.io.files.save import dumps
 from halley.search.baselines import BASELINES
 from halley.search.problem import Objective, gap_faults, objective_faults
 from halley.units import SECONDS, parse

@@ -18,23 +18,23 @@ from halley.cli.options import ForceOption, JsonOption, TimeLimitOption
 from halley.cli.report import refuse_existing
 from halley.cli.solve import Bar, searching
 from halley.cli.systems import EfficiencyOption, SystemOption, efficiency_of, system_of
+from halley.dfmodel.plan import DFModelProblem, best_training
 from halley.errors import BadInput, Fault, did_you_mean
-from halley.io.fits import load_libraries
-from halley.io.fusions import load_fusions, save_fusions
-from halley.io.plan import plan_document
-from halley.io.save import target_of
+from halley.io.files.save import target_of
+from halley.io.networks.fits import load_libraries
+from halley.io.results.fusions import load_fusions, save_fusions
+from halley.io.results.plan import plan_document
 from halley.io.transformers import load_model
-from halley.planning.axes import Role
-from halley.planning.data_parallel import recipe
-from halley.planning.dfmodel import DFModelProblem, best_training
-from halley.planning.fused_plan import best_fused_plan
-from halley.planning.fusion_table import empty_table
-from halley.planning.plan import Fixed, Outcome, TrainingProblem, TrainingResult
-from halley.planning.training_search import best_training_plan
-from halley.report.dfmodel import dfmodel_document, dfmodel_headline, dfmodel_tables, dfmodel_verdict
-from halley.report.plan import headline, plan_tables, verdict
-from halley.report.plan_page import plan_page
-from halley.report.plan_words import plan_words
+from halley.pipeline.data_parallel import recipe
+from halley.report.plans.dfmodel import dfmodel_document, dfmodel_headline, dfmodel_tables, dfmodel_verdict
+from halley.report.plans.page import plan_page
+from halley.report.plans.plan import headline, plan_tables, verdict
+from halley.report.plans.words import plan_words
+from halley.sharding.axes import Role
+from halley.training.fusion.plan import best_fused_plan
+from halley.training.fusion.table import empty_table
+from halley.training.plan import Fixed, Outcome, TrainingProblem, TrainingResult
+from halley.training.search.search import best_training_plan
 
 VIEWS = ("halley", "dfmodel")
 SPATIAL_LIMIT = 60.0

@@ -11,8 +11,8 @@ from rich.text import Text
 from halley.cli import options
 from halley.cli.options import ForceOption, ResultArgument, TraceOption
 from halley.errors import BadInput, Fault
-from halley.io.result import load_result, read_record
-from halley.io.save import dumps, write_atomic
+from halley.io.files.save import dumps, write_atomic
+from halley.io.results.result import load_result, read_record
 from halley.search.result import Result
 
 DEFAULT_FILE = "report.html"
@@ -28,7 +28,7 @@ def report(
 
     Example: halley report result.json -o report.html
     """
-    from halley.report.page import page  # here: other commands take `save_trace`, and load no pages
+    from halley.report.mapping.page import page  # here: other commands take `save_trace`, and load no pages
 
     for target in filter(None, (out, trace_file)):
         refuse_existing(target, force)
@@ -48,7 +48,7 @@ def refuse_existing(target: str, force: bool) -> None:
 
 def save_trace(result: Result, target: str, force: bool) -> None:
     """Write the trace and say so."""
-    from halley.report.trace import trace  # here: it loads the simulation, which few who optimise ask for
+    from halley.report.mapping.trace import trace  # here: it loads the simulation, which few who optimise ask for
 
     write_atomic(target, dumps(trace(result)), force)
     options.remarks().print(Text(f"written to {target}; open it at ui.perfetto.dev or in chrome://tracing"))

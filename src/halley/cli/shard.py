@@ -12,10 +12,10 @@ from halley.cli.options import ForceOption, JsonOption
 from halley.cli.parameters import refuse_beside, workload_from
 from halley.cli.report import refuse_existing
 from halley.cli.systems import EfficiencyOption, SystemOption, efficiency_of, system_of
-from halley.io.load import load_problem
-from halley.planning.graph_plan import GraphProblem, plan_graph
-from halley.planning.machine import PEAK
-from halley.report.graph_plan import graph_document, graph_headline, graph_tables, graph_verdict
+from halley.graphs.plan import GraphProblem, plan_graph
+from halley.io.chips.load import load_problem
+from halley.kernels.machine import PEAK
+from halley.report.plans.graph import graph_document, graph_headline, graph_tables, graph_verdict
 
 
 def shard(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from halley.cli import options
 from halley.cli.optimise import report
 from halley.cli.options import JsonOption, ResultArgument
-from halley.io.result import load_result, read_record
+from halley.io.results.result import load_result, read_record
 
 
 def show(file: ResultArgument, json: JsonOption = False) -> None:

@@ -12,8 +12,8 @@ from halley.cli.options import JsonOption, ResultArgument
 from halley.cost.anatomy import anatomy
 from halley.cost.evaluate import evaluate
 from halley.errors import BadInput, Fault
-from halley.io.result import read_record, resource_name
-from halley.report.causes import summary
+from halley.io.results.result import read_record, resource_name
+from halley.report.mapping.causes import summary
 from halley.report.table import Table, percent
 from halley.report.terminal import show
 from halley.simulate.simulation import LIMIT, first_iterations

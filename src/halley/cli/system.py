@@ -13,18 +13,18 @@ from halley.cli.errors import HalleyGroup
 from halley.cli.options import ForceOption, JsonOption
 from halley.cli.report import refuse_existing
 from halley.errors import BadInput, Fault
-from halley.io.save import write_atomic
-from halley.io.system import load_system
-from halley.io.system_grid import load_grid
-from halley.io.system_save import system_document
+from halley.io.files.save import write_atomic
+from halley.io.systems.grid import load_grid
+from halley.io.systems.save import system_document
+from halley.io.systems.system import load_system
 from halley.ir.system import System
 from halley.library import SYSTEMS
-from halley.network.fabric import Fabric
-from halley.network.products import product
+from halley.network.graph.fabric import Fabric
+from halley.network.graph.products import product
 from halley.report import terminal
 from halley.report.markup import svg_file
-from halley.report.system import system_list, system_tables
-from halley.report.topology import topology_figure, topology_text
+from halley.report.networks.system import system_list, system_tables
+from halley.report.networks.topology import topology_figure, topology_text
 
 app = typer.Typer(cls=HalleyGroup, no_args_is_help=True, help="Systems of chips: how they are joined, what they take and cost.")
 

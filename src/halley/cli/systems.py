@@ -9,13 +9,13 @@ from rich.text import Text
 
 from halley.cli import options
 from halley.errors import BadInput, Fault
-from halley.io.chip_fits import load_chip_fit
-from halley.io.load import load_chip
-from halley.io.system import load_system
+from halley.io.chips.fits import load_chip_fit
+from halley.io.chips.load import load_chip
+from halley.io.systems.system import load_system
 from halley.ir.system import System
+from halley.kernels.machine import Efficiency, machine
+from halley.kernels.sustained import under_load
 from halley.library import CHIP_FITS
-from halley.planning.machine import Efficiency, machine
-from halley.planning.sustained import under_load
 
 DEFAULT_FIT = "a100"
 """The chip whose measured efficiency others take that were not measured."""

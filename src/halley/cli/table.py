@@ -10,9 +10,9 @@ from rich.text import Text
 
 from halley.cli import options
 from halley.cli.options import ForceOption, ResultArgument
-from halley.io.result import load_result
-from halley.io.save import write_atomic
-from halley.report.sheets import SHEETS, sheet
+from halley.io.files.save import write_atomic
+from halley.io.results.result import load_result
+from halley.report.mapping.sheets import SHEETS, sheet
 
 
 def table(

@@ -13,15 +13,15 @@ from halley.cli.errors import HalleyGroup
 from halley.cli.options import ForceOption, JsonOption
 from halley.cli.report import refuse_existing
 from halley.errors import BadInput, Fault
-from halley.io.astra import load_astra
-from halley.io.network import load_network
-from halley.io.network_save import network_document, network_text
-from halley.io.save import write_atomic
+from halley.io.files.save import write_atomic
+from halley.io.networks.astra import load_astra
+from halley.io.networks.network import load_network
+from halley.io.networks.save import network_document, network_text
 from halley.library import NETWORKS
 from halley.report import terminal
 from halley.report.browser import png_file
 from halley.report.markup import svg_file
-from halley.report.topology import network_list, network_tables, topology_figure, topology_text
+from halley.report.networks.topology import network_list, network_tables, topology_figure, topology_text
 
 app = typer.Typer(cls=HalleyGroup, no_args_is_help=True, help="Networks: what they are made of, and how they look.")
 

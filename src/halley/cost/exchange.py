@@ -17,8 +17,8 @@ from halley.ir.hardware import Axis, Memory, Topology
 from halley.ir.mapping import Collective, CollectiveKind
 from halley.ir.workload import MONOIDS, OpKind
 from halley.network.algorithms import ALGORITHMS
-from halley.network.axis import Port, Profile, Rates, Streams, busiest, profile, streams
-from halley.network.tables import share
+from halley.network.algorithms.tables import share
+from halley.network.time.axis import Port, Profile, Rates, Streams, busiest, profile, streams
 
 Shared = tuple[str, Number | None]
 """The dim that members share out along an axis, and the tile that each takes: an even share where it is None."""

@@ -16,8 +16,8 @@ from halley.ir.hardware import Topology
 from halley.ir.mapping import Collective, CollectiveKind
 from halley.ir.placement import Partial, Placement, Replicate, Shard, Single
 from halley.ir.workload import MONOIDS, Op
-from halley.network.axis import route, steps
-from halley.network.tables import Steps, Transfer
+from halley.network.algorithms.tables import Steps, Transfer
+from halley.network.time.axis import route, steps
 
 Kind = CollectiveKind
 SHARDING = (Kind.REDUCE_SCATTER, Kind.SCATTER, Kind.ALL_TO_ALL)

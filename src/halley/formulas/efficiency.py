@@ -1,7 +1,7 @@
 """What keeps a kernel below its chip's peaks: waves of tiles over cores, feeds that are shared, caches that spill, launches.
 
 A kernel runs as tiles, one core to each; when there are more tiles than cores they come in waves. The terms below are put
-together by `halley.planning.kernels`. Symbols throughout: P [1] cores; T [1] tiles; lambda [s] latency.
+together by `halley.kernels.times`. Symbols throughout: P [1] cores; T [1] tiles; lambda [s] latency.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Symbols throughout: S [1] stages; v [1] chunks of layers per stage (1 but where 
 iteration; f, b [s] forward and backward pass of one chunk for one microbatch; p [s] transfer of one activation, or of its
 gradient, to the next chunk. Chunk c of stage s is number u = c S + s in the order of the model. A transfer is *overlapped*: it
 occupies a link of its own and direction, and no stage. One that holds its sender is a part of f or b instead. The exact time of
-an uneven pipeline is a recurrence: `halley.planning.recurrence`.
+an uneven pipeline is a recurrence: `halley.pipeline.recurrence`.
 """
 
 from __future__ import annotations

@@ -7,12 +7,12 @@ from typing import Any
 from pydantic import BaseModel
 
 from halley.errors import BadInput, Fault, did_you_mean
-from halley.io.chip import ELEMENTARY
-from halley.io.fusions import FusionsFile
-from halley.io.models import ChipFile, ProblemModel
-from halley.io.network_models import FabricFile
-from halley.io.result_models import ResultFile
-from halley.io.system_models import SystemFile
+from halley.io.chips.chip import ELEMENTARY
+from halley.io.files.models import ChipFile, ProblemModel
+from halley.io.networks.models import FabricFile
+from halley.io.results.fusions import FusionsFile
+from halley.io.results.models import ResultFile
+from halley.io.systems.models import SystemFile
 from halley.ir.workload import DTYPE_BYTES
 from halley.library import CHIPS
 

@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from halley.errors import BadInput, Fault
-from halley.io.check import check
-from halley.io.entries import Text
-from halley.io.models import Model
-from halley.io.shelf import found
-from halley.io.text import Finding, read_yaml
+from halley.io.files.check import check
+from halley.io.files.entries import Text
+from halley.io.files.models import Model
+from halley.io.files.shelf import found
+from halley.io.files.text import Finding, read_yaml
 from halley.library import MODELS
 from halley.workloads.parameters import SIZE_LIMIT
 from halley.workloads.transformer import Experts, Latent, Transformer

@@ -16,7 +16,7 @@ from halley.errors import BadInput, Fault, did_you_mean
 
 
 class Topology(StrEnum):
-    """How the ranks of one axis are linked; `halley.network.topologies` builds each as a graph.
+    """How the ranks of one axis are linked; `halley.network.graph.topologies` builds each as a graph.
 
     The axes of a chip are lines, rings, full or without links (`CHIP_TOPOLOGIES`): a 2-D mesh of siblings is two `LINE` axes.
     ``NONE``: siblings reach their parent alone, so that no collective runs over the axis.

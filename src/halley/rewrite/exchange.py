@@ -8,7 +8,7 @@ from halley.errors import did_you_mean
 from halley.ir.mapping import Collective, CollectiveKind
 from halley.ir.placement import Partial, Placement, Replicate, Shard, Single
 from halley.ir.text import to_text
-from halley.network.axis import able, algorithms
+from halley.network.time.axis import able, algorithms
 from halley.rewrite.computing import cut_once
 from halley.rewrite.keeping import kept, kept_beyond
 from halley.rewrite.layout import AxisKey, all_at_work, beyond, dealt, least_parts, most_parts, restrict

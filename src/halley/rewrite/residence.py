@@ -10,7 +10,7 @@ from halley.ir.mapping import Collective, CollectiveKind, Hold
 from halley.ir.placement import Partial, Placement, Replicate, Shard, Single
 from halley.ir.workload import Op, OpKind, Workload
 from halley.network.algorithms import ALGORITHMS
-from halley.network.axis import able
+from halley.network.time.axis import able
 from halley.rewrite.layout import AxisKey, Chain, Cut, Interval, Shifts, restrict
 from halley.rewrite.scopes import Path, Scope
 

@@ -12,7 +12,7 @@ from halley.ir.mapping import Collective, CollectiveKind, Compute, Node, walk
 from halley.ir.placement import Placement, Replicate, Shard, transition
 from halley.ir.text import to_text
 from halley.ir.workload import Op, Workload
-from halley.network.axis import able, algorithms
+from halley.network.time.axis import able, algorithms
 from halley.rewrite.keeping import joined, kept
 from halley.rewrite.layout import AxisKey, Chain, Interval, beyond, covers, restrict
 from halley.rewrite.residence import Finding, Held, Missing, Residence, even_chain

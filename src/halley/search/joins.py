@@ -10,8 +10,8 @@ from halley.cost.exchange import exchange_rates
 from halley.ir.hardware import Axis, Topology
 from halley.ir.mapping import Collective, CollectiveKind
 from halley.ir.workload import Op, Workload, roles
-from halley.network.axis import able
-from halley.network.dominance import worthwhile
+from halley.network.time.axis import able
+from halley.network.time.dominance import worthwhile
 from halley.search.stages import Join, Split
 from halley.search.template import Template
 

@@ -8,8 +8,8 @@ from typing import TypeAlias, assert_never
 from halley.ir.hardware import Axis, Memory
 from halley.ir.mapping import Collective, CollectiveKind
 from halley.ir.workload import Op
-from halley.network.axis import route, steps
-from halley.network.tables import Steps, Transfer
+from halley.network.algorithms.tables import Steps, Transfer
+from halley.network.time.axis import route, steps
 from halley.simulate.computing import Computing
 from halley.simulate.holds import Visit
 from halley.simulate.members import Box, Member, Scope, common, inside, points

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 from halley.ir.hardware import Topology
 from halley.ir.mapping import CollectiveKind
-from halley.network.tables import WHOLE, Kind, Steps, Transfer, chunk_count
+from halley.network.algorithms.tables import WHOLE, Kind, Steps, Transfer, chunk_count
 
 
 class Setting(NamedTuple):

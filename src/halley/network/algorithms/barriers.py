@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from halley.network.algorithms.algorithm import Algorithm, Setting, table_of, there_and_back
+from halley.network.algorithms.tables import Pattern, Steps, Transfer
 from halley.network.algorithms.trees import binomial_broadcast
-from halley.network.tables import Pattern, Steps, Transfer
 
 _B = Pattern.BARRIER
 

@@ -6,7 +6,7 @@ from halley.ir.hardware import Topology
 from halley.ir.mapping import CollectiveKind
 from halley.network.algorithms.algorithm import Algorithm, Cut, Setting, every, mirror, spreading, table_of, there_and_back
 from halley.network.algorithms.rings import ALONG
-from halley.network.tables import Steps, Transfer
+from halley.network.algorithms.tables import Steps, Transfer
 
 _K = CollectiveKind
 

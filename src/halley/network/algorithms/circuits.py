@@ -9,7 +9,7 @@ from halley.errors import BadInput, Fault
 from halley.ir.mapping import CollectiveKind
 from halley.network.algorithms.algorithm import Setting, mirror
 from halley.network.algorithms.rings import ring_all_gather
-from halley.network.tables import Kind, Steps, Transfer
+from halley.network.algorithms.tables import Kind, Steps, Transfer
 
 _K = CollectiveKind
 

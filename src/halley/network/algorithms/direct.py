@@ -5,7 +5,7 @@ from __future__ import annotations
 from halley.ir.hardware import Topology
 from halley.ir.mapping import CollectiveKind
 from halley.network.algorithms.algorithm import Algorithm, Cut, Setting, backwards, every, gathering, spreading, table_of
-from halley.network.tables import Pattern, Steps, Transfer
+from halley.network.algorithms.tables import Pattern, Steps, Transfer
 
 _K = CollectiveKind
 ANYWHERE = (Topology.LINE, Topology.RING, Topology.FULL)

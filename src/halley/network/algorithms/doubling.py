@@ -18,7 +18,7 @@ from halley.network.algorithms.algorithm import (
     there_and_back,
 )
 from halley.network.algorithms.direct import ANYWHERE
-from halley.network.tables import Steps, Transfer
+from halley.network.algorithms.tables import Steps, Transfer
 
 _K = CollectiveKind
 _POWERS = "a power of two"

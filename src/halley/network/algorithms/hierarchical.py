@@ -23,7 +23,7 @@ from halley.formulas.collectives import dimension_time
 from halley.ir.mapping import CollectiveKind
 from halley.network.algorithms import ALGORITHMS
 from halley.network.algorithms.algorithm import Cut, Setting, mirror, table_of
-from halley.network.tables import Kind, Steps, Transfer
+from halley.network.algorithms.tables import Kind, Steps, Transfer
 
 _K = CollectiveKind
 

@@ -11,7 +11,7 @@ from collections import defaultdict
 from halley.ir.hardware import Topology
 from halley.ir.mapping import CollectiveKind
 from halley.network.algorithms.algorithm import Algorithm, Cut, Setting, backwards, every, spreading, table_of
-from halley.network.tables import Steps, Transfer
+from halley.network.algorithms.tables import Steps, Transfer
 
 _K = CollectiveKind
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from halley.ir.hardware import Topology
 from halley.ir.mapping import CollectiveKind
 from halley.network.algorithms.algorithm import Algorithm, Setting, gathering, table_of
-from halley.network.tables import Steps, Transfer
+from halley.network.algorithms.tables import Steps, Transfer
 
 ALONG = (Topology.LINE, Topology.RING)
 

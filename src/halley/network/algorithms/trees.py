@@ -25,7 +25,7 @@ from halley.network.algorithms.algorithm import (
 )
 from halley.network.algorithms.doubling import bruck_all_gather
 from halley.network.algorithms.rings import ring_all_gather
-from halley.network.tables import Steps, Transfer
+from halley.network.algorithms.tables import Steps, Transfer
 
 _K = CollectiveKind
 

@@ -1,0 +1,163 @@
+"""A chip as DFModel sees it: compute tiles of lanes and stages, on-chip memory, DRAM. Kernels run fused, in the best partitions,
+or one by one.
+
+Kernel by kernel, a chip works off each kernel on all of its compute tiles, whatever does not fit on the chip passes in pieces,
+and weights are read once for all samples in a row. So there is nothing to choose, and many problems are costed at once.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from halley.errors import BadInput, Fault
+from halley.formulas.spatial import streamed_time
+from halley.formulas.timing import busy_time
+from halley.ir.hardware import Chip
+from halley.ir.system import System
+from halley.kernels.machine import machine
+from halley.optim.downsets import Costs, Lattice, in_line, lattice
+from halley.spatial.chip import Array, Graph, Problem, SpatialChip, choices
+from halley.spatial.costs import network_time
+from halley.spatial.growth import Tables, rest, tables
+from halley.spatial.solve import Group, Search, Tiled, sequence_choices
+
+Chosen = TypeVar("Chosen")
+
+LIMITS = ("compute", "memory", "network")
+"""What may limit a partition."""
+
+MOST_TILES = 2048
+"""Compute tiles that kernels are dealt out over; a chip with more cores has blocks of them as tiles."""
+
+NOTHING_DONE = Lattice((0,), ((),))
+"""What `halley.spatial.growth.rest` needs for a lower bound of everything."""
+
+
+def dfmodel_chip(system: System, fused: bool, dtype: str = "bf16") -> SpatialChip:
+    """The system's chip. ``fused``: kernels run side by side and its on-chip memory limits them; else nothing on it does.
+
+    The clock is that at which a lane and stage does one multiply-accumulate of the type. Raises BadInput: no matrix engine, or
+    one without the type.
+    """
+    chip = system.chip
+    rate = machine(chip).mac_rate(dtype)
+    if chip.matrix is None:
+        raise BadInput(Fault(f"chip {chip.name}", "a matrix engine", "none"))
+    cores = math.prod(level.count for level in chip.levels)
+    side = 1 if cores <= MOST_TILES else math.ceil(math.sqrt(cores / MOST_TILES))
+    tiles, width, height = max(cores // side**2, 1), chip.matrix.rows * side, chip.matrix.cols * side
+    memory = system.tiers[-1]
+    return SpatialChip(
+        tiles,
+        width,
+        height,
+        rate / (tiles * width * height),
+        on_chip_bytes(chip) if fused else math.inf,
+        memory.capacity,
+        memory.read_bandwidth,
+    )
+
+
+def on_chip_bytes(chip: Chip) -> float:
+    """Bytes of all memories of a chip but the outermost."""
+    instances, found = 1, 0.0
+    for place, level in enumerate(chip.levels):
+        instances *= level.count
+        found += instances * sum(memory.capacity for memory in level.memories[1 if place == 0 else 0 :])
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class OneByOne:
+    """The kernels of a graph one after the other, per sample: ``compute``, ``memory``, ``network`` [kernels] [s], ``setup`` [s]
+    once for all samples in a row, ``kept`` [B] that DRAM keeps."""
+
+    compute: Array
+    memory: Array
+    network: Array
+    setup: float
+    kept: float
+
+    @property
+    def steady(self) -> float:
+        """Time of all kernels, each the longest of the three [s]."""
+        return float(np.maximum(np.maximum(self.compute, self.memory), self.network).sum())
+
+
+def one_by_one(problem: Problem) -> OneByOne:
+    """What a problem without fusion takes, on sequence tiles of the whole sequence: smaller ones round up more often, and move
+    and keep the same bytes."""
+    graph, chip = problem.graph, problem.chip
+    cycles = [choices(kernel, graph.sequence, graph.sequence, chip).cycles[-1] for kernel in graph.kernels]
+    traffic = np.zeros(len(graph.kernels))
+    kept = 0.0
+    for tensor in problem.tensors:
+        ends = [*tensor.readers, *(() if tensor.writer is None else (tensor.writer,))]
+        np.add.at(traffic, ends, tensor.bytes)
+        stored = len(tensor.readers) if problem.assumptions.kept_twice else 0
+        kept += tensor.bytes * (stored + (tensor.writer is not None))
+    return OneByOne(
+        np.asarray(streamed_time(np.array(cycles), 1, chip.clock)),
+        np.asarray(busy_time(traffic, chip.bandwidth)),
+        np.array([network_time(problem, kernel, 1) for kernel in graph.kernels]),
+        float(busy_time(graph.weights, chip.bandwidth)),
+        kept,
+    )
+
+
+def singles(graph: Graph) -> tuple[Group, ...]:
+    """Each kernel as a partition of its own."""
+    return tuple((1 << place, 0) for place in range(len(graph.kernels)))
+
+
+def usable_tables(problem: Problem) -> tuple[Tables, ...]:
+    """What a search needs, for each sequence tile that lets every kernel fit on the chip."""
+    made = (tables(problem, tile) for tile in sequence_choices(problem.graph.sequence))
+    return tuple(each for each in made if each is not None)
+
+
+def floor_costs(made: Tables) -> Costs:
+    """A lower bound of the costs of a layer, whatever its partitions."""
+    return rest(made, NOTHING_DONE)[0]
+
+
+@dataclass(slots=True)
+class Attempt(Generic[Chosen]):
+    """A search for the best partitions with one sequence tile, as a part of a larger ``choice``: its times are ``scale`` times a
+    layer's, and at least ``least`` [s]. ``floor``: a lower bound of the layer's costs (`floor_costs`).
+
+    It is a `halley.spatial.solve.Limited`: attempts of several choices are searched together.
+    """
+
+    choice: Chosen
+    made: Tables
+    floor: Costs
+    scale: float
+    least: float
+    _search: Search | None = None
+
+    @property
+    def root(self) -> float:
+        """A lower bound [s]."""
+        return max(self.made.problem.value(*self.floor) * self.scale, self.least)
+
+    def consecutive(self, limit: float) -> tuple[tuple[Tiled, ...], float]:
+        """The best runs of consecutive kernels below the limit."""
+        return self._below(Search((self.made,), in_line(len(self.made.problem.graph.kernels))), limit)
+
+    def __call__(self, limit: float = math.inf) -> tuple[tuple[Tiled, ...], float]:
+        """The best partitions below the limit and their time; none, and the limit, where there are none."""
+        if self._search is None:
+            self._search = Search((self.made,), lattice(self.made.problem.graph.needs))
+        return self._below(self._search, limit)
+
+    def _below(self, search: Search, limit: float) -> tuple[tuple[Tiled, ...], float]:
+        if self.least >= limit:
+            return (), limit
+        groups, layer = search(limit / self.scale)
+        time = max(layer * self.scale, self.least)
+        return (groups, time) if groups and time < limit else ((), limit)

@@ -1,0 +1,303 @@
+"""Training on a whole system in the view of DFModel (arXiv 2412.16432): the best use of each axis, proven.
+
+Every axis serves one purpose as a whole: data, pipeline or tensor parallelism. Compute, memory and network of what runs together
+overlap fully, no collective has a latency, nothing is computed twice, embedding and head are left out. Chips whose kernels stream
+into each other run in their best partitions (`halley.spatial.solve`), others kernel by kernel.
+
+Each partition works off a microbatch before the next partition begins, its weights loaded once for it; memory has to hold what
+all partitions pass on of it. The pipeline fills and drains once in an iteration. Gradients are summed over the data-parallel
+chips beside the work.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from typing import TypeAlias
+
+from halley.dfmodel.chip import LIMITS, Attempt, OneByOne, dfmodel_chip, floor_costs, one_by_one, singles, usable_tables
+from halley.dfmodel.layer import FORWARD, WORD, check_layer, layer_graph
+from halley.dfmodel.network import check_axes, collective_time, transfer_time
+from halley.errors import Fault, Infeasible, InternalError
+from halley.formulas.numbers import ceil_div
+from halley.formulas.pipeline import even_pipeline_time
+from halley.formulas.spatial import amortised_time, stage_time, utilisation
+from halley.formulas.timing import total
+from halley.ir.hardware import Axis
+from halley.ir.mapping import CollectiveKind
+from halley.ir.system import System
+from halley.network.graph.bill import Bill, bill
+from halley.optim.downsets import Costs
+from halley.sharding.axes import Assignment, Role, assignment_text, assignments, degree, parts_of
+from halley.spatial.chip import DFMODEL, Graph, Problem, SpatialChip
+from halley.spatial.growth import Tables
+from halley.spatial.solve import AGREE, SpatialPlan, climb, plan, tiled_plan
+from halley.workloads.transformer import Transformer, check_training
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which axes serve what, and how many sequences are worked off in a row."""
+
+    assignment: Assignment
+    microbatch: int
+
+
+@dataclass(frozen=True)
+class DFModelProblem:
+    """A model, the system that trains it, the ``batch`` [sequences] of an iteration, each of ``sequence`` [tokens].
+
+    ``fused``: the chip runs kernels side by side that stream into each other (a dataflow chip); else one by one. ``degrees``:
+    ranks that a role must have.
+
+    Raises BadInput: a layer other than GPT's, axes of topologies that DFModel lacks, sizes below 1.
+    """
+
+    shape: Transformer
+    system: System
+    batch: int
+    sequence: int
+    fused: bool
+    degrees: Mapping[Role, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_layer(self.shape)
+        check_axes(self.system.axes)
+        check_training(self.shape, self.batch, self.sequence, "bf16")
+
+    @cached_property
+    def chip(self) -> SpatialChip:
+        return dfmodel_chip(self.system, self.fused)
+
+    @cached_property
+    def work(self) -> float:
+        """Operations of an iteration, on all chips [1]."""
+        return layer_graph(self.shape, self.sequence).work * self.shape.layers * self.batch
+
+    @cached_property
+    def peak(self) -> float:
+        """Operations per second of all chips."""
+        return self.system.chips * self.chip.peak
+
+    def axes(self, assignment: Assignment, role: Role) -> tuple[Axis, ...]:
+        """The system's axes that serve a role."""
+        return tuple(self.system.axis(part.axis) for part in parts_of(assignment, role))
+
+    def stage(self, choice: Choice) -> Problem:
+        """A layer on one chip of a stage; layers are dealt out in whole ones, so that the stage with most of them decides."""
+        stages = degree(choice.assignment, Role.PIPELINE)
+        return Problem(
+            _graph(self.shape, self.sequence, self.axes(choice.assignment, Role.MODEL)),
+            self.chip,
+            DFMODEL,
+            int(ceil_div(self.shape.layers, stages)) * stages,
+            stages,
+            transfer_time(self.axes(choice.assignment, Role.PIPELINE), self.shape.model * self.sequence * WORD),
+            self.fused,
+            most=choice.microbatch,
+            fewest=choice.microbatch,
+        )
+
+    def samples(self, assignment: Assignment) -> int:
+        """Samples of an iteration on each data-parallel replica: on the one that has most."""
+        return int(ceil_div(self.batch, degree(assignment, Role.DATA)))
+
+    def scale(self, choice: Choice, stage: Problem) -> float:
+        """Seconds of an iteration for each second of a layer and sample [1]."""
+        microbatches = self.samples(choice.assignment) // choice.microbatch
+        passes = choice.microbatch * float(stage_time(1.0, stage.layers, stage.stages))
+        return float(even_pipeline_time(stage.stages, 1, microbatches, passes, 0.0))
+
+    def reduction(self, choice: Choice, stage: Problem) -> float:
+        """Time of summing a stage's gradients over the replicas [s]."""
+        data = self.axes(choice.assignment, Role.DATA)
+        if not data:
+            return 0.0
+        layer = total(kernel.weights for kernel in stage.graph.kernels[: len(FORWARD)])
+        return float(stage_time(collective_time(CollectiveKind.ALL_REDUCE, data, layer), stage.layers, stage.stages))
+
+
+@lru_cache(maxsize=256)
+def _graph(shape: Transformer, sequence: int, axes: tuple[Axis, ...]) -> Graph:
+    chips = math.prod(axis.size for axis in axes)
+    return layer_graph(shape, sequence, chips, lambda size: collective_time(CollectiveKind.ALL_REDUCE, axes, size))
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An assignment with its best microbatch: ``time`` [s] of an iteration, exactly, or a lower bound of it that ruled it out;
+    infinite, with the ``reason``, where it does not work."""
+
+    assignment: Assignment
+    time: float
+    exact: bool = True
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class DFModelResult:
+    """The best plan: its axes and microbatch, its partitions (``layer``), ``time`` [s] of an iteration.
+
+    ``candidates``: every assignment of the space, the fastest first. ``choices``: assignments and microbatches. It is proven:
+    every choice was costed, or is no better by its lower bound."""
+
+    problem: DFModelProblem
+    choice: Choice
+    layer: SpatialPlan
+    time: float
+    candidates: tuple[Candidate, ...]
+    choices: int
+    seconds: float
+
+    @property
+    def utilisation(self) -> float:
+        """Share of the peak of all chips that the model's work uses."""
+        return float(utilisation(self.problem.work, self.time, self.problem.peak))
+
+    @cached_property
+    def bill(self) -> Bill:
+        return bill(self.problem.system)
+
+    @property
+    def memory(self) -> float:
+        """Bytes of a chip's DRAM in use."""
+        stage = self.layer.problem
+        kept = total(part.kept for part in self.layer.partitions)
+        return float(stage_time(stage.graph.weights + self.choice.microbatch * kept, stage.layers, stage.stages))
+
+    @property
+    def account(self) -> dict[str, float]:
+        """Where an iteration's time goes [s]: partitions by what limits them, loading of weights, waits for transfers to the next
+        stage, filling and draining of the pipeline, waits for gradients. Adds up to ``time``."""
+        stage, parts = self.layer.problem, self.layer.partitions
+        whole = self.problem.scale(self.choice, stage)
+        busy = float(stage_time(1.0, stage.layers, stage.stages)) * self.problem.samples(self.choice.assignment)
+        found = {name: total(part.steady for part in parts if part.bottleneck == name) for name in LIMITS}
+        found["weights"] = amortised_time(0.0, total(part.once for part in parts), self.layer.samples)
+        found["transfers"] = max(0.0, self.layer.layer - total(found.values()))
+        account = {name: float(share) * busy for name, share in found.items()}
+        account["bubble"] = self.layer.layer * (whole - busy)
+        return account | {"gradients": max(0.0, self.time - self.layer.layer * whole)}
+
+    def __str__(self) -> str:
+        where = assignment_text(self.choice.assignment)
+        return f"{where}, microbatches of {self.choice.microbatch}: {self.time:.4g} s, {self.utilisation:.1%} of the peak"
+
+
+def best_training(problem: DFModelProblem) -> DFModelResult:
+    """The assignment of whole axes, the microbatch and the partitions on the chip that take least time, proven.
+
+    Raises Infeasible: nothing fits; BadInput: degrees that no assignment has.
+    """
+    start = time.perf_counter()
+    found: dict[Assignment, Candidate] = {}
+    open_: list[tuple[Choice, Problem]] = []
+    for assignment in assignments(problem.system, problem.degrees, whole=True):
+        reason = _unfit(problem, assignment)
+        found[assignment] = Candidate(assignment, math.inf, reason=reason or "memory does not hold a sample")
+        if not reason:
+            sizes = _divisors(problem.samples(assignment))
+            open_ += ((choice, problem.stage(choice)) for choice in (Choice(assignment, size) for size in sizes))
+    judge = _fused if problem.fused else _one_by_one
+    best = judge(problem, open_, found)
+    if best is None:
+        raise Infeasible(_nothing_fits(problem, found.values()))
+    ordered = tuple(sorted(found.values(), key=lambda each: each.time))
+    return DFModelResult(problem, *best, ordered, len(open_), time.perf_counter() - start)
+
+
+def _unfit(problem: DFModelProblem, assignment: Assignment) -> str:
+    stages, replicas = degree(assignment, Role.PIPELINE), degree(assignment, Role.DATA)
+    if stages > problem.shape.layers:
+        return f"{stages} stages for {problem.shape.layers} layers"
+    if replicas > problem.batch:
+        return f"{replicas} data-parallel replicas for {problem.batch} sequences"
+    return ""
+
+
+Open: TypeAlias = Sequence[tuple[Choice, Problem]]
+Found: TypeAlias = dict[Assignment, Candidate]
+
+
+def _note(found: Found, assignment: Assignment, time: float, exact: bool = True) -> None:
+    if time < found[assignment].time:
+        found[assignment] = Candidate(assignment, time, exact)
+
+
+def _one_by_one(problem: DFModelProblem, open_: Open, found: Found) -> tuple[Choice, SpatialPlan, float] | None:
+    """The best choice without fusion; all are costed."""
+    known: dict[int, OneByOne] = {}
+    best: tuple[float, Choice, Problem] | None = None
+    for choice, stage in open_:
+        if id(stage.graph) not in known:
+            known[id(stage.graph)] = one_by_one(stage)
+        costs = known[id(stage.graph)]
+        layer = max(stage.value(costs.steady, costs.setup, costs.kept), stage.transfer)
+        time = max(layer * problem.scale(choice, stage), problem.reduction(choice, stage))
+        _note(found, choice.assignment, time)
+        if math.isfinite(time) and (best is None or time < best[0]):
+            best = time, choice, stage
+    if best is None:
+        return None
+    time, choice, stage = best
+    return choice, _agreeing(problem, choice, plan(stage, stage.graph.sequence, singles(stage.graph)), time), time
+
+
+def _fused(problem: DFModelProblem, open_: Open, found: Found) -> tuple[Choice, SpatialPlan, float] | None:
+    """The best choice with fusion. Searches of all choices and sequence tiles share one limit, which rises from the lowest
+    bound."""
+    known: dict[int, list[tuple[Tables, Costs]]] = {}
+    attempts: list[Attempt[Choice]] = []
+    for choice, stage in open_:
+        if id(stage.graph) not in known:
+            known[id(stage.graph)] = [(made, floor_costs(made)) for made in usable_tables(stage)]
+        if not known[id(stage.graph)]:
+            found[choice.assignment] = Candidate(choice.assignment, math.inf, reason="a kernel does not fit on the chip")
+        scale = problem.scale(choice, stage)
+        least = max(problem.reduction(choice, stage), stage.transfer * scale)
+        for made, floor in known[id(stage.graph)]:
+            attempts.append(Attempt(choice, replace(made, problem=stage), floor, scale, least))
+    attempts = sorted((each for each in attempts if math.isfinite(each.root)), key=lambda each: each.root)
+    value, best = math.inf, None
+    for attempt in attempts:
+        if attempt.root >= value:
+            break
+        groups, value = attempt.consecutive(value)
+        best = (groups, value, attempt) if groups else best
+    if attempts:
+        best = climb(attempts, value) or best
+    for attempt in attempts:
+        _note(found, attempt.choice.assignment, attempt.root, exact=False)
+    if best is None:
+        return None
+    groups, time, winner = best
+    choice = winner.choice
+    found[choice.assignment] = Candidate(choice.assignment, time)
+    layer = tiled_plan(winner.made.problem, groups)
+    return choice, _agreeing(problem, choice, layer, time), time
+
+
+def _agreeing(problem: DFModelProblem, choice: Choice, layer: SpatialPlan, time: float) -> SpatialPlan:
+    """The plan, costed from scratch. Raises InternalError: the search had found another time."""
+    stage = layer.problem
+    costed = max(layer.layer * problem.scale(choice, stage), problem.reduction(choice, stage))
+    if not math.isclose(costed, time, rel_tol=AGREE):
+        raise InternalError(Fault("plan in DFModel's view", f"{costed!r} s, costed from scratch", f"{time!r} s from the search"))
+    return replace(layer, bound=layer.layer)
+
+
+def _nothing_fits(problem: DFModelProblem, candidates: Iterable[Candidate]) -> list[Fault]:
+    """Each reason with the assignments that it rules out."""
+    where = f"{problem.shape.name} on {problem.system.name}"
+    found: dict[str, list[str]] = {}
+    for each in candidates:
+        found.setdefault(each.reason, []).append(assignment_text(each.assignment))
+    remedy = "use more chips, chips with more memory, or other axes"
+    return [Fault(where, "an assignment that works", f"{reason} ({'; '.join(texts)})", remedy) for reason, texts in found.items()]
+
+
+def _divisors(number: int) -> list[int]:
+    return [size for size in range(1, number + 1) if number % size == 0]

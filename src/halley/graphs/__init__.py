@@ -1,0 +1,1 @@
+"""Any dataflow graph on a whole system: kernels, sharding, overlap, memory."""

@@ -1,0 +1,1 @@
+"""Chip files and fitted chips."""

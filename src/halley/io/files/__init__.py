@@ -1,0 +1,1 @@
+"""Text files read within bounds and checked against models, and written whole or not at all."""

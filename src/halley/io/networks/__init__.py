@@ -1,0 +1,1 @@
+"""Network files, measured collectives, and the formats of other tools."""

@@ -1,0 +1,1 @@
+"""System files and grids of systems."""

@@ -1,0 +1,80 @@
+"""Costs and the host of a system's chips: what a file says itself, and the table of parts for the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from halley.formulas.price import busy_power
+from halley.io.chips.chip import origins_of
+from halley.io.files.text import Finding, KeyPath
+from halley.io.networks.network import read_link
+from halley.io.systems.models import ChipParts, CostsFile, DramFile, HostFile, parts_table
+from halley.ir.system import Cost, Host
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """``chip``, ``memory``, ``node``: costs; ``sources``: of the numbers that come from tables, by key path."""
+
+    chip: Cost
+    memory: Cost
+    node: Cost
+    host: Host | None
+    findings: list[Finding]
+    sources: dict[KeyPath, str]
+
+
+def parts_row(chip: str) -> ChipParts:
+    """What the table of parts says of a chip: nothing, where it does not have it."""
+    return parts_table().chips.get(chip) or ChipParts(source=None, assumed=None)
+
+
+def read_parts(chip: str, costs: CostsFile | None = None, host: HostFile | None = None, dram: DramFile | None = None) -> Parts:
+    """The parts of a system of the shipped chip of that name, or of another chip, of which the table says nothing.
+
+    ``costs``, ``host``, ``dram``: what the system's file says, which counts first. Other DRAM than the chip's own takes its
+    bandwidth times its energy, and the table's price of memory is not its.
+    """
+    reader = _Reader(chip)
+    found = {part: reader.cost(part, costs, dram if part == "memory" else None) for part in ("chip", "memory", "node")}
+    return Parts(**found, host=reader.host(host), findings=reader.findings, sources=reader.sources)
+
+
+@dataclass(slots=True)
+class _Reader:
+    chip: str
+    findings: list[Finding] = field(default_factory=list)
+    sources: dict[KeyPath, str] = field(default_factory=dict)
+
+    def cost(self, part: str, costs: CostsFile | None, dram: DramFile | None) -> Cost:
+        own, table = (getattr(given, part) if given else None for given in (costs, parts_row(self.chip).costs))
+        found: dict[str, float] = {}
+        for key in ("price", "power"):
+            path: KeyPath = ("costs", part, key)
+            stated, tabled = (getattr(entry, key) if entry else None for entry in (own, table))
+            if stated is not None:
+                found[key] = stated.value
+            elif dram is None and tabled is not None:
+                found[key] = tabled.value
+                self._cite(path)
+            elif dram is not None and key == "power":
+                found[key] = busy_power(dram.bandwidth.value, dram.energy.value)
+                self.sources[path] = "bandwidth times energy of the DRAM, always busy"
+        return Cost(**found)
+
+    def host(self, own: HostFile | None) -> Host | None:
+        given = own or parts_row(self.chip).host
+        if given is None:
+            return None
+        link, self.findings, brought = read_link(given.link, ("host", "link"))
+        self.sources |= brought
+        if own is None:
+            self._cite(("host",))
+        return Host(given.capacity.value, given.bandwidth.value, link)
+
+    def _cite(self, path: KeyPath) -> None:
+        """Note where the numbers at or below a path of the table come from."""
+        row = f"table of parts of {parts_table().dated}, row {self.chip}"
+        for inner, text in origins_of(parts_row(self.chip), (), ""):
+            if inner[: len(path)] == path and text:
+                self.sources[inner] = f"{row}: {text}"

@@ -1,0 +1,212 @@
+"""Memory of a chip at the peak of an iteration, by what it holds; what to change where it does not fit.
+
+    weights       parameters as passes use them; a share of them where parameters are sharded
+    gradients     a share where gradients are sharded
+    states        of the optimizer; a share where anything is sharded; elsewhere where they are offloaded
+    activations   most that the schedule keeps at once, over all chunks of the stage
+    working       of the pass at work; and what is whole for a moment where it is stored in shares: the weights of two blocks
+                  (one at work, one fetched ahead), the gradients of two (one made, one scattered)
+
+What a schedule keeps is exact, chunk by chunk. Not modelled: fragmentation, buffers of libraries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halley.errors import Fault, Infeasible
+from halley.formulas.timing import total
+from halley.formulas.training import sharded_bytes
+from halley.pipeline.data_parallel import Sharded
+from halley.pipeline.iteration import Training
+from halley.pipeline.makeup import Makeup, summed
+from halley.pipeline.schedule import Integers, Pipeline, order, shortened
+from halley.units import format_bytes
+
+Floats = NDArray[np.float64]
+
+
+SHARES = {
+    Sharded.OPTIMIZER: "the optimizer's state",
+    Sharded.GRADIENTS: "state and gradients",
+    Sharded.PARAMETERS: "state, gradients and parameters",
+}
+"""What is shared out, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes of one chip of each stage at its peak, arrays [stages, plans]. ``offloaded`` lie in the second tier of memory."""
+
+    weights: Floats
+    gradients: Floats
+    states: Floats
+    activations: Floats
+    working: Floats
+    offloaded: Floats
+
+    def breakdown(self) -> Mapping[str, Floats]:
+        """The parts in the chip's own memory, by name."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "offloaded"}
+
+    @property
+    def total(self) -> Floats:
+        """[stages, plans] the sum of the parts."""
+        return np.asarray(total(list(self.breakdown().values())))
+
+    @property
+    def peak(self) -> Floats:
+        """[plans] of the stage that needs most."""
+        return np.asarray(self.total.max(axis=0))
+
+
+def memory(training: Training) -> Memory:
+    """What a training plan keeps on a chip of each stage.
+
+    >>> from halley.pipeline.data_parallel import RECIPES, Block, DataParallel
+    >>> from halley.pipeline.iteration import Optimizer
+    >>> alone = DataParallel(1, Sharded.NOTHING, lambda kind, payload: 0.0, RECIPES["mixed-adam"])
+    >>> layer = Block(2.0, 3.0, parameters=1000, activation=400)
+    >>> found = memory(Training(Pipeline(2, 5), [[layer], [layer]], alone, Optimizer(1e9)))
+    >>> found.total.tolist(), found.activations.tolist()
+    ([[16800.0], [16400.0]], [[800.0], [400.0]])
+    """
+    data, made, recipe = training.data, training.distinct[2], training.data.recipe
+    parameters, activation, working = training.sizes.transpose(1, 0, 2)
+    whole = summed(made.held, parameters)
+    shares = ((word, data.ranks if data.sharded >= least else 1) for word, least in recipe.shares)
+    weights, gradients, states = (sharded_bytes(whole, word, ranks) for word, ranks in shares)
+    gathered = total([word for word, least in recipe.shares[:2] if data.sharded >= least])
+    held = (made.held > 0)[:, :, None]
+    few = np.minimum(made.held.sum(axis=1), 2)[:, None]
+    moment = (held * working).max(axis=1) + gathered * few * (held * parameters).max(axis=1)
+    moments, starts = _moments(training.pipeline, made)
+    activations = np.maximum.reduceat(summed(moments, activation), starts, axis=0)
+    away = np.zeros_like(states)
+    here, there = (states, away) if training.optimizer.offload is None else (away, states)
+    stages = (each[made.kind] for each in (weights, gradients, here, moment, there))
+    activations, weights, gradients, here, moment, there = np.broadcast_arrays(activations, *stages)
+    return Memory(weights, gradients, here, activations, moment, there)
+
+
+@lru_cache(maxsize=1024)
+def _moments(pipeline: Pipeline, made: Makeup) -> tuple[Integers, Integers]:
+    """[moments, distinct blocks] activations that a stage keeps of each block at every distinct moment that could be the fullest,
+    those of one stage after those of the one before, and where each stage's start."""
+    # a group of microbatches that is left out has the moments of the one before
+    pipeline, chunks = shortened(pipeline)[0], made.chunk.reshape(pipeline.chunks, pipeline.stages)
+    sums = [_running(pipeline, made.blocks[chunks[:, first]]) for first in made.firsts]
+    found = []
+    for stage, kind in enumerate(made.kind.tolist()):
+        rows = _kept(pipeline, stage, *sums[kind])
+        # compared as bytes, which is many times as fast as number by number
+        whole = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
+        found.append(rows[np.unique(whole, return_index=True)[1]])
+    ends = np.cumsum([len(each) for each in found])
+    return np.concatenate(found), np.concatenate(([0], ends[:-1]))
+
+
+@lru_cache(maxsize=4096)
+def in_flight(pipeline: Pipeline, stage: int) -> Integers:
+    """[moments, chunks] microbatches whose activations a stage keeps of each of its chunks, at every distinct moment that
+    could be the fullest.
+
+    >>> in_flight(Pipeline(2, 8, 2), 0).tolist()
+    [[3, 2], [4, 1]]
+    >>> in_flight(Pipeline(4, 8), 1).tolist()
+    [[3]]
+    """
+    return np.unique(kept(pipeline, stage, np.eye(pipeline.chunks, dtype=np.int64)), axis=0)
+
+
+def kept(pipeline: Pipeline, stage: int, chunks: Integers) -> Integers:
+    """[moments, columns] what a stage keeps at every moment that could be the fullest; ``chunks`` [chunks of the stage, columns]:
+    what a pass through each of them keeps.
+
+    >>> kept(Pipeline(2, 5), 0, np.array([[3, 1]]))[0].tolist()
+    [6, 2]
+    """
+    pipeline, _ = shortened(pipeline)
+    return _kept(pipeline, stage, *_running(pipeline, chunks))
+
+
+def _running(pipeline: Pipeline, chunks: Integers) -> tuple[Integers, Integers]:
+    """[passes + 1, columns] how much forward passes of a stage have kept, and backward passes let go, after each of them;
+    ``chunks`` [chunks of the stage, columns]: what a pass keeps."""
+    forward = order(pipeline).chunk
+    # backward passes take the chunks the other way round
+    ahead, behind = np.zeros((2, len(forward) + 1, chunks.shape[1]), np.int64)
+    np.cumsum(chunks[forward], axis=0, out=ahead[1:])
+    np.cumsum(chunks[::-1][forward], axis=0, out=behind[1:])
+    return ahead, behind
+
+
+def _kept(pipeline: Pipeline, stage: int, ahead: Integers, behind: Integers) -> Integers:
+    """[moments, columns] what a stage keeps."""
+    passes = len(ahead) - 1
+    # before the first backward pass it only fills up; then one goes for one that comes
+    warmup = min(pipeline.warmup(stage), passes - 1)
+    return ahead[warmup + 1 :] - behind[: passes - warmup]
+
+
+def check_memory(
+    training: Training,
+    capacity: float,
+    name: str = "memory",
+    second: float | None = None,
+    alternatives: Mapping[str, Training] | None = None,
+) -> Memory:
+    """The memory of one plan that fits.
+
+    ``capacity`` [B] of the chip's memory, called ``name``; ``second`` [B] of the tier that offloaded states go to.
+    ``alternatives``: other plans by what they change, the smallest change first; sharding more is tried before them.
+
+    Raises Infeasible: the stage that needs most, with its breakdown, and the first change that fits or else the best one.
+    """
+    found = memory(training)
+    faults = []
+    if found.peak.max() > capacity:
+        changes = {**dict(_sharding_more(training)), **(alternatives or {})}
+        needs = {words: float(memory(change).peak.max()) for words, change in changes.items()}
+        faults.append(_over(found, capacity, name, _remedy(needs, capacity)))
+    if second is not None and found.offloaded.max() > second:
+        stage = int(found.offloaded.max(axis=1).argmax())
+        got = f"{format_bytes(float(found.offloaded.max()))} of the optimizer's state"
+        remedy = "shard the optimizer over more ranks, or offload nothing"
+        faults.append(Fault(f"second tier of {name}, stage {stage}", f"at most {format_bytes(second)}", got, remedy))
+    if faults:
+        raise Infeasible(faults)
+    return found
+
+
+def _over(found: Memory, capacity: float, name: str, remedy: str) -> Fault:
+    stage = int(found.total.max(axis=1).argmax())
+    parts = sorted(((float(part[stage].max()), word) for word, part in found.breakdown().items()), reverse=True)
+    listed = ", ".join(f"{word} {format_bytes(size)}" for size, word in parts if size)
+    got = f"{format_bytes(float(found.peak.max()))} ({listed})"
+    return Fault(f"{name}, chip of stage {stage}", f"at most {format_bytes(capacity)}", got, remedy)
+
+
+def _sharding_more(training: Training) -> Iterator[tuple[str, Training]]:
+    """Plans that share out more over the same data-parallel ranks, the smallest change first."""
+    if np.max(training.data.ranks) > 1:
+        for sharded in Sharded:
+            if sharded > training.data.sharded:
+                words = f"shard {SHARES[sharded]} over the data-parallel ranks"
+                yield words, replace(training, data=replace(training.data, sharded=sharded))
+
+
+def _remedy(needs: Mapping[str, float], capacity: float) -> str:
+    """Names the first change that fits, or the one that helps most."""
+    if not needs:
+        return "take more tensor-parallel ranks or stages, smaller microbatches, or recompute activations"
+    fitting = next(((words, size) for words, size in needs.items() if size <= capacity), None)
+    if fitting:
+        return f"{fitting[0]}, which takes {format_bytes(fitting[1])}"
+    best = min(needs, key=lambda words: needs[words])
+    return f"no single change fits; the best is to {best}, which takes {format_bytes(needs[best])}"

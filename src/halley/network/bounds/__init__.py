@@ -1,0 +1,1 @@
+"""Lower bounds of collectives and flows on any network."""

@@ -1,0 +1,1 @@
+"""Networks as graphs: topologies, routes, groups of ranks, measures."""

@@ -1,0 +1,95 @@
+"""Cartesian products of graphs, and routing in dimension order.
+
+Ranks of the product are the points of a grid, row-major: the first block's coordinate changes slowest. A *fibre* of a block is a
+set of ranks that differ in its coordinate alone; each fibre is a copy of the block with switches and links of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+
+from halley.network.graph.graph import Edge, Graph, Path, Switch
+from halley.network.graph.routes import Integers, RoutingMatrix, joined, paths, routing_matrix
+
+_I = TypeVar("_I", int, Integers)
+
+
+@dataclass(frozen=True)
+class DimensionOrder:
+    """Routing in a product: the last block's coordinate is put right first, the first block's last, each by its block's router.
+
+    On a mesh of (row, column), this is XY routing: along the row, then along the column. On a pod of (node, GPU) a message first
+    goes, inside its node, to the GPU that shares a rail with its target.
+    """
+
+    blocks: tuple[Graph, ...]
+
+    @cached_property
+    def strides(self) -> tuple[int, ...]:
+        """Per block: how far apart two ranks are whose coordinates in it differ by one."""
+        return tuple(math.prod(block.ranks for block in self.blocks[place + 1 :]) for place in range(len(self.blocks)))
+
+    @cached_property
+    def bases(self) -> tuple[int, ...]:
+        """Per block: the index of its first edge; its fibres follow each other."""
+        ranks = math.prod(block.ranks for block in self.blocks)
+        counts = [ranks // block.ranks * len(block.edges) for block in self.blocks]
+        return tuple(sum(counts[:place]) for place in range(len(counts)))
+
+    def __call__(self, graph: Graph, source: int, target: int) -> tuple[Path, ...]:
+        found: list[Path] = [()]
+        for place in reversed(range(len(self.blocks))):
+            block, stride = self.blocks[place], self.strides[place]
+            start, stop = source // stride % block.ranks, target // stride % block.ranks
+            if start != stop:
+                offset = self.bases[place] + self._fibre(place, source) * len(block.edges)
+                tails = [tuple(offset + edge for edge in way) for way in paths(block, start, stop)]
+                found = [way + tail for way in found for tail in tails]
+                source += (stop - start) * stride
+        return tuple(found)
+
+    def _fibre(self, place: int, rank: _I) -> _I:
+        """The fibre that a rank, or each of an array of ranks, is in."""
+        stride, extent = self.strides[place], self.blocks[place].ranks
+        return rank // (stride * extent) * stride + rank % stride
+
+    def table(self, graph: Graph, sources: Integers, targets: Integers) -> RoutingMatrix:
+        """The matrix of many pairs: each block's own matrix, once per pair of coordinates, moved to the pair's fibre."""
+        parts, here = [], sources
+        for place in reversed(range(len(self.blocks))):
+            block, stride = self.blocks[place], self.strides[place]
+            start, stop = here // stride % block.ranks, targets // stride % block.ranks
+            needed, which = np.unique(start * block.ranks + stop, return_inverse=True)
+            inside = routing_matrix(block, np.stack([needed // block.ranks, needed % block.ranks], axis=1))
+            offsets = self.bases[place] + self._fibre(place, here) * len(block.edges)
+            parts.append(inside.taken(which, offsets, len(graph.edges)))
+            here = here + (stop - start) * stride
+        return joined(parts)
+
+
+def cartesian(name: str, blocks: tuple[Graph, ...]) -> Graph:
+    """The product of the blocks, routed in dimension order; ``dimension`` of an edge is the place of its block.
+
+    >>> from halley.ir.hardware import Axis, Link, Topology
+    >>> from halley.network.graph.topologies import build
+    >>> pair = build(Axis("x", 2, Topology.LINE, Link(1.0)))
+    >>> [(edge.source, edge.target, edge.dimension) for edge in cartesian("square", (pair, pair)).edges][:6]
+    [(0, 2, 0), (2, 0, 0), (1, 3, 0), (3, 1, 0), (0, 1, 1), (1, 0, 1)]
+    """
+    ranks = math.prod(block.ranks for block in blocks)
+    edges: list[Edge] = []
+    switches: list[Switch] = []
+    for place, block in enumerate(blocks):
+        stride = math.prod(later.ranks for later in blocks[place + 1 :])
+        for fibre in range(ranks // block.ranks):
+            corner = fibre // stride * stride * block.ranks + fibre % stride
+            vertices = [corner + member * stride for member in range(block.ranks)]
+            vertices += range(ranks + len(switches), ranks + len(switches) + len(block.switches))
+            switches += [replace(switch, name=f"{switch.name} of {block.name} {fibre}") for switch in block.switches]
+            edges += [Edge(vertices[edge.source], vertices[edge.target], edge.link, place) for edge in block.edges]
+    return Graph(name, ranks, tuple(edges), tuple(switches), DimensionOrder(blocks))

@@ -1,0 +1,1 @@
+"""Times of collectives on a network: step tables, closed forms, schedules."""

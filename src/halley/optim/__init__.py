@@ -1,0 +1,1 @@
+"""Exact methods without domain words: eliminated variables, bounds of sums, multipliers, downsets, constrained sums."""

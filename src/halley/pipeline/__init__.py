@@ -1,0 +1,1 @@
+"""Pipelines and iterations of training: stages, schedules, their exact time, data parallelism."""

@@ -1,0 +1,301 @@
+"""Pipelines as values: stages, chunks, microbatches, schedule; how layers, chips and batches are dealt out to them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import lru_cache
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halley.cost.switch import Switch
+from halley.errors import BadInput, Fault
+from halley.formulas.pipeline import passes_in_flight, warmup_passes
+
+Integers = NDArray[np.int64]
+
+Numbers: TypeAlias = list[int] | Integers
+"""A list of whole numbers, or an array of them."""
+
+SWITCH = Switch(module="halley.pipeline.recurrence_compiled", patience=2.0)
+"""Whether pipelines are walked through compiled: not before that has taken twice what it takes to load the loops, which also take
+130 MiB."""
+
+SHORT_GROUPS = 4
+"""Whole groups of as many microbatches as stages that show all that longer 1F1B pipelines do: stages run ahead by less than two,
+and what is there twice comes again."""
+
+CHUNK_LIMIT = 1024
+MICROBATCH_LIMIT = 65_536
+"""What a pipeline may have: beyond, a schedule takes minutes to walk through, and nobody builds it."""
+
+
+class Schedule(StrEnum):
+    """In which order a stage runs its passes. 1F1B with several chunks per stage is interleaved 1F1B."""
+
+    GPIPE = "gpipe"
+    ONE_FORWARD_ONE_BACKWARD = "1f1b"
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """``chunks`` of layers per stage: chunk c of stage s is number c S + s in the order of the model, S the stages.
+
+    Raises BadInput: numbers below 1; chunks where there is one stage, or GPipe; a last group of microbatches with which stages
+    of an interleaved schedule would wait for each other.
+    """
+
+    stages: int
+    microbatches: int
+    chunks: int = 1
+    schedule: Schedule = Schedule.ONE_FORWARD_ONE_BACKWARD
+
+    def __post_init__(self) -> None:
+        numbers = (("stages", self.stages), ("microbatches", self.microbatches), ("chunks", self.chunks))
+        faults = [_whole(f"pipeline, {name}", number) for name, number in numbers if not _is_whole(number)]
+        if not faults:
+            faults = self._limits()
+        if not faults and self.chunks > 1 and (self.stages == 1 or self.schedule is Schedule.GPIPE):
+            remedy = "take 1 chunk, or schedule 1f1b over several stages"
+            faults.append(Fault("pipeline, chunks", "1 with GPipe and with a single stage", str(self.chunks), remedy))
+        if faults:
+            raise BadInput(faults)
+        # the walk through a schedule takes long; where the rule says that it goes on, tests against the simulation found no other
+        if self.chunks > 1 and not goes_on(self.stages, self.microbatches, self.chunks) and deadlocked(self):
+            below, above = ((self.microbatches // self.stages + more) * self.stages for more in (0, 1))
+            near = " or ".join(str(count) for count in (below, above) if count)
+            expected = f"microbatches whose last group of fewer than {self.stages} keeps all stages going"
+            remedy = f"take {near}, a multiple of the stages, or 1 chunk per stage"
+            raise BadInput(Fault("pipeline, microbatches", expected, f"{self.microbatches} (stages would deadlock)", remedy))
+
+    def _limits(self) -> list[Fault]:
+        chunks = self.stages * self.chunks
+        limits = (("stages x chunks", chunks, CHUNK_LIMIT), ("microbatches", self.microbatches, MICROBATCH_LIMIT))
+        return [Fault(f"pipeline, {name}", f"at most {limit}", str(got)) for name, got, limit in limits if got > limit]
+
+    @property
+    def last(self) -> int:
+        """Number of the model's last chunk."""
+        return self.stages * self.chunks - 1
+
+    def warmup(self, stage: int) -> int:
+        """Forward passes that a stage runs ahead."""
+        passes = self.microbatches * self.chunks
+        if self.schedule is Schedule.GPIPE:
+            return passes
+        return min(passes, int(warmup_passes(self.stages, self.chunks, stage)))
+
+    def in_flight(self, stage: int) -> int:
+        """Most passes whose activations a stage keeps at once."""
+        return int(passes_in_flight(self.warmup(stage), self.chunks, self.microbatches))
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Passes of all stages, by index arithmetic. Both arrays [passes of a stage] hold for every stage: ``chunk`` of a stage,
+    and ``microbatch``, of its k-th forward pass; the k-th backward pass has the same microbatch and chunk v - 1 - c."""
+
+    chunk: Integers
+    microbatch: Integers
+
+
+def order(pipeline: Pipeline) -> Order:
+    """Groups of as many microbatches as stages go through a stage's chunks one after the other.
+
+    >>> order(Pipeline(2, 4, 2)).chunk.tolist(), order(Pipeline(2, 4, 2)).microbatch.tolist()
+    ([0, 0, 1, 1, 0, 0, 1, 1], [0, 1, 0, 1, 2, 3, 2, 3])
+    """
+    stages, chunks, microbatches = pipeline.stages, pipeline.chunks, pipeline.microbatches
+    number = np.arange(microbatches * chunks)
+    group = number // (stages * chunks)
+    size = np.minimum(stages, microbatches - group * stages)
+    within = number - group * stages * chunks
+    return Order(within // size, group * stages + within % size)
+
+
+def walk(
+    chunk: Numbers, microbatch: Numbers, warmup: Numbers, chunks: int, done: Numbers, counts: Numbers, found: Numbers
+) -> int:
+    """Run all stages as far as they get, and write ``found`` [passes x (step, stage, direction, chunk, microbatch)], where each
+    pass takes one step and starts as soon as it can. Returns how many passes it got to: fewer than all where stages deadlock.
+
+    ``chunk``, ``microbatch`` [passes of a stage]: `halley.pipeline.schedule.Order`; ``warmup`` [stages]; ``chunks`` per stage.
+    Zeros to work with: ``done`` [2 x chunks of the model x microbatches], ``counts`` [3 x stages]. Plain loops over rows of
+    numbers, so that it can be compiled as it is, and goes fast over lists where it is not.
+    """
+    stages, count = len(warmup), len(chunk)
+    last, microbatches = stages * chunks - 1, count // chunks
+    # of each stage: forward passes, backward passes, and the step in which it is free
+    behind_at, free_at, back_at = stages, 2 * stages, (last + 1) * microbatches
+    passes, before = 0, -1
+    while passes > before:
+        before = passes
+        for stage in range(stages):
+            while counts[behind_at + stage] < count:
+                ahead, behind = counts[stage], counts[behind_at + stage]
+                # forward while fewer than warmup + 1 are in flight
+                back = 1 if ahead == count or ahead - behind > warmup[stage] else 0
+                number = behind if back else ahead
+                of, which = microbatch[number], (chunks - 1 - chunk[number] if back else chunk[number]) * stages + stage
+                if back:
+                    ready = done[last * microbatches + of] if which == last else done[back_at + (which + 1) * microbatches + of]
+                else:
+                    ready = -1 if which == 0 else done[(which - 1) * microbatches + of]
+                if ready == 0:
+                    break
+                step, row = max(counts[free_at + stage], ready, 0), 5 * passes
+                found[row] = step
+                found[row + 1] = stage
+                found[row + 2] = back
+                found[row + 3] = which
+                found[row + 4] = of
+                done[back * back_at + which * microbatches + of] = counts[free_at + stage] = step + 1
+                counts[behind_at + stage] += back
+                counts[stage] += 1 - back
+                passes += 1
+    return passes
+
+
+def in_steps(pipeline: Pipeline) -> Integers:
+    """[passes, (step, stage, direction (0 forward), chunk in the order of the model, microbatch)] of a 1F1B schedule whose passes
+    all take one step, by step and stage. Raises BadInput: stages wait for each other."""
+    plan, stages, compiled = order(pipeline), pipeline.stages, SWITCH.kernels()
+    warmup = np.array([pipeline.warmup(stage) for stage in range(stages)])
+    passes = 2 * len(plan.chunk) * stages
+    sizes = passes, 3 * stages, 5 * passes
+    if compiled is not None:
+        room: list[Numbers] = [np.zeros(size, np.int64) for size in sizes]
+        got = compiled.walk_on(plan.chunk, plan.microbatch, warmup, pipeline.chunks, *room)
+    else:
+        room = [[0] * size for size in sizes]
+        got = walk(plan.chunk.tolist(), plan.microbatch.tolist(), warmup.tolist(), pipeline.chunks, *room)
+    if got < passes:
+        raise BadInput(Fault("pipeline", "a schedule whose stages can all go on", f"{pipeline}, which deadlocks"))
+    found = np.asarray(room[2], np.int64).reshape(passes, 5)
+    return found[np.lexsort((found[:, 1], found[:, 0]))]
+
+
+def shortened(pipeline: Pipeline) -> tuple[Pipeline, int]:
+    """A pipeline with the groups of microbatches left out that do again what those before them did, and how many these are; none
+    of GPipe.
+
+    >>> shortened(Pipeline(2, 101))[0].microbatches, shortened(Pipeline(2, 101))[1], shortened(Pipeline(2, 9))[1]
+    (9, 46, 0)
+
+    Raises BadInput: its stages wait for each other.
+    """
+    spare = pipeline.microbatches // pipeline.stages - SHORT_GROUPS
+    if spare <= 0 or pipeline.schedule is Schedule.GPIPE:
+        return pipeline, 0
+    return replace(pipeline, microbatches=pipeline.microbatches - spare * pipeline.stages), spare
+
+
+def goes_on(stages: int, microbatches: int, chunks: int) -> bool:
+    """Whether the stages of an interleaved schedule never wait for each other in a circle: its last group of microbatches is
+    whole or the only one, or leaves out at most two stages; with two chunks one microbatch may be left over too.
+
+    >>> goes_on(8, 24, 3), goes_on(8, 25, 3), goes_on(8, 25, 2), goes_on(8, 5, 3)
+    (True, False, True, True)
+    """
+    rest = microbatches % stages
+    return chunks == 1 or microbatches < stages or not (1 if chunks > 2 else 2) <= rest <= stages - 3
+
+
+@lru_cache(maxsize=4096)
+def deadlocked(pipeline: Pipeline) -> bool:
+    """Whether stages of a schedule wait for each other for ever."""
+    try:
+        # a shorter one checks itself as it is made
+        if not shortened(pipeline)[1]:
+            in_steps(pipeline)
+    except BadInput:
+        return True
+    return False
+
+
+def deal(layers: int, parts: int) -> tuple[int, ...]:
+    """Whole layers over chunks of a pipeline, as evenly as can be. What is left over goes one each to the chunks before the
+    last: the last has the head as well, and the first keep the most activations.
+
+    >>> deal(10, 4)
+    (2, 3, 3, 2)
+
+    Raises BadInput: fewer layers than parts.
+    """
+    faults = [_whole(f"layers dealt out, {name}", n) for name, n in (("layers", layers), ("parts", parts)) if not _is_whole(n)]
+    if not faults and layers < parts:
+        remedy = f"take at most {layers} stages x chunks"
+        faults = [Fault("layers dealt out", f"at least one layer for each of {parts} parts", f"{layers} layers", remedy)]
+    if faults:
+        raise BadInput(faults)
+    each, rest = divmod(layers, parts)
+    return tuple(each + (parts - 1 - rest <= part < parts - 1) for part in range(parts))
+
+
+def layers_before(kinds: Sequence[int], layers: Sequence[int]) -> Integers:
+    """[chunks + 1, kinds] how many layers of each kind come before each chunk, and at last in all; ``kinds``: layers of each, in
+    the order of the model; ``layers`` [chunks]: how many each chunk has.
+
+    >>> layers_before((2, 4), (1, 3, 2)).tolist()
+    [[0, 0], [1, 0], [2, 2], [2, 4]]
+    """
+    ends, starts = np.cumsum((0, *layers)), np.cumsum((0, *kinds[:-1]))
+    passed: Integers = np.clip(ends[:, None] - starts, 0, np.array(kinds))
+    return passed
+
+
+def parts_of_chunks(kinds: Sequence[int], layers: Sequence[int]) -> Integers:
+    """[chunks, 1 + kinds + 1] how many of each part of a model each chunk has: embedding, layers of each kind, head. The first
+    chunk has the embedding, the last one the head; ``kinds`` and ``layers`` as in `layers_before`.
+
+    >>> parts_of_chunks((2, 4), (1, 3, 2)).tolist()
+    [[1, 1, 0, 0], [0, 1, 2, 0], [0, 0, 2, 1]]
+    """
+    parts: Integers = np.pad(np.diff(layers_before(kinds, layers), axis=0), ((0, 0), (1, 1)))
+    parts[0, 0] = parts[-1, -1] = 1
+    return parts
+
+
+def check_degrees(chips: int, degrees: Mapping[str, int]) -> None:
+    """Raises BadInput: degrees that are no whole numbers, or do not multiply to the chips.
+
+    >>> check_degrees(64, {"data": 4, "pipeline": 2, "tensor": 8})
+    """
+    faults = [_whole(f"degree {name}", degree) for name, degree in degrees.items() if not _is_whole(degree)]
+    product = math.prod(degrees.values())
+    if not faults and product != chips:
+        got = f"{' x '.join(f'{name} {degree}' for name, degree in degrees.items())} = {product}"
+        faults = [Fault("degrees of parallelism", f"a product of {chips}, the number of chips", got, "change one of them")]
+    if faults:
+        raise BadInput(faults)
+
+
+def microbatches(batch: int, ranks: int, microbatch: int) -> int:
+    """Microbatches that each data-parallel rank runs in an iteration.
+
+    >>> microbatches(2048, 16, 4)
+    32
+
+    Raises BadInput: they do not divide the batch.
+    """
+    named = (("batch", batch), ("data-parallel ranks", ranks), ("sequences of a microbatch", microbatch))
+    faults = [_whole(name, number) for name, number in named if not _is_whole(number)]
+    if not faults and batch % (ranks * microbatch):
+        got = f"{batch} sequences over {ranks} ranks in microbatches of {microbatch}"
+        near = max(1, round(batch / (ranks * microbatch))) * ranks * microbatch
+        faults = [Fault("batch", f"a multiple of {ranks * microbatch}", got, f"take a batch of {near}, or other degrees")]
+    if faults:
+        raise BadInput(faults)
+    return batch // (ranks * microbatch)
+
+
+def _is_whole(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and number >= 1
+
+
+def _whole(where: str, got: object) -> Fault:
+    return Fault(where, "a whole number of at least 1", repr(got))

@@ -1,0 +1,1 @@
+"""Mappings on one chip as tables, figures and pages."""

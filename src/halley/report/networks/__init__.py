@@ -1,0 +1,1 @@
+"""Networks, systems and collectives as tables and figures."""

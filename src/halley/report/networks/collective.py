@@ -1,0 +1,264 @@
+"""Collectives as tables: what one costs, how far it is from the least possible, and why the others lose."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from halley.network.algorithms import ALGORITHMS
+from halley.network.algorithms.tables import KINDS
+from halley.network.bounds.flow import Flow
+from halley.network.bounds.reasons import ranks_of
+from halley.network.graph.fabric import Fabric
+from halley.network.graph.graph import Graph
+from halley.network.graph.groups import Group
+from halley.network.graph.measures import power, price
+from halley.network.time.choice import busiest_time, bytes_sent, loss, waiting
+from halley.network.time.collective import CONVENTIONS, CollectiveCost
+from halley.network.time.contention import Contention
+from halley.network.time.schedules import not_tried
+from halley.report.table import Table, ratio
+from halley.units import format_bytes, format_energy, format_power, format_rate, format_time
+
+SHOWN = 8
+"""Candidates that a table shows unless all are asked for."""
+LINKS = 3
+"""Shared links that are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One collective on some ranks of a network: its cost, every candidate with it, fastest first; ``software``: what a library
+    takes [s], with its name; ``optimum``: the best routing of all its bytes, if it was asked for."""
+
+    fabric: Fabric
+    team: Group
+    startup: float
+    cost: CollectiveCost
+    candidates: tuple[CollectiveCost, ...]
+    software: tuple[str, float] | None = None
+    optimum: Flow | None = None
+
+
+def end_words(graph: Graph, vertex: int, ranks: Sequence[int] | None = None) -> str:
+    """A rank by its number in the network, a switch by its name."""
+    if vertex < graph.ranks:
+        return f"rank {vertex if ranks is None else ranks[vertex]}"
+    return graph.switches[vertex - graph.ranks].name
+
+
+def link_words(graph: Graph, ends: tuple[int, int], axes: Sequence[Any], ranks: Sequence[int] | None = None) -> str:
+    """A link by its ends, its axis and its bandwidth."""
+    edge = graph.edges[graph.between[ends]]
+    axis = f"axis {axes[edge.dimension].name}, " if axes else ""
+    source, target = (end_words(graph, end, ranks) for end in ends)
+    return f"{source} to {target} ({axis}{format_rate(edge.link.bandwidth)})"
+
+
+def limiting_words(answer: Answer) -> str:
+    """The link that works longest."""
+    cost, team = answer.cost, answer.team
+    if cost.limiting is None:
+        return "none: nothing moves"
+    return link_words(team.graph, cost.limiting, team.axes or (), team.ranks)
+
+
+def facts(answer: Answer) -> dict[str, str]:
+    """What there is to say of the chosen schedule, in words."""
+    cost, team, fabric = answer.cost, answer.team, answer.fabric
+    delay, money = waiting(cost, team, answer.startup), price(fabric.graph)
+    found = {
+        "algorithm": cost.algorithm,
+        "time": f"{format_time(cost.time)}: {format_time(delay)} in {_count(cost.steps, 'step')}, "
+        f"{format_time(cost.time - delay)} on links",
+    }
+    if cost.size:
+        found["algorithm bandwidth"] = format_rate(cost.algbw)
+        found["bus bandwidth"] = format_rate(cost.busbw)
+    found |= {"bound": f"{format_time(cost.bound.value)}: {cost.bound.why}", "gap": f"{ratio(cost.gap)} the bound"}
+    found["limiting link"] = limiting_words(answer)
+    if cost.limiting is not None:
+        found["limiting link"] += f", busy {format_time(busiest_time(cost, team))}"
+    if answer.software is not None:
+        name, time = answer.software
+        rate = f"; bus bandwidth {format_rate(cost.busbw * cost.time / time)}" if time else ""
+        found["with software"] = f"{format_time(time)} by {name}{rate}"
+    if answer.optimum is not None:
+        found["optimum"] = optimum_words(answer.optimum)
+    sent = f"{format_bytes(bytes_sent(cost, team))} leave the busiest rank"
+    found["bytes"] = f"{sent}, {format_bytes(cost.byte_hops)} x links in all"
+    found["energy"] = f"{format_energy(cost.energy)} on the links; {energy_sources(fabric, team.ranks)}"
+    cost_words = "not stated" if money is None else f"{money:,.0f} {fabric.currency}".strip()
+    if len(answer.candidates) > 1:
+        found |= _not_tried(answer)
+    found["network"] = f"price {cost_words}, {format_power(power(fabric.graph))} with all links busy"
+    return found
+
+
+def _not_tried(answer: Answer) -> dict[str, str]:
+    """Algorithms that are no candidates here, by what they need."""
+    needing: dict[str, list[str]] = {}
+    for name, needed in not_tried(answer.cost.kind, answer.team).items():
+        needing.setdefault(needed, []).append(name)
+    texts = [f"{', '.join(names)}: needs {needed}" for needed, names in needing.items()]
+    return {"not tried": "; ".join(texts)} if texts else {}
+
+
+def optimum_words(flow: Flow) -> str:
+    """Time of the best routing, and what is proven of it."""
+    proven = f"proven, {flow.status}" if flow.gap else "proven"
+    return f"{format_time(flow.time)} over any routes, without start-ups; at least {format_time(flow.bound)} ({proven})"
+
+
+def energy_sources(fabric: Fabric, ranks: Sequence[int]) -> str:
+    """Where the energies come from, of the links that these ranks use among themselves."""
+    strides = [math.prod(axis.size for axis in fabric.axes[place + 1 :]) for place in range(len(fabric.axes))]
+    pairs = zip(fabric.axes, strides, strict=True)
+    idle = {axis.name for axis, stride in pairs if len({rank // stride % axis.size for rank in ranks}) == 1}
+    texts = {}
+    for path, text in fabric.sources.items():
+        keys = path.split(".")
+        if keys[-1] == "energy" and not (keys[0] == "axes" and keys[1] in idle):
+            texts[text] = path
+    return "; ".join(texts) if texts else f"as the file of {fabric.name} states, without a source"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def answer_tables(answer: Answer, everything: bool = False) -> list[Table]:
+    """The chosen schedule, and the others with why they lose."""
+    cost, team = answer.cost, answer.team
+    size = f" of {format_bytes(cost.size)}" if cost.size else ""
+    whole = team.graph.ranks == answer.fabric.graph.ranks
+    among = f"{team.graph.ranks} ranks" if whole else ranks_of(answer.fabric.graph, team.ranks)
+    title = f"{cost.kind}{size} ({CONVENTIONS[cost.kind]}) among {among} of {answer.fabric.name}"
+    tables = [Table(title, ("", ""), tuple(facts(answer).items()))]
+    shown = answer.candidates if everything else answer.candidates[:SHOWN]
+    if len(answer.candidates) > 1:
+        left = len(answer.candidates) - len(shown)
+        more = f" ({left} slower ones left out; --all shows them)" if left else ""
+        head = ("algorithm", "time", "steps", "bytes a rank", "gap", "why it loses")
+        rows = tuple(_row(item, answer) for item in shown)
+        strong = frozenset(place for place, item in enumerate(shown) if item.algorithm == cost.algorithm)
+        tables.append(Table(f"Candidates{more}", head, rows, frozenset({1, 2, 3, 4}), strong))
+    return tables
+
+
+def _row(cost: CollectiveCost, answer: Answer) -> tuple[str, ...]:
+    sent = format_bytes(bytes_sent(cost, answer.team))
+    return (cost.algorithm, format_time(cost.time), str(cost.steps), sent, ratio(cost.gap), why_it_loses(cost, answer))
+
+
+def why_it_loses(cost: CollectiveCost, answer: Answer) -> str:
+    """What a candidate spends more than the fastest, largest part first; what it saves last."""
+    fastest = answer.candidates[0]
+    if cost is fastest:
+        return "fastest"
+    parts = loss(cost, fastest, answer.team, answer.startup)
+    steps = cost.steps - fastest.steps
+    counted = f", {_count(abs(steps), 'step')} {'more' if steps > 0 else 'fewer'}" if steps else ""
+    known = (
+        (parts.waiting, f"start-ups and latency{counted}"),
+        (parts.bytes, "bytes on the busiest link"),
+        (parts.idling, "that link idle while others work"),
+    )
+    least = 1e-3 * fastest.time
+    ordered = sorted((item for item in known if abs(item[0]) > least), key=lambda item: -item[0])
+    said = [f"{'+' if seconds > 0 else '-'}{format_time(abs(seconds))}: {text}" for seconds, text in ordered]
+    return "; ".join(said) or "more bytes times links" * (cost.byte_hops > fastest.byte_hops) or "as fast"
+
+
+def answer_document(answer: Answer) -> dict[str, Any]:
+    """The answer as plain data; SI units."""
+    cost, team, fabric = answer.cost, answer.team, answer.fabric
+    parts = [{"name": part.name, "value": part.value, "why": part.why} for part in cost.bound.parts]
+    return {
+        "collective": str(cost.kind),
+        "size": cost.size,
+        "convention": CONVENTIONS[cost.kind],
+        "network": fabric.name,
+        "ranks": list(team.ranks),
+        "startup": answer.startup,
+        "chosen": _cost_document(cost, answer) | {"limiting_link": limiting_words(answer), "busiest": busiest_time(cost, team)},
+        "bound": {"value": cost.bound.value, "why": cost.bound.why, "parts": parts},
+        "candidates": [_cost_document(item, answer) for item in answer.candidates],
+        "not_tried": not_tried(cost.kind, team) if len(answer.candidates) > 1 else {},
+        "energy_sources": energy_sources(fabric, team.ranks),
+        "network_power": power(fabric.graph),
+        "network_price": price(fabric.graph),
+        "currency": fabric.currency,
+        "software": None if answer.software is None else {"name": answer.software[0], "time": answer.software[1]},
+        "optimum": None
+        if answer.optimum is None
+        else {"time": answer.optimum.time, "bound": answer.optimum.bound, "status": str(answer.optimum.status)},
+    }
+
+
+def _cost_document(cost: CollectiveCost, answer: Answer) -> dict[str, Any]:
+    return {
+        "algorithm": cost.algorithm,
+        "source": cost.schedule.source,
+        "time": cost.time,
+        "waiting": waiting(cost, answer.team, answer.startup),
+        "steps": cost.steps,
+        "bytes_per_rank": bytes_sent(cost, answer.team),
+        "byte_hops": cost.byte_hops,
+        "energy": cost.energy,
+        "algbw": cost.algbw,
+        "busbw": cost.busbw,
+        "gap": cost.gap,
+        "why_it_loses": why_it_loses(cost, answer),
+    }
+
+
+def kind_tables() -> list[Table]:
+    """The collectives, and the algorithms with where they come from."""
+    kinds = []
+    for kind in KINDS:
+        serving = [name for name, item in ALGORITHMS.items() if kind in item.kinds]
+        kinds.append((str(kind), CONVENTIONS[kind], ", ".join(serving)))
+    algorithms = tuple((name, item.sizes, item.description) for name, item in ALGORITHMS.items())
+    return [
+        Table("Collectives", ("collective", "its size is", "algorithms"), tuple(kinds)),
+        Table("Algorithms", ("name", "serves", "what it does, and its source"), algorithms),
+    ]
+
+
+def contention_tables(found: Contention, fabric: Fabric) -> list[Table]:
+    """What each execution takes beside the others, and on which links it waits."""
+    graph, rows = fabric.graph, []
+    for item in found.outcomes:
+        waits = [f"{format_time(seconds)} at {_edge(fabric, edge)}" for edge, seconds in list(item.waited.items())[:LINKS]]
+        more = f" and {len(item.waited) - LINKS} links more" if len(item.waited) > LINKS else ""
+        times = format_time(item.time), format_time(item.alone), ratio(item.slowdown)
+        shared = f"{len(item.shared)} of {len(graph.edges)}"
+        rows.append((item.name, *times, shared, (", ".join(waits) or "nowhere") + more))
+    head = ("running at once", "time", "alone", "slowdown", "shared links", "it waits")
+    ends = f"all ended after {format_time(found.end)}; no sharing ends them before {format_time(found.bound)}"
+    return [Table(f"Beside each other ({ends})", head, tuple(rows), frozenset({1, 2, 3, 4}))]
+
+
+def _edge(fabric: Fabric, edge: int) -> str:
+    found = fabric.graph.edges[edge]
+    return link_words(fabric.graph, (found.source, found.target), fabric.axes)
+
+
+def contention_document(found: Contention, fabric: Fabric) -> dict[str, Any]:
+    """The same as plain data; SI units."""
+    outcomes = [
+        {
+            "name": item.name,
+            "start": item.start,
+            "time": item.time,
+            "alone": item.alone,
+            "slowdown": item.slowdown,
+            "shared_links": [_edge(fabric, edge) for edge in item.shared],
+            "waited": [{"link": _edge(fabric, edge), "time": seconds} for edge, seconds in item.waited.items()],
+        }
+        for item in found.outcomes
+    ]
+    return {"executions": outcomes, "end": found.end, "bound": found.bound}

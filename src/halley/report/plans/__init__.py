@@ -1,0 +1,1 @@
+"""Plans of training and sharded graphs as tables, figures and pages."""

@@ -1,0 +1,94 @@
+"""A training plan in the view of DFModel as tables."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from halley.dfmodel.plan import DFModelResult
+from halley.report.mapping.plots import format_operations
+from halley.report.plans.graph import PARTS, partition_tables
+from halley.report.plans.plan import account_table, bill_rows
+from halley.report.table import Table, percent
+from halley.sharding.axes import assignment_text
+from halley.units import format_bytes, format_time
+
+SHOWN = 10
+"""Other assignments that a table shows."""
+
+
+def dfmodel_headline(result: DFModelResult) -> str:
+    """The model and what it is trained on."""
+    problem = result.problem
+    return (
+        f"{problem.shape.name} on {problem.system.chips:,} x {problem.system.chip.name} ({problem.system.name}), "
+        f"{problem.batch:,} sequences of {problem.sequence:,} tokens an iteration, in the view of DFModel"
+    )
+
+
+def dfmodel_verdict(result: DFModelResult) -> str:
+    """What is proven."""
+    return f"optimal: no choice of whole axes and microbatch is faster ({result.choices:,} choices, {result.seconds:.2g} s)"
+
+
+def dfmodel_tables(result: DFModelResult) -> list[Table]:
+    """The plan, its account, its partitions, the other assignments."""
+    problem, rate = result.problem, result.problem.work / result.time
+    fused = "side by side, streaming into each other" if problem.fused else "one by one"
+    rows = [
+        ("iteration", format_time(result.time)),
+        ("utilisation", f"{percent(result.utilisation, 1)} of {format_operations(problem.peak)}"),
+        ("axes", assignment_text(result.choice.assignment)),
+        ("microbatch", f"{result.choice.microbatch} sequences"),
+        ("kernels", f"{fused}; {len(result.layer.partitions)} partitions of a layer, forward and backward"),
+        ("memory", f"{format_bytes(result.memory)} of {format_bytes(problem.chip.dram)} on a chip"),
+        *bill_rows(rate, result.bill),
+    ]
+    return [
+        Table("The best plan", ("", ""), tuple(rows), strong=frozenset({0})),
+        account_table("Where the time goes", result.account, result.time, PARTS),
+        *(partition_tables(result.layer.partitions, problem.chip.tiles) if problem.fused else ()),
+        _others(result),
+    ]
+
+
+def _others(result: DFModelResult) -> Table:
+    rows = []
+    for item in result.candidates[: SHOWN + 1]:
+        time = "-" if math.isinf(item.time) else f"{'' if item.exact else 'at least '}{format_time(item.time)}"
+        rows.append((assignment_text(item.assignment), time, item.reason or ("" if item.exact else "ruled out by its bound")))
+    title = f"Assignments of axes, the fastest first ({len(result.candidates)} in all)"
+    return Table(title, ("axes", "time", ""), tuple(rows), frozenset({1}), frozenset({0}))
+
+
+def dfmodel_document(result: DFModelResult) -> dict[str, Any]:
+    """The result as plain data; SI units."""
+    return {
+        "schema": "halley.dfmodel-plan/1",
+        "model": result.problem.shape.name,
+        "system": result.problem.system.name,
+        "chips": result.problem.system.chips,
+        "time": result.time,
+        "utilisation": result.utilisation,
+        "work": result.problem.work,
+        "peak": result.problem.peak,
+        "price": result.bill.price,
+        "power": result.bill.power,
+        "axes": assignment_text(result.choice.assignment),
+        "microbatch": result.choice.microbatch,
+        "memory": result.memory,
+        "account": result.account,
+        "partitions": [
+            {"kernels": list(part.names), "tiles": list(part.tiles), "limit": part.bottleneck, "time": part.steady}
+            for part in result.layer.partitions
+        ],
+        "candidates": [
+            {
+                "axes": assignment_text(item.assignment),
+                "time": None if math.isinf(item.time) else item.time,
+                "exact": item.exact,
+                "reason": item.reason,
+            }
+            for item in result.candidates
+        ],
+    }

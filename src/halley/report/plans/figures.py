@@ -1,0 +1,99 @@
+"""Pictures of a plan of training: where time goes beside the alternatives, what memory holds, the roofline of every level."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from xml.etree.ElementTree import Element
+
+from halley.errors import BadInput, Fault, did_you_mean
+from halley.report.draw import Bar, Part, byte_base, colours, stacked
+from halley.report.mapping.plots import roofline_plot
+from halley.report.mapping.roofline import Peak, Roof, Roofline
+from halley.report.plans.plan import ACCOUNT, HELD
+from halley.report.plans.traffic import ROUNDING
+from halley.report.plans.words import short_words
+from halley.report.table import percent
+from halley.training.plan import Plan, PlanCost, TrainingResult
+from halley.units import format_bytes, format_time
+
+FREE = "free"
+
+IDLE = 0.005
+"""Share of the iteration below which a resource's work is not drawn."""
+
+
+def account_figure(result: TrainingResult) -> Element:
+    """Iteration time of the best plan and of the alternatives by part, on one scale."""
+    rows = [(result.plan, result.cost), *((item.plan, item.cost) for item in result.alternatives)]
+    used = [key for key in ACCOUNT if any(cost.account.get(key, 0.0) > ROUNDING * cost.time for _, cost in rows)]
+    fills = colours([ACCOUNT[key] for key in used])
+    bars = [_account(plan, cost, used, place == 0) for place, (plan, cost) in enumerate(rows)]
+    return stacked("Iteration time by what it goes to", bars, fills, format_time)
+
+
+def _account(plan: Plan, cost: PlanCost, keys: list[str], strong: bool) -> Bar:
+    parts = []
+    for key in keys:
+        if time := cost.account.get(key, 0.0):
+            name = ACCOUNT[key]
+            parts.append(Part(name, time, f"{name}: {format_time(time)}, {percent(time, cost.time)}"))
+    return Bar(short_words(plan), tuple(parts), format_time(cost.time), strong)
+
+
+def memory_figure(result: TrainingResult) -> Element:
+    """Memory of a chip of each stage at its peak, by what it holds, against its capacity."""
+    cost = result.cost
+    fills = colours([HELD.get(key, key) for key in cost.memory[0]]) | {FREE: "#e6e6e6"}
+    bars, same = [], list[tuple[int, int, Mapping[str, float]]]()
+    for stage, held in enumerate(cost.memory):
+        if same and same[-1][2] == held:
+            same[-1] = (same[-1][0], stage, held)
+        else:
+            same.append((stage, stage, held))
+    for first, last, held in same:
+        total = sum(held.values())
+        name = f"stage {first + 1}" if first == last else f"stages {first + 1} to {last + 1}"
+        parts = [
+            Part(HELD.get(key, key), value, f"{name}: {HELD.get(key, key)} {format_bytes(value)}") for key, value in held.items()
+        ]
+        rest = max(cost.capacity - total, 0.0)
+        parts.append(Part(FREE, rest, f"{name}: {format_bytes(rest)} free"))
+        bars.append(Bar(name, tuple(parts), f"{format_bytes(total)}, {percent(total, cost.capacity)}"))
+    title = f"Memory of a chip at its peak, of {format_bytes(cost.capacity)}"
+    return stacked(title, bars, fills, format_bytes, byte_base(cost.capacity))
+
+
+def roofline_figure(result: TrainingResult) -> Element:
+    """What a chip reaches under the limits of its engines, its memory and each network."""
+    return roofline_plot(plan_roofline(result.cost))
+
+
+def plan_roofline(cost: PlanCost) -> Roofline:
+    """The loads of a chip as roofs and peaks, without resources that hardly work."""
+    operations = sum(load.demand for load in cost.loads if load.unit == "op")
+    roofs, peaks = [], []
+    for load in cost.loads:
+        if load.time < IDLE * cost.time:
+            continue
+        limit, used = operations / load.time, load.time / cost.time
+        if load.unit == "op":
+            peaks.append(Peak(load.resource, load.capacity, load.time, limit, used))
+        else:
+            intensity = operations / load.demand
+            roofs.append(Roof((load.resource,), load.resource, load.capacity, load.demand, intensity, load.time, limit, used))
+    return Roofline(operations, operations / cost.time, tuple(roofs), tuple(peaks))
+
+
+FIGURES: Mapping[str, Callable[[TrainingResult], Element]] = {
+    "account": account_figure,
+    "memory": memory_figure,
+    "roofline": roofline_figure,
+}
+"""By name."""
+
+
+def figure(result: TrainingResult, name: str) -> Element:
+    """A figure as SVG. Raises BadInput: there is none of that name."""
+    if name not in FIGURES:
+        raise BadInput(Fault("figure", f"one of {', '.join(FIGURES)}", repr(name), did_you_mean(name, FIGURES)))
+    return FIGURES[name](result)

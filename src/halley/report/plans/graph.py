@@ -1,0 +1,131 @@
+"""A graph on a whole system as tables: its time, what limits it, what a chip keeps, how ops are split."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from halley.graphs.plan import GraphPlan
+from halley.report.mapping.plots import format_operations
+from halley.report.plans.plan import account_table, bill_rows
+from halley.report.plans.sharding import sharding_tables
+from halley.report.plans.traffic import ROUNDING
+from halley.report.table import Table, percent
+from halley.sharding.axes import assignment_text
+from halley.sharding.text import parallelisms
+from halley.spatial.costs import Partition
+from halley.units import format_bytes, format_time
+
+PARTS: Mapping[str, str] = {
+    "compute": "engines at work",
+    "memory": "memory",
+    "network": "collectives",
+    "weights": "loading weights",
+    "transfers": "waiting for transfers between stages",
+    "bubble": "pipeline bubble",
+    "gradients": "sum of gradients, not hidden",
+}
+"""What the parts of an account are."""
+
+
+def graph_headline(plan: GraphPlan) -> str:
+    """What runs on what."""
+    problem = plan.problem
+    return f"{problem.workload.name} on {problem.system.chips:,} x {problem.system.chip.name} ({problem.system.name})"
+
+
+def graph_verdict(plan: GraphPlan) -> str:
+    """What is proven."""
+    if plan.gap <= ROUNDING:
+        return f"optimal: no sharding of the declared space takes less than {format_time(plan.bound)}"
+    return f"no sharding of the declared space takes less than {format_time(plan.bound)}; gap {100 * plan.gap:.3g} %"
+
+
+def graph_tables(plan: GraphPlan, ops: bool = False) -> list[Table]:
+    """All that is to be said of a plan; ``ops``: how every op is split."""
+    problem = plan.problem
+    return [
+        _figures(plan),
+        account_table("Where the time goes", plan.account, plan.time, PARTS),
+        _memory(plan),
+        *partition_tables(plan.partitions, problem.chip.tiles if plan.partitions else 0),
+        *sharding_tables(problem.workload.name, plan.sharding, "the graph", ops),
+        Table("Not searched", ("",), tuple((text,) for text in plan.left_out)),
+    ]
+
+
+def _figures(plan: GraphPlan) -> Table:
+    problem, used = plan.problem, parallelisms(plan.sharding)
+    rate = problem.work / plan.time
+    rows = [
+        ("time", format_time(plan.time)),
+        ("rate", f"{format_operations(rate)}, {percent(plan.utilisation, 1)} of {format_operations(problem.peak)}"),
+        ("axes", assignment_text(plan.assignment)),
+        *((f"  {axis}", ", ".join(names) or "repeats all work") for axis, names in used.items()),
+        *bill_rows(rate, plan.bill),
+    ]
+    return Table("The best plan", ("", ""), tuple(rows), strong=frozenset({0}))
+
+
+def _memory(plan: GraphPlan) -> Table:
+    held, capacity = plan.memory, plan.problem.capacity
+    parts = (
+        ("inputs", held.inputs),
+        ("outputs", held.outputs),
+        ("what passes between ops", held.working),
+        ("in all", held.total),
+    )
+    rows = tuple((name, format_bytes(value), percent(value, capacity)) for name, value in parts)
+    title = f"Memory of a chip, of {format_bytes(capacity)}"
+    return Table(title, ("", "bytes", "of capacity"), rows, frozenset({1, 2}), frozenset({3}))
+
+
+def partition_tables(partitions: Sequence[Partition], tiles: int) -> Iterator[Table]:
+    """What runs side by side on a chip, one partition after the other."""
+    if partitions:
+        rows = tuple(
+            (
+                " ".join(part.names),
+                f"{sum(part.tiles)} of {tiles}",
+                format_time(part.compute),
+                format_time(part.memory),
+                format_time(part.network),
+                part.bottleneck,
+                format_bytes(part.sram),
+            )
+            for part in partitions
+        )
+        head = ("kernels side by side", "tiles", "compute", "memory", "network", "limit", "SRAM")
+        yield Table("Partitions of a chip, in the order in which they run", head, rows, frozenset({1, 2, 3, 4, 6}))
+
+
+def graph_document(plan: GraphPlan) -> dict[str, Any]:
+    """The plan as plain data; SI units."""
+    sharding = plan.sharding
+    return {
+        "schema": "halley.graph-plan/1",
+        "workload": plan.problem.workload.name,
+        "system": plan.problem.system.name,
+        "chips": plan.problem.system.chips,
+        "time": plan.time,
+        "bound": plan.bound,
+        "gap": plan.gap,
+        "work": plan.problem.work,
+        "peak": plan.problem.peak,
+        "utilisation": plan.utilisation,
+        "price": plan.bill.price,
+        "power": plan.bill.power,
+        "axes": assignment_text(plan.assignment),
+        "account": dict(plan.account),
+        "memory": {"inputs": plan.memory.inputs, "outputs": plan.memory.outputs, "working": plan.memory.working},
+        "ops": [{"op": item.op, "ways": [way.name for way in item.ways], "time": item.time} for item in sharding.ops],
+        "collectives": [
+            {"kind": str(step.kind), "tensor": move.tensor, "axes": list(step.axes), "bytes": step.bytes, "time": step.time}
+            for move, step in sharding.steps
+        ],
+        "partitions": [
+            {"kernels": list(part.names), "tiles": list(part.tiles), "limit": part.bottleneck, "time": part.steady}
+            for part in plan.partitions
+        ],
+        "left_out": list(plan.left_out),
+    }

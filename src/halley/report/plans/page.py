@@ -1,0 +1,85 @@
+"""A plan of training as one HTML file that needs nothing beside itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from xml.etree.ElementTree import Element
+
+from halley.io.results.plan import plan_document
+from halley.report.document import document
+from halley.report.mapping.html import table
+from halley.report.markup import el
+from halley.report.plans.figures import figure
+from halley.report.plans.fusions import fusion_tables
+from halley.report.plans.others import others_table
+from halley.report.plans.partitions import on_chip_tables
+from halley.report.plans.plan import certificate_table, headline, shardings, summary_tables, verdict
+from halley.report.plans.words import plan_words
+from halley.report.table import Table, percent
+from halley.training.plan import Outcome, TrainingResult
+from halley.units import format_time
+
+CAPTIONS = {
+    "account": "The best plan first, then the best plans of other kinds: data x pipeline x model; mb: sequences of a microbatch; "
+    "v: chunks of a stage; full, sel: what is recomputed; Z: ZeRO; off: optimizer state in the second tier of memory. On each "
+    "plan's own stage that is done last, so that the parts add up to its time.",
+    "memory": "Stages that hold the same stand in one bar.",
+    "roofline": "From the rate that the plan reaches up to the rate that each resource alone would allow: the shorter the stem, "
+    "the busier the resource.",
+}
+
+
+def plan_page(result: TrainingResult) -> str:
+    """The whole result as HTML; its numbers stand in it as JSON."""
+    title = headline(result)
+    proven = result.outcome is Outcome.OPTIMAL
+    others, ops = _tables(others_table(result)), _tables(shardings(result.cost, ops=False))
+    on_chip, fused = _tables(on_chip_tables(result.cost)), _tables(fusion_tables(result))
+    sections = [
+        _section("account", "Where the time goes, and why others lose", _picture(result, "account"), *others),
+        _section("memory", "Memory", _picture(result, "memory")),
+        _section("roofline", "Hierarchical roofline", _picture(result, "roofline")),
+        _section("numbers", "In numbers", *_tables(summary_tables(result))),
+        *([_section("ops", "How ops are shared out", *ops, _every_op(result))] if ops else []),
+        *([_section("on-chip", "What runs side by side on a chip", *on_chip)] if on_chip else []),
+        *([_section("fused", "Kernels that run as one", *fused)] if fused else []),
+        _section("certificate", "Certificate", *_tables([certificate_table(result.certificate)])),
+    ]
+    header = [
+        el("p", "Halley plan, objective: time of an iteration", class_="kicker"),
+        el("h1", title),
+        el("p", plan_words(result.plan, result.cost), class_="faint"),
+        el("div", el("strong", verdict(result.certificate, result.outcome)), class_="verdict" if proven else "verdict open"),
+        el("dl", *_tiles(result), class_="tiles"),
+    ]
+    data = plan_document(result)
+    footer = f"Halley {data['provenance']['halley']}; solved {data['provenance']['created']}."
+    return document(title, header, sections, data, "plan.json", footer)
+
+
+def _section(name: str, heading: str, *content: Element) -> Element:
+    return el("section", el("h2", heading), *content, id=name)
+
+
+def _picture(result: TrainingResult, name: str) -> Element:
+    return el("figure", figure(result, name), el("figcaption", CAPTIONS[name]), id=f"figure-{name}")
+
+
+def _tables(tables: Iterable[Table]) -> list[Element]:
+    return [table(shown) for shown in tables]
+
+
+def _every_op(result: TrainingResult) -> Element:
+    return el("details", el("summary", "Every op, backward too"), *_tables(shardings(result.cost, ops=True)), class_="small")
+
+
+def _tiles(result: TrainingResult) -> list[Element]:
+    cost = result.cost
+    shown = [
+        ("iteration", format_time(cost.time), "time"),
+        ("tokens", f"{cost.tokens_per_second:,.0f} /s", "tokens"),
+        ("utilisation (MFU)", percent(cost.utilisation, 1), "utilisation"),
+        ("memory of a chip", percent(sum(cost.memory[cost.fullest].values()), cost.capacity), "memory"),
+        ("gap to the bound", f"{100 * result.certificate.gap:.2f} %", "gap"),
+    ]
+    return [el("div", el("dt", name), el("dd", el("span", value, data_value=key))) for name, value, key in shown]

@@ -1,0 +1,236 @@
+"""A plan of training as tables: what it is, where its time and memory go, and why the others lose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from halley.network.graph.bill import Bill
+from halley.pipeline.data_parallel import Sharded
+from halley.report.mapping.plots import format_operations
+from halley.report.plans.fusions import fusion_tables
+from halley.report.plans.others import others_table
+from halley.report.plans.partitions import on_chip_tables
+from halley.report.plans.sharding import sharding_tables
+from halley.report.plans.traffic import ROUNDING, traffic_tables
+from halley.report.plans.words import DIMS, schedule_words
+from halley.report.table import Table, percent
+from halley.rewrite.recompute import Recompute
+from halley.sharding.axes import Role
+from halley.sharding.text import joined
+from halley.training.plan import Outcome, Plan, PlanCertificate, PlanCost, TrainingResult
+from halley.units import format_bytes, format_energy, format_power, format_time
+
+ACCOUNT: Mapping[str, str] = {
+    "forward": "forward passes",
+    "recompute": "forward work, repeated",
+    "backward": "backward passes",
+    "sharding": "passes wait for shared-out parameters and gradients",
+    "sending": "sending to the next stage",
+    "bubble": "pipeline bubble",
+    "transfers": "waiting for transfers between stages",
+    "reduction": "sum of gradients, not hidden",
+    "waiting": "waiting for the slowest stage",
+    "norm": "norm of the gradients",
+    "step": "optimizer step",
+    "gather": "gathering updated parameters",
+}
+"""What the parts of an iteration's account are."""
+HELD: Mapping[str, str] = {
+    "weights": "weights",
+    "gradients": "gradients",
+    "states": "optimizer state",
+    "activations": "activations in flight",
+    "working": "buffers of the pass at work",
+}
+"""What memory holds."""
+SHARED_OUT: Mapping[Sharded, str] = {
+    Sharded.NOTHING: "nothing",
+    Sharded.OPTIMIZER: "optimizer state (ZeRO 1)",
+    Sharded.GRADIENTS: "state and gradients (ZeRO 2)",
+    Sharded.PARAMETERS: "state, gradients and parameters (ZeRO 3)",
+}
+BAR = 24
+"""Characters of the longest bar."""
+
+
+def headline(result: TrainingResult) -> str:
+    """The model and what it is trained on."""
+    problem, system = result.problem, result.problem.system
+    return (
+        f"{problem.shape.name} on {system.chips:,} x {system.chip.name} ({system.name}), "
+        f"{problem.batch:,} sequences of {problem.sequence:,} tokens an iteration"
+    )
+
+
+def verdict(certificate: PlanCertificate, outcome: Outcome) -> str:
+    """What is proven.
+
+    ``optimal: no plan of the declared space is faster (3.1e+05 plans; bound 12.3 s, gap 0 %)``
+    """
+    gap = f"gap {_percent(certificate.gap, 2)} %" if certificate.bound > 0 else "no bound"
+    return f"{outcome.value} ({certificate.size:,} plans; bound {format_time(certificate.bound)}, {gap})"
+
+
+def _percent(share: float, digits: int) -> str:
+    """
+    >>> _percent(0.03456, 2), _percent(2.419, 2)
+    ('3.5', '242')
+    """
+    return f"{100 * share:.{digits}g}" if share < 1 else f"{100 * share:.0f}"
+
+
+def plan_tables(result: TrainingResult, ops: bool = False) -> list[Table]:
+    """All that is to be said, the most wanted first; ``ops``: how every op is split, instead of the ops of the forward pass in
+    groups."""
+    cost, certificate = result.cost, certificate_table(result.certificate)
+    on_chip = *on_chip_tables(cost), *fusion_tables(result)
+    parts = summary_tables(result), others_table(result), shardings(cost, ops), on_chip, [certificate]
+    return [table for part in parts for table in part]
+
+
+def summary_tables(result: TrainingResult) -> Iterator[Table]:
+    """What the best plan is and reaches, its time, memory and traffic."""
+    cost, plan = result.cost, result.plan
+    yield _figures(result)
+    yield _axes(result)
+    yield _choices(plan, cost.tier, cost.second)
+    yield account_table("Where the time goes, on the stage that is done last", cost.account, cost.time, ACCOUNT, "iteration")
+    yield memory_table(cost)
+    yield from traffic_tables(plan, cost)
+
+
+def _figures(result: TrainingResult) -> Table:
+    cost, chips = result.cost, result.problem.system.chips
+    rows = [
+        ("iteration", format_time(cost.time)),
+        ("tokens", f"{cost.tokens_per_second:,.0f} /s; {_number(cost.tokens_per_second / chips)} /s on each chip"),
+        ("utilisation (MFU)", _rate(cost.utilisation, cost.peak / chips) + ": the model's own work, with what attention masks"),
+    ]
+    if cost.hardware_work > cost.model_work:
+        rows.append(("of hardware (HFU)", _rate(cost.hardware_utilisation, cost.peak / chips) + ": with what is computed again"))
+    rows += bill_rows(cost.model_work / cost.time, cost.bill)
+    if cost.bill.power:
+        energy = cost.bill.power * cost.time
+        rows.append(("energy", f"{format_energy(energy)} an iteration, {format_energy(energy / cost.tokens)} a token"))
+    return Table("The best plan", ("", ""), tuple(rows), strong=frozenset({0}))
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _rate(share: float, peak: float) -> str:
+    return f"{percent(share, 1)}, {format_operations(share * peak)} of {format_operations(peak)} on each chip"
+
+
+def bill_rows(rate: float, costs: Bill) -> Iterator[tuple[str, str]]:
+    """What the price and the power of a system bring, at a ``rate`` [op/s]."""
+    if costs.price:
+        text = f"{costs.price:,.0f} USD{_unstated(costs.unpriced)}; {format_operations(rate / costs.price)} for each USD"
+        yield "price", text
+    if costs.power:
+        text = f"{format_power(costs.power)}{_unstated(costs.unpowered)}; {format_operations(rate / costs.power)} for each W"
+        yield "power", text
+
+
+def _unstated(parts: Sequence[str]) -> str:
+    return f" (without {', '.join(parts)}: not stated)" if parts else ""
+
+
+def _axes(result: TrainingResult) -> Table:
+    """Each axis of the system and what its chips share out."""
+    plan, names = result.plan, result.cost.parallelisms
+    rows = []
+    for axis in result.problem.system.axes:
+        parts = [part for part in plan.assignment if part.axis == axis.name]
+        cells = []
+        for role in Role:
+            found = [part for part in parts if part.role is role]
+            text = " x ".join(str(part.size) for part in found)
+            # what a part of the batch or of the layers is for, its role says
+            known = joined({name for part in found for name in names.get(part.axis, ()) if role is Role.MODEL})
+            cells.append(f"{text} ({known})" if known else text or "-")
+        rows.append((axis.name, f"{axis.topology} of {axis.size}", *cells))
+    whole = (str(plan.data), str(plan.pipeline.stages), str(plan.model))
+    rows.append(("all", f"{result.problem.system.chips} chips", *whole))
+    head = ("axis", "", "batch (DP)", "layers (PP)", "ops (TP, SP, CP, EP)")
+    return Table("What the chips of each axis share out", head, tuple(rows), strong=frozenset({len(rows) - 1}))
+
+
+def _choices(plan: Plan, tier: str, second: str) -> Table:
+    pipeline = plan.pipeline
+    layers = sorted(set(plan.layers))
+    dealt = f"{layers[0]}" if len(layers) == 1 else f"{layers[0]} to {layers[-1]}"
+    kept = second if plan.offload else tier
+    rows = [
+        ("microbatch", f"{_count(plan.microbatch, 'sequence')}; {pipeline.microbatches} of them for each data-parallel rank"),
+        ("schedule", schedule_words(plan) if pipeline.stages > 1 else "one stage"),
+        ("layers", f"{dealt} in each of {len(plan.layers)} chunks" if len(plan.layers) > 1 else f"all {dealt} on every chip"),
+        ("recomputed", "nothing" if plan.recompute is Recompute.NONE else str(plan.recompute)),
+        ("data-parallel ranks share out", SHARED_OUT[plan.sharded]),
+        ("optimizer state in", kept),
+        ("attention", "one kernel" if plan.fused else "kernel by kernel"),
+    ]
+    return Table("Schedule and memory", ("", ""), tuple(rows))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def bar(part: float, largest: float) -> str:
+    """A bar of characters.
+
+    >>> len(bar(1.0, 2.0))
+    12
+    """
+    return "\N{FULL BLOCK}" * round(BAR * part / largest) if largest > 0 else ""
+
+
+def account_table(title: str, account: Mapping[str, float], time: float, names: Mapping[str, str], whole: str = "") -> Table:
+    """Where the time goes, by part; ``names``: of the parts; ``whole``: of a last row with all of it, if there is to be one."""
+    shown = {key: value for key, value in account.items() if value > ROUNDING * time}
+    largest = max(shown.values(), default=0.0)
+    rows = [(names.get(key, key), format_time(value), percent(value, time), bar(value, largest)) for key, value in shown.items()]
+    strong = frozenset({len(rows)} if whole else ())
+    rows += [(whole, format_time(time), "", "")] if whole else []
+    return Table(title, ("", "time", "share", ""), tuple(rows), frozenset({1, 2}), strong)
+
+
+def memory_table(cost: PlanCost) -> Table:
+    """What the fullest chip holds at its peak."""
+    held = cost.memory[cost.fullest]
+    total, largest = sum(held.values()), max(held.values(), default=0.0)
+    rows = [
+        (HELD.get(key, key), format_bytes(value), percent(value, cost.capacity), bar(value, largest))
+        for key, value in held.items()
+    ]
+    rows.append(("in all", format_bytes(total), percent(total, cost.capacity), f"of {format_bytes(cost.capacity)}, {cost.tier}"))
+    if away := cost.offloaded[cost.fullest]:
+        rows.append((f"in {cost.second}", format_bytes(away), "", ""))
+    title = f"Memory of a chip at its peak, stage {cost.fullest + 1} of {len(cost.memory)}"
+    return Table(title, ("", "bytes", "of capacity", ""), tuple(rows), frozenset({1, 2}), frozenset({len(held)}))
+
+
+def shardings(cost: PlanCost, ops: bool) -> Iterator[Table]:
+    """How ops are split over the chips of the role that shares them out, and the collectives that follow."""
+    for name, sharding in cost.shardings.items():
+        if sharding.problem.mesh:
+            yield from sharding_tables(name, sharding, "one microbatch, forward and backward", ops, cost.splitting, DIMS)
+
+
+def certificate_table(certificate: PlanCertificate) -> Table:
+    """What was searched, how, and what is proven."""
+    space = ", ".join(f"{count:,} {name}" for name, count in certificate.space.items())
+    effort = (
+        f"{certificate.bounded:,} plans bounded, {certificate.evaluated:,} timed exactly, "
+        f"{certificate.solved:,} shardings of the whole model, in {certificate.seconds:.2f} s"
+    )
+    rows = (
+        ("space", f"{certificate.size:,} plans, each with every sharding of its ops: {space}"),
+        *((("left out" if not index else ""), text) for index, text in enumerate(certificate.left_out)),
+        ("effort", effort),
+        ("bound", f"{format_time(certificate.bound)}; gap {_percent(certificate.gap, 3)} %"),
+        ("closed", certificate.closed),
+    )
+    return Table("Certificate", ("", ""), rows)

@@ -1,0 +1,342 @@
+"""Spatial chips: kernels fused into partitions that run one after the other, each kernel on compute tiles of its own.
+
+The values: kernels, tensors between them, chips, and what a kernel does with which compute tiles. What a partition takes is put
+together by `halley.spatial.costs`; `halley.spatial.solve` finds the best of all. Extents and bytes are those
+of one chip, after sharding, for one sample.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cache, cached_property
+from typing import TypeAlias, assert_never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halley.errors import BadInput, Fault
+from halley.formulas import spatial as formulas
+from halley.formulas.numbers import ceil_div
+from halley.formulas.timing import total
+from halley.search.partitions import Kernels
+
+Array: TypeAlias = NDArray[np.float64]
+
+
+class Engine(StrEnum):
+    """What of a compute tile a kernel uses."""
+
+    MATRIX = "matrix"
+    VECTOR = "vector"
+
+
+class Walked(StrEnum):
+    """The dim of a kernel that the sequence tiles cut: columns of its result, or its contraction (gradients of weights)."""
+
+    COLUMNS = "columns"
+    DEPTH = "depth"
+
+
+@dataclass(frozen=True, slots=True)
+class Assumptions:
+    """What the model counts; the published models differ in nothing else.
+
+    ``ramps``: filling and draining a partition's pipeline. ``latency``: the start of a partition, and collectives' latency for
+    each sequence tile. ``conversions``: layout conversions occupy the network. ``streaming``: weights may be read again for each
+    sequence tile instead of being kept. ``shared``: a tensor with several readers is stored once, and loaded once per partition;
+    else each reader has a copy of its own. ``boundary``: what enters and leaves the graph passes through memory.
+    ``kept_twice``: memory keeps a tensor for its writer and again for its reader.
+    """
+
+    ramps: bool
+    latency: bool
+    conversions: bool
+    streaming: bool
+    shared: bool
+    boundary: bool
+    kept_twice: bool
+
+
+DFMODEL = Assumptions(False, False, False, streaming=False, shared=False, boundary=False, kept_twice=True)
+"""As the published code of DFModel has it (arXiv 2412.16432)."""
+
+HALLEY = Assumptions(True, True, True, streaming=True, shared=True, boundary=True, kept_twice=False)
+
+MODELS = {"dfmodel": DFMODEL, "halley": HALLEY}
+
+
+@dataclass(frozen=True, slots=True)
+class SpatialChip:
+    """``tiles`` compute tiles of ``width`` lanes x ``height`` stages at ``clock`` [1/s]; ``sram``, ``dram`` [B], infinite where
+    something else looks after it; ``bandwidth`` [B/s] of the DRAM; ``start`` [s] until a partition runs."""
+
+    tiles: int
+    width: int
+    height: int
+    clock: float
+    sram: float
+    dram: float
+    bandwidth: float
+    start: float = 0.0
+
+    def __post_init__(self) -> None:
+        sizes = {name: getattr(self, name) for name in ("tiles", "width", "height", "clock", "sram", "dram", "bandwidth")}
+        faults = [Fault(f"spatial chip, {name}", "a number above 0", f"{size}") for name, size in sizes.items() if not size > 0]
+        if not self.start >= 0:
+            faults.append(Fault("spatial chip, start", "at least 0 s", f"{self.start}"))
+        if faults:
+            raise BadInput(faults)
+
+    @property
+    def peak(self) -> float:
+        """Operations per second."""
+        return float(formulas.peak_rate(self.width * self.height * self.tiles, self.clock))
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel's part on one chip.
+
+    ``rows`` x ``columns``, contraction ``depth`` (1 where there is none); ``weights`` [B] that it needs; ``network`` [s] of its
+    collectives, without latency, and ``conversions`` [s] of its operands' layouts; ``latency`` [s] of its collectives for one
+    sequence tile; ``work`` [1] operations of a sample.
+
+    ``cycles`` [1]: of a lane, for a point of an elementwise kernel. ``alone`` [s]: what it takes on the whole chip as a kernel
+    that keeps nothing there, without its network, which follows; then it needs no room on the chip, and moves ``alone_traffic``
+    [B]: less than its tensors have where it makes some of them for itself (an attention core, random masks). ``apart``: it runs
+    in no other way."""
+
+    name: str
+    engine: Engine
+    rows: int
+    columns: int
+    depth: int = 1
+    walked: Walked = Walked.COLUMNS
+    weights: float = 0.0
+    network: float = 0.0
+    conversions: float = 0.0
+    latency: float = 0.0
+    cycles: float = 1.0
+    alone: float = float("inf")
+    alone_traffic: float = 0.0
+    apart: bool = False
+
+    @property
+    def work(self) -> float:
+        per_point = 2.0 * self.depth if self.engine is Engine.MATRIX else 1.0
+        return per_point * self.rows * self.columns
+
+    @property
+    def one_by_one(self) -> float:
+        """Time where it runs alone, its network behind it; infinite where it cannot [s]."""
+        return self.alone + self.all_network
+
+    @property
+    def all_network(self) -> float:
+        """Time of its network for a whole sample at once [s]."""
+        return self.network + self.conversions + self.latency
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """``bytes`` of a sample that kernel ``writer`` (None: it comes from outside) hands to ``readers``; ``leaves``: it is wanted
+    outside.
+
+    ``spread`` [B]: as large as readers want it, where collectives make it larger on its way. ``least`` [B]: what each reader
+    reads, at least, if not all. ``whole``: readers need all of it before they start, so that none shares a partition with the
+    writer, and a partition that reads it holds it whole."""
+
+    writer: int | None
+    readers: tuple[int, ...]
+    bytes: float
+    leaves: bool = False
+    spread: float = 0.0
+    least: float = float("inf")
+    whole: bool = False
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Kernels in an order in which they can run, the tensors between them, and the points of the ``sequence`` that is tiled.
+
+    Raises BadInput: a tensor whose writer does not come before its readers, or that names no kernel; sizes that are not positive.
+    """
+
+    kernels: tuple[Kernel, ...]
+    tensors: tuple[Tensor, ...]
+    sequence: int
+
+    def __post_init__(self) -> None:
+        faults = list(self._faults())
+        if faults:
+            raise BadInput(faults)
+
+    def _faults(self) -> Iterator[Fault]:
+        if not self.kernels or self.sequence < 1:
+            yield Fault("graph", "a kernel, and a sequence of at least 1", f"{len(self.kernels)} kernels, {self.sequence} points")
+        for kernel in self.kernels:
+            if min(kernel.rows, kernel.columns, kernel.depth) < 1:
+                got = f"{kernel.rows} x {kernel.columns} x {kernel.depth}"
+                yield Fault(f"kernel {kernel.name}", "extents of at least 1", got)
+            times = kernel.network, kernel.conversions, kernel.latency, kernel.cycles, kernel.alone
+            if min(kernel.weights, kernel.alone_traffic, *times) < 0:
+                yield Fault(f"kernel {kernel.name}", "bytes and times of at least 0", "a negative one")
+        for place, tensor in enumerate(self.tensors):
+            least = -1 if tensor.writer is None else tensor.writer
+            if min(tensor.bytes, tensor.spread, tensor.least) < 0:
+                yield Fault(f"tensor {place}", "bytes of at least 0", f"{min(tensor.bytes, tensor.spread, tensor.least):g}")
+            if least < -1 or not all(least < reader < len(self.kernels) for reader in tensor.readers):
+                expected = f"readers after its writer, among {len(self.kernels)} kernels"
+                remedy = "put the kernels into an order in which they can run; a circle has none"
+                yield Fault(f"tensor {place}", expected, f"kernel {tensor.writer} to {list(tensor.readers)}", remedy)
+            if len(set(tensor.readers)) < len(tensor.readers) or least >= len(self.kernels):
+                yield Fault(f"tensor {place}", "kernels of the graph, each once", f"{tensor.writer} to {list(tensor.readers)}")
+
+    @cached_property
+    def needs(self) -> tuple[Kernels, ...]:
+        """For each kernel those that it reads from."""
+        found = [0] * len(self.kernels)
+        for tensor in self.tensors:
+            for reader in tensor.readers:
+                found[reader] |= 0 if tensor.writer is None else 1 << tensor.writer
+        return tuple(found)
+
+    @cached_property
+    def levels(self) -> tuple[int, ...]:
+        """For each kernel the longest way to it: a tensor is on its way for as many steps as its ends are levels apart."""
+        found: list[int] = []
+        for needed in self.needs:
+            found.append(max((level + 1 for place, level in enumerate(found) if needed >> place & 1), default=0))
+        return tuple(found)
+
+    @property
+    def work(self) -> float:
+        return float(total(kernel.work for kernel in self.kernels))
+
+    @property
+    def weights(self) -> float:
+        return float(total(kernel.weights for kernel in self.kernels))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A layer's graph on a chip that is one of ``stages`` pipeline stages; ``layers`` such layers are dealt out evenly over them.
+
+    ``transfer`` [s]: of a sample to the next stage, beside a layer's work. ``fused``: False runs kernel by kernel, each alone.
+    ``most``: samples that a partition may work off in a row; memory may hold fewer, but has to hold the ``fewest``.
+    """
+
+    graph: Graph
+    chip: SpatialChip
+    assumptions: Assumptions
+    layers: int = 1
+    stages: int = 1
+    transfer: float = 0.0
+    fused: bool = True
+    most: float = float("inf")
+    fewest: float = 1.0
+
+    def __post_init__(self) -> None:
+        counts = {name: getattr(self, name) for name in ("layers", "stages", "most")}
+        faults = [Fault(f"problem, {name}", "at least 1", f"{count}") for name, count in counts.items() if not count >= 1]
+        if not self.transfer >= 0:
+            faults.append(Fault("problem, transfer", "at least 0 s", f"{self.transfer}"))
+        if not 1 <= self.fewest <= self.most:
+            faults.append(Fault("problem, fewest", f"from 1 to most, {self.most}", f"{self.fewest}"))
+        if not self.one_sample and any(kernel.alone < math.inf for kernel in self.graph.kernels):
+            expected = "one sample at a time, and memory that something else looks after, where kernels may run alone"
+            faults.append(Fault("problem", expected, f"most {self.most}, {self.chip.dram} B"))
+        if faults:
+            raise BadInput(faults)
+
+    @cached_property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Of the graph, as the assumptions see them."""
+        found = self.graph.tensors
+        if not self.assumptions.boundary:
+            found = tuple(replace(tensor, leaves=False) for tensor in found if tensor.writer is not None)
+        if not self.assumptions.shared:
+            found = tuple(
+                replace(tensor, readers=(reader,), leaves=False) for tensor in found for reader in tensor.readers
+            ) + tuple(replace(tensor, readers=()) for tensor in found if tensor.leaves)
+        return tuple(tensor for tensor in found if tensor.readers or tensor.leaves)
+
+    @property
+    def one_sample(self) -> bool:
+        """Whatever its partitions, a layer works off one sample at a time: only the sum of its times counts."""
+        return self.most == 1 and self.chip.dram == math.inf
+
+    def samples(self, kept: float) -> float:
+        """Samples that a partition works off in a row where a layer keeps ``kept`` bytes of each; 0 if not even one fits."""
+        if self.chip.dram == math.inf:
+            return self.most
+
+        def held(bytes_: float) -> float:
+            return float(formulas.resident_samples(self.chip.dram, self.stages, self.layers, self.graph.weights, bytes_))
+
+        if kept == 0:
+            return self.most if held(1.0) >= 0 else 0.0
+        return max(0.0, min(self.most, held(kept)))
+
+    def value(self, steady: float, once: float, kept: float) -> float:
+        """Time of a layer per sample; infinite if the fewest samples do not fit into memory."""
+        samples = self.samples(kept)
+        return float(formulas.amortised_time(steady, once, samples)) if samples >= self.fewest else float("inf")
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Of one kernel: on how many compute tiles it takes which cycles per sequence tile. ``tiles`` ascend, ``cycles`` fall;
+    ``lanes`` x ``stages`` of them are the compute tiles."""
+
+    tiles: Array
+    cycles: Array
+    lanes: Array
+    stages: Array
+
+    def within(self, cycles: float) -> int:
+        """Place of the fewest compute tiles that take at most this; all places where none does."""
+        return int(np.searchsorted(-self.cycles, -cycles))
+
+
+def per_tile(kernel: Kernel, sequence: int, tile: int) -> tuple[int, int, int]:
+    """Rows, columns and depth of one sequence tile."""
+    match kernel.walked:
+        case Walked.COLUMNS:
+            return kernel.rows, ceil_div(kernel.columns * min(tile, sequence), sequence), kernel.depth
+        case Walked.DEPTH:
+            return kernel.rows, kernel.columns, ceil_div(kernel.depth * min(tile, sequence), sequence)
+        case _:
+            assert_never(kernel.walked)
+
+
+def choices(kernel: Kernel, sequence: int, tile: int, chip: SpatialChip) -> Choices:
+    """Every number of compute tiles that is of use to a kernel."""
+    found = _choices(kernel.engine, *per_tile(kernel, sequence, tile), chip.tiles, chip.width, chip.height)
+    return found if kernel.engine is Engine.MATRIX else replace(found, cycles=found.cycles * kernel.cycles)
+
+
+@cache
+def _choices(engine: Engine, rows: int, columns: int, depth: int, tiles: int, width: int, height: int) -> Choices:
+    lanes, stages = _counts(ceil_div(rows, width), tiles), np.ones(1)
+    if engine is Engine.MATRIX:
+        stages = _counts(ceil_div(columns, height), tiles)
+    lanes, stages = (each.ravel() for each in np.meshgrid(lanes, stages))
+    if engine is Engine.MATRIX:
+        cycles = formulas.matrix_tile_cycles(float(rows), float(columns), float(depth), lanes * width, stages * height)
+    else:
+        cycles = formulas.vector_tile_cycles(float(rows), float(columns), lanes * width)
+    order = np.lexsort((cycles, lanes * stages))
+    order = order[(lanes * stages)[order] <= tiles]
+    least = np.minimum.accumulate(cycles[order])
+    order = order[np.concatenate(([True], least[1:] < least[:-1]))]
+    return Choices((lanes * stages)[order], cycles[order], lanes[order], stages[order])
+
+
+def _counts(parts: int, most: int) -> Array:
+    """Of the numbers up to ``most``, the least of those that cover ``parts`` in as many rounds."""
+    rounds = np.unique(ceil_div(parts, np.arange(1, min(parts, most) + 1)))
+    return np.asarray(np.unique(ceil_div(parts, rounds)), dtype=np.float64)

@@ -1,0 +1,122 @@
+"""What training a model takes, whatever it runs on: parameters, work, bytes of weights, bytes kept for the backward pass."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from halley.ir.workload import Workload
+from halley.memory.saved import kept
+from halley.rewrite.backward import Differentiated, backward
+from halley.rewrite.recompute import Recompute, recompute
+from halley.units import format_bytes
+from halley.workloads.model import Model, Part
+
+
+@dataclass(frozen=True, slots=True)
+class PartFacts:
+    """One of ``count`` equal parts: trained ``parameters``; ``weights`` [B]; operations of contractions in
+    the ``forward`` and ``backward`` pass [op], repeated ops among the latter; ``kept`` [B]: what the backward pass needs besides
+    weights. Masks of dropout whose op is repeated are drawn again."""
+
+    name: str
+    count: int
+    parameters: int
+    weights: int
+    forward: int
+    backward: int
+    kept: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """A model on one batch. ``tokens`` of the batch; ``parameters``: a tied table counts once."""
+
+    name: str
+    tokens: int
+    parameters: int
+    parts: tuple[PartFacts, ...]
+
+    @property
+    def forward(self) -> int:
+        """Operations of contractions in the forward pass [op]."""
+        return sum(part.count * part.forward for part in self.parts)
+
+    @property
+    def backward(self) -> int:
+        """Operations of contractions in the backward pass [op], repeated ones included."""
+        return sum(part.count * part.backward for part in self.parts)
+
+    @property
+    def kept(self) -> int:
+        """Activations kept for the whole batch [B]."""
+        return sum(part.count * part.kept for part in self.parts)
+
+    def __str__(self) -> str:
+        """A line for the model and one for each part."""
+        lines = [
+            f"{self.name}: {self.parameters:,} parameters; {self.tokens:,} tokens take"
+            f" {_work(self.forward)} forward, {_work(self.backward)} backward, keep {format_bytes(self.kept)}"
+        ]
+        for part in self.parts:
+            lines.append(
+                f"  {part.count} x {part.name}: {part.parameters:,} parameters ({format_bytes(part.weights)}),"
+                f" {_work(part.forward)} forward, {_work(part.backward)} backward, {format_bytes(part.kept)} kept"
+            )
+        return "\n".join(lines)
+
+
+def differentiated(part: Part) -> Differentiated:
+    """The part with its backward: gradients of its weights and of its input, if it has one."""
+    return backward(part.workload)
+
+
+def model_facts(model: Model, choice: Recompute = Recompute.NONE, whole: bool = False) -> ModelFacts:
+    """Count what a model takes on the batch that it was built for.
+
+    ``choice`` and ``whole``: as of `halley.rewrite.recompute`, for the layers; embedding and head recompute nothing.
+
+    >>> from halley.workloads.training import training_model
+    >>> from halley.workloads.transformer import Transformer
+    >>> small = Transformer("small", layers=2, model=8, heads=2, kv_heads=1, head_dim=4, hidden=16, vocabulary=32, sequence=6)
+    >>> facts = model_facts(training_model(small, batch=3))
+    >>> facts.parameters, facts.backward == 2 * facts.forward
+    (1704, True)
+    """
+    batch = model.embedding.workload.dims
+    layers = {id(block) for block in model.blocks}
+    parts = tuple(_part(part, choice if id(part) in layers else Recompute.NONE, whole) for part in model.parts)
+    return ModelFacts(model.name, batch["b"] * batch["m"], model.parameters, parts)
+
+
+def kept_bytes(workload: Workload, names: Collection[str]) -> int:
+    """Bytes of tensors."""
+    return sum(workload.bytes(name) for name in names)
+
+
+def _part(part: Part, choice: Recompute, whole: bool) -> PartFacts:
+    work = part.workload
+    found = recompute(differentiated(part), choice, whole)
+    names = {op.name for op in found.backward}
+    held = kept(found.workload, names, part.weights).tensors
+    # what a repeated op is given besides its input is drawn again (dropout), or there anyhow (routes)
+    again = found.backward[: len(found.repeated)]
+    drawn = {name for op in again for name in op.inputs} - {"X"}
+    activations = [name for name in held if name not in drawn.intersection(work.inputs)]
+    forward = 2 * work.macs()
+    return PartFacts(
+        work.name,
+        part.count,
+        part.parameters,
+        kept_bytes(work, part.weights),
+        forward,
+        2 * found.workload.macs() - forward,
+        kept_bytes(found.workload, activations),
+    )
+
+
+def _work(operations: int) -> str:
+    """With a prefix: 1.2 Top."""
+    power = min(int(math.log10(max(operations, 1))) // 3, 7)
+    return f"{operations / 1000**power:.4g} {['', 'k', 'M', 'G', 'T', 'P', 'E', 'Z'][power]}op"

@@ -1,0 +1,1 @@
+"""Groups of training kernels that run as one."""

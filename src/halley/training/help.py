@@ -1,0 +1,67 @@
+"""The smallest change of what a user fixed that makes a plan fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from typing import Any
+
+from halley.pipeline.data_parallel import Sharded
+from halley.pipeline.schedule import Schedule
+from halley.rewrite.recompute import Recompute
+from halley.training.plan import Fixed, TrainingProblem
+
+WORDS = {"data": "dp", "stages": "pp", "model": "tp", "sharded": "zero", "fused": "attention"}
+"""What users call choices, where it is not their name in `Fixed`."""
+
+DEGREES = ("axes", "data", "stages", "model")
+"""Choices that are tried last: another degree is another plan."""
+
+
+def chosen(fixed: Fixed) -> list[str]:
+    """The choices that the user has made, by their names in `Fixed`."""
+    return [each.name for each in fields(Fixed) if getattr(fixed, each.name) not in (None, {})]
+
+
+def smallest_change(problem: TrainingProblem, fits: Callable[[TrainingProblem], bool]) -> str:
+    """In words; the changes are tried from small to large. ``fits``: whether a problem has a plan that fits."""
+    for words, fixed in _changes(problem):
+        if fits(replace(problem, fixed=fixed)):
+            return words
+    return ""
+
+
+def _changes(problem: TrainingProblem) -> Iterator[tuple[str, Fixed]]:
+    """What to say of a change, and the choices with it: one choice otherwise, one left open, all left open."""
+    fixed = problem.fixed
+    made = sorted(chosen(fixed), key=lambda name: name in DEGREES)
+    for name, value, word in _others(fixed):
+        yield f"take {WORDS.get(name, name)}={word}, with which it fits", replace(fixed, **{name: value})
+    for name in made:
+        freed = replace(fixed, **{name: getattr(Fixed(), name)})
+        yield f"leave {WORDS.get(name, name)} to the search, which finds one that fits", freed
+    if len(made) > 1:
+        names = ", ".join(WORDS.get(name, name) for name in made)
+        yield f"leave {names} to the search, which finds a plan that fits", Fixed()
+
+
+def _others(fixed: Fixed) -> Iterator[tuple[str, Any, str]]:
+    """Other values of what is fixed that take less memory, the nearest first: name, value, and its word."""
+    if fixed.microbatch is not None:
+        for value in range(fixed.microbatch - 1, 0, -1):
+            if fixed.microbatch % value == 0:
+                yield "microbatch", value, str(value)
+    if fixed.sharded is not None:
+        for sharded in Sharded:
+            if sharded > fixed.sharded:
+                yield "sharded", sharded, str(int(sharded))
+    if fixed.recompute is not None:
+        order = list(Recompute)
+        for recompute in order[order.index(fixed.recompute) + 1 :]:
+            yield "recompute", recompute, str(recompute)
+    if fixed.fused is False:
+        yield "fused", True, "fused"
+    if fixed.schedule is Schedule.GPIPE:
+        yield "schedule", Schedule.ONE_FORWARD_ONE_BACKWARD, str(Schedule.ONE_FORWARD_ONE_BACKWARD)
+    if fixed.offload is False:
+        yield "offload", True, "yes"

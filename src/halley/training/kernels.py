@@ -1,0 +1,408 @@
+"""The kernels of a training graph: what each op adds to the one that it is part of.
+
+Ops that the workload's ``kernels`` name together share a launch, and only tensors that cross the kernel's edge pass the memory.
+Inside, a reduction ends a pass over the data: what reads its result walks the data once more, out of the cache.
+
+    kernel (mean, variance, rstd, normalise): X from memory | X from the cache | X from the cache, A to memory
+
+A product is a kernel of its own, and so are sums of partial results, as a collective may come after them. Products of one input
+with several weights (queries, keys and values; gate and up) are one product, and so are their gradients. The attention core,
+from the scores to the weighted values, is one kernel where it is fused (FlashAttention), and another in the backward pass, which
+makes the scores again: the graph repeats them, and keeps the statistics of their rows.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from halley.ir.workload import Op, OpKind, Workload, roles
+from halley.memory.saved import kept
+from halley.rewrite.backward import Differentiated
+from halley.rewrite.gradients import unused
+from halley.rewrite.recompute import Recompute, chosen_ops, recompute
+
+PARTIAL = (OpKind.CONTRACT, OpKind.SCATTER, OpKind.GATHER)
+"""Ops whose results may be partial sums that are worth adding up before they are reduced."""
+
+LOCAL = (OpKind.MAP, OpKind.REDUCE)
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """An attention core: its forward ``ops``, among them the ``scores`` (several products in latent attention) and ``values``,
+    the last product. ``causal``: under a mask."""
+
+    ops: tuple[str, ...]
+    scores: tuple[str, ...]
+    values: str
+    causal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What an op adds to its kernel.
+
+    ``first``: it carries the launch. ``opens``: it begins a pass. ``awaited``: a reduction that the kernel waits for; where ranks
+    share it out, they add up its result, and the kernel ends there. ``read``, ``written``: its tensors that pass the memory;
+    ``cached``: those that pass the cache alone. ``drawn``: masks of random bits that it makes. ``summed``: the gradient of a
+    weight that it makes and that is added to the sum over microbatches. ``merged``: products that it does as one. ``core``: it
+    stands for the whole of a fused attention core, of its backward with ``behind``. ``part``: another op stands for it.
+    ``tail``: maps that a product does to its results as it makes them (`halley.training.fusion.groups`).
+    """
+
+    first: bool = True
+    opens: bool = True
+    awaited: bool = False
+    read: tuple[str, ...] = ()
+    written: tuple[str, ...] = ()
+    cached: tuple[str, ...] = ()
+    drawn: tuple[str, ...] = ()
+    summed: str = ""
+    merged: tuple[str, ...] = ()
+    core: Core | None = None
+    behind: bool = False
+    part: bool = False
+    tail: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainingGraph:
+    """A graph with its backward, as kernels. ``shares``: by op. ``alike``: ops that are split alike because one kernel has
+    them. ``weights``: inputs that are trained. ``stored``: tensors that pass from one kernel to another, or into or out of
+    the graph; others never lie in memory.
+    """
+
+    found: Differentiated
+    weights: tuple[str, ...]
+    shares: Mapping[str, Share]
+    alike: tuple[tuple[str, ...], ...]
+    stored: frozenset[str]
+
+    @property
+    def workload(self) -> Workload:
+        return self.found.workload
+
+
+def training_graph(
+    found: Differentiated, weights: Collection[str], choice: Recompute = Recompute.NONE, fused: bool = True
+) -> TrainingGraph:
+    """The graph in which ``choice`` is recomputed, as kernels; ``fused``: attention cores are one kernel each.
+
+    Recomputed layers are run again as a whole, as frameworks do. Masks of dropout are drawn again where what reads them is
+    repeated. Tokens, targets and routes, a few bytes per token, are handed to each op that reads them as it needs them.
+
+    Raises BadInput: a graph that is recomputed already.
+    """
+    cores = attention_cores(found.workload, found.forward) if fused else ()
+    known = _handed_out(_redrawn(recompute(found, _again(found, cores, choice), whole=choice is Recompute.FULL)))
+    shares = dict(_shares(known, weights))
+    alike, whole = [*_alike(known.workload), *_same_again(known)], list(kernels(known.workload))
+    for siblings in _siblings(known):
+        alike.append(siblings)
+        shares |= {name: replace(shares[name], **more) for name, more in _merged(known, siblings)}
+    for core in cores:
+        names = _everywhere(known, core)
+        shares |= dict.fromkeys(names, Share(part=True))
+        shares |= {name: Share(core=core, behind=behind) for name, behind in _leads(known, core)}
+        alike.append(names)
+        whole = [tuple(name for name in kernel if name not in names) for kernel in whole]
+        whole += [core.ops, tuple(name for name in names if name not in core.ops)]
+    return TrainingGraph(known, tuple(weights), shares, tuple(alike), frozenset(_stored(known.workload, whole)))
+
+
+def resized(graph: TrainingGraph, before: Workload, after: Workload) -> TrainingGraph | None:
+    """The training graph of ``after`` from that of ``before``, if the two differ in extents alone; else None.
+
+    >>> from halley.rewrite.backward import backward
+    >>> from halley.workloads.gemm import gemm
+    >>> small, large = (training_graph(backward(gemm(m, 5, 6)), ["B"]) for m in (4, 8))
+    >>> found = resized(small, gemm(4, 5, 6), gemm(8, 5, 6))
+    >>> found is not None and found.workload == large.workload
+    True
+    """
+    work = graph.workload
+    if replace(before, dims=after.dims, parameters=after.parameters) != after or work.dims.keys() != after.dims.keys():
+        return None
+    return replace(graph, found=replace(graph.found, workload=replace(work, dims=after.dims, parameters=after.parameters)))
+
+
+def attention_cores(workload: Workload, forward: Collection[str]) -> tuple[Core, ...]:
+    """Products of weights and values whose weights are a softmax over what they sum over, with all that leads to the weights from
+    the products before; nothing else reads what is between.
+
+    >>> from halley.workloads.attention import attention
+    >>> work = attention(1, 2, 2, 3, 4, 5)
+    >>> attention_cores(work, [op.name for op in work.ops])[0].ops
+    ('scores', 'scale', 'max', 'exp', 'sum', 'divide', 'values')
+    """
+    ops = [op for op in workload.ops if op.name in forward]
+    found = (_core(workload, ops, op) for op in ops if op.kind is OpKind.CONTRACT)
+    return tuple(core for core in found if core is not None)
+
+
+def _core(workload: Workload, forward: list[Op], values: Op) -> Core | None:
+    inside, waiting = {values.name}, [values.inputs[0]]
+    scores, softmax = set[str](), set[str]()
+    while waiting:
+        op = workload.producer(waiting.pop())
+        if op is None or op.name in inside:
+            continue
+        if op.kind is OpKind.CONTRACT:
+            scores.add(op.name)
+        elif op.kind in LOCAL:
+            waiting += op.inputs
+            if op.kind is OpKind.REDUCE and workload.reduced(op) == workload.reduced(values):
+                softmax.add(op.monoid)
+            if op.function == "exp_difference":
+                softmax.add(op.function)
+        else:
+            return None
+        inside.add(op.name)
+    ops = [op for op in forward if op.name in inside]
+    made = {name for op in ops if op is not values for name in op.outputs}
+    outside = made & {*workload.outputs, *(name for op in forward if op.name not in inside for name in op.inputs)}
+    if not scores or not softmax.issuperset({"max", "sum", "exp_difference"}) or outside:
+        return None
+    causal = any(dict(op.constants).get("causal") == 1.0 for op in ops)
+    return Core(tuple(op.name for op in ops), tuple(op.name for op in ops if op.name in scores), values.name, causal)
+
+
+def _again(found: Differentiated, cores: tuple[Core, ...], choice: Recompute) -> set[str]:
+    """The ops that are repeated. Of a fused core, unless the whole layer is: all but the statistics of rows, which are kept, and
+    the values, which the backward does not need."""
+    again = set(chosen_ops(found, choice))
+    if choice is not Recompute.FULL:
+        for core in cores:
+            kinds = {name: found.workload.op(name).kind for name in core.ops if name != core.values}
+            again = (again - set(core.ops)) | {name for name, kind in kinds.items() if kind is not OpKind.REDUCE}
+    return again
+
+
+def _everywhere(found: Differentiated, core: Core) -> tuple[str, ...]:
+    """The core's ops in the forward graph, repeated ones, and those of the backward; named as `backward` and `recompute` do."""
+    work = found.workload
+    inside = {name for op in core.ops if op != core.values for name in work.op(op).outputs}
+    names = {*core.ops, *(f"again_{name}" for name in core.ops)}
+    names |= {f"{name}_d_{source}" for name in core.ops for source in work.op(name).inputs}
+    names |= {f"sum_d_{name}" for name in inside}
+    return tuple(op.name for op in work.ops if op.name in names)
+
+
+def _leads(found: Differentiated, core: Core) -> Iterator[tuple[str, bool]]:
+    """The ops that stand for the core: its last product, once more where it is repeated, and the first of its backward."""
+    work, values = found.workload, found.workload.op(core.values)
+    wanted = {core.values: False, f"again_{core.values}": False, f"{core.values}_d_{values.inputs[0]}": True}
+    return ((op.name, wanted[op.name]) for op in work.ops if op.name in wanted)
+
+
+def _redrawn(found: Differentiated) -> Differentiated:
+    """Masks that a repeated op reads are inputs of their own there and after: they are drawn again, not kept."""
+    work, repeated = found.workload, found.backward[: len(found.repeated)]
+    new = {name: f"again_{name}" for op in repeated for name in op.inputs if _mask(work, name)}
+    if not new:
+        return found
+    behind = {op.name for op in found.backward}
+    ops = tuple(
+        replace(op, inputs=tuple(new.get(name, name) for name in op.inputs)) if op.name in behind else op for op in work.ops
+    )
+    tensors = dict(work.tensors) | {again: replace(work.tensors[name], name=again) for name, again in new.items()}
+    return replace(found, workload=replace(work, tensors=tensors, ops=ops))
+
+
+def _handed_out(found: Differentiated) -> Differentiated:
+    """Indices that come with the batch are an input of each reader's own: no collective moves them, no layout ties their
+    readers."""
+    work = found.workload
+    given = {name for name in work.inputs if work.tensors[name].dtype == "int32"}
+    tensors = {name: tensor for name, tensor in work.tensors.items() if name not in given}
+    ops = []
+    for op in work.ops:
+        own = {name: unused(f"{name}_of_{op.name}", tensors) for name in op.inputs if name in given}
+        tensors |= {new: replace(work.tensors[name], name=new) for name, new in own.items()}
+        ops.append(replace(op, inputs=tuple(own.get(name, name) for name in op.inputs)))
+    return replace(found, workload=replace(work, tensors=tensors, ops=tuple(ops)))
+
+
+def _mask(workload: Workload, name: str) -> bool:
+    """A mask of dropout: bytes that come with the batch."""
+    return workload.tensors[name].dtype == "int8" and workload.producer(name) is None
+
+
+# --- kernels of maps and reductions -------------------------------------------------------------------------------------
+
+
+def _shares(found: Differentiated, weights: Collection[str]) -> Iterator[tuple[str, Share]]:
+    return shares_of(found, weights, kernels(found.workload))
+
+
+def shares_of(
+    found: Differentiated, weights: Collection[str], parts: Iterable[tuple[str, ...]]
+) -> Iterator[tuple[str, Share]]:
+    """What each op of these kernels adds to its own."""
+    work = found.workload
+    readers: dict[str, list[str]] = {}
+    for op in work.ops:
+        for name in op.inputs:
+            readers.setdefault(name, []).append(op.name)
+    gradients = {found.gradients[name] for name in weights if name in found.gradients}
+    for kernel in parts:
+        yield from _of_kernel(work, [work.op(name) for name in kernel], readers, gradients)
+
+
+def kernels(workload: Workload) -> tuple[tuple[str, ...], ...]:
+    """The workload's kernels, or each op alone if it names none; products and sums of partial results apart.
+
+    >>> from halley.workloads.gemm import gemm_softmax
+    >>> kernels(gemm_softmax(4, 5, 6))
+    (('gemm',), ('max', 'exp', 'sum', 'divide'))
+    """
+    sums, found = _sums(workload), list[tuple[str, ...]]()
+    for kernel in workload.kernels or tuple((op.name,) for op in workload.ops):
+        found += [(name,) for name in kernel if workload.op(name).kind is OpKind.CONTRACT]
+        rest = [name for name in kernel if workload.op(name).kind is not OpKind.CONTRACT]
+        groups = (tuple(name for name in rest if (name in sums) is first) for first in (True, False))
+        found += [group for group in groups if group]
+    return tuple(found)
+
+
+def _sums(workload: Workload) -> set[str]:
+    """Additions of what may be partial sums: of products, gathers and scatters, and of such additions."""
+    found = set[str]()
+    for op in workload.ops:
+        if op.kind is OpKind.MAP and op.function == "add":
+            makers = [workload.producer(name) for name in op.inputs]
+            if all(maker is not None and (maker.kind in PARTIAL or maker.name in found) for maker in makers):
+                found.add(op.name)
+    return found
+
+
+def _alike(workload: Workload) -> Iterator[tuple[str, ...]]:
+    """Maps and reductions of one kernel. (A gather or scatter may be exchanged with the ranks, in its own ways.)"""
+    sums = _sums(workload)
+    for kernel in kernels(workload):
+        group = tuple(name for name in kernel if workload.op(name).kind in LOCAL and name not in sums)
+        if len(group) > 1:
+            yield group
+
+
+def _same_again(found: Differentiated) -> Iterator[tuple[str, ...]]:
+    """Ops that are repeated, each with its repetition: the same function is called again. Gathers and scatters with their
+    gradients: what is sent out comes back the same way."""
+    later = {op.name: op for op in found.backward}
+    for op in map(found.workload.op, found.forward):
+        names = [f"again_{op.name}"]
+        if op.kind in (OpKind.GATHER, OpKind.SCATTER):
+            names += [f"{op.name}_d_{source}" for source in op.inputs]
+        same = [name for name in names if name in later]
+        if same:
+            yield (op.name, *same)
+
+
+def _siblings(found: Differentiated) -> Iterator[tuple[str, ...]]:
+    """Forward products of one input over the same dims, with a dim of their columns in common, that with most dims first."""
+    work = found.workload
+    groups: dict[tuple[object, ...], list[Op]] = {}
+    for op in map(work.op, found.forward):
+        if op.kind is OpKind.CONTRACT:
+            role, made = roles(work, op), work.tensors[op.outputs[0]].dtype
+            key = op.inputs[0], frozenset(role.rows), frozenset(role.reduced), frozenset(role.batch), made
+            groups.setdefault(key, []).append(op)
+    for group in groups.values():
+        shared = set(roles(work, group[0]).columns).intersection(*(roles(work, op).columns for op in group))
+        if len(group) > 1 and shared:
+            yield tuple(op.name for op in sorted(group, key=lambda op: -len(op.dims)))
+
+
+def _merged(found: Differentiated, siblings: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What changes in the shares of siblings, their repetitions and gradients: the first stands for all of them. The gradient of
+    their input is one sum of products."""
+    work = found.workload
+    known = {op.name for op in work.ops}
+    source = work.op(siblings[0]).inputs[0]
+    weights = [work.op(name).inputs[1] for name in siblings]
+    gradients = tuple(f"{name}_d_{weight}" for name, weight in zip(siblings, weights, strict=True))
+    entering = tuple(f"{name}_d_{source}" for name in siblings)
+    for group in (siblings, tuple(f"again_{name}" for name in siblings), gradients, entering):
+        if known.issuperset(group):
+            yield group[0], {"merged": group}
+            yield from ((name, {"part": True}) for name in group[1:])
+    made = {name for op in work.ops if op.name in entering for name in op.outputs}
+    for op in work.ops:
+        if op.function == "add" and made.issuperset(op.inputs):
+            made.update(op.outputs)
+            yield op.name, {"part": True}
+
+
+def _of_kernel(
+    work: Workload, kernel: list[Op], readers: Mapping[str, list[str]], gradients: Collection[str]
+) -> Iterator[tuple[str, Share]]:
+    """What each op of a kernel adds to it. A tensor from outside comes from memory once, and from the cache in later passes, as
+    does what an earlier pass made; the results of reductions, a number per row, stay in registers."""
+    inside, passes = {op.name for op in kernel}, _passes(kernel)
+    touched: dict[str, set[int]] = {}
+    for op in kernel:
+        here = passes[op.name]
+        opens = here not in {passes[name] for name in itertools.takewhile(op.name.__ne__, passes)}
+        fresh = [name for name in dict.fromkeys(op.inputs) if here not in touched.get(name, ())]
+        makers = {name: work.producer(name) for name in fresh}
+        outside = [name for name, maker in makers.items() if maker is None or maker.name not in inside]
+        new = [name for name in outside if name not in touched]
+        drawn = [name for name in new if _mask(work, name) and readers[name][0] == op.name]
+        again = [name for name in fresh if name not in new]
+        cached = [name for name in again if (maker := makers[name]) is None or maker.kind is not OpKind.REDUCE]
+        left = {name for name in (*drawn, *op.outputs) if name in work.outputs or not inside.issuperset(readers.get(name, ()))}
+        for name in (*fresh, *op.outputs):
+            touched.setdefault(name, set()).add(here)
+        share = Share(
+            first=op is kernel[0],
+            opens=opens,
+            awaited=op.kind is OpKind.REDUCE and any(not inside.isdisjoint(readers.get(name, ())) for name in op.outputs),
+            read=tuple(name for name in new if name not in drawn),
+            written=tuple(name for name in (*drawn, *op.outputs) if name in left),
+            cached=tuple(cached),
+            drawn=tuple(drawn),
+            summed=next((name for name in op.outputs if name in gradients), ""),
+        )
+        yield op.name, share
+
+
+def _passes(kernel: list[Op]) -> dict[str, int]:
+    """By op, the number of the pass that it is part of. A reduction ends the pass that it is made in."""
+    found, ready = dict[str, int](), dict[str, int]()
+    for op in kernel:
+        found[op.name] = max((ready.get(name, 0) for name in op.inputs), default=0)
+        ready |= dict.fromkeys(op.outputs, found[op.name] + (op.kind is OpKind.REDUCE))
+    return found
+
+
+def _stored(work: Workload, whole: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    """Tensors that a kernel does not make for itself alone."""
+    kernel_of = {name: number for number, kernel in enumerate(whole) for name in kernel}
+    made = {name: kernel_of[op.name] for op in work.ops for name in op.outputs}
+    yield from (name for name in work.tensors if name not in made or name in work.outputs)
+    yield from (name for op in work.ops for name in op.inputs if name in made and made[name] != kernel_of[op.name])
+
+
+# --- memory -------------------------------------------------------------------------------------------------------------
+
+
+def kept_tensors(graph: TrainingGraph) -> tuple[str, ...]:
+    """What is kept of a microbatch from the forward to the backward pass, apart from weights."""
+    return kept(graph.workload, [op.name for op in graph.found.backward], graph.weights).tensors
+
+
+def lifetimes(graph: TrainingGraph) -> tuple[tuple[str, ...], ...]:
+    """By op, the tensors that lie in memory while it runs, from the op that makes them to the last that reads them; without
+    weights, their gradients, what is kept and what lies in memory anyhow."""
+    work = graph.workload
+    still = {*kept_tensors(graph), *(graph.found.gradients.get(name, "") for name in graph.weights)}
+    last = {name: number for number, op in enumerate(work.ops) for name in op.inputs}
+    found, alive = list[tuple[str, ...]](), tuple[str, ...]()
+    for number, op in enumerate(work.ops):
+        alive = (*alive, *(name for name in op.outputs if name in graph.stored and name not in still))
+        found.append(alive)
+        alive = tuple(name for name in alive if last.get(name, number) > number)
+    return tuple(found)

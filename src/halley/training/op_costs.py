@@ -1,0 +1,199 @@
+"""Times of the ops of a training graph on one chip, each at its local extents: what a sharding is judged by.
+
+Products are GEMMs; the gradient of a weight is added to its sum over microbatches as it is made. Other ops are streams of the
+tensors by which they cross the edge of their kernel (`halley.training.kernels`), and the first carries the launch. A
+fused attention core is one kernel.
+
+Times have to add up over ops, so that a kernel's passes take the sum of what bounds each op, memory or lanes, and not the bound
+of the sums: never less than the kernel as a whole, and at most three times as long.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halley.formulas.numbers import Number
+from halley.formulas.timing import total
+from halley.ir.workload import Op, OpKind, roles
+from halley.kernels.machine import Efficiency, Machine
+from halley.kernels.operations import op_kernel, stream, tensor_bytes
+from halley.kernels.times import Array, Attention, Gemm, Kernel, Stream, kernel_time
+from halley.training.kernels import Core, Share, TrainingGraph
+
+SUMS = {2: "bf16", 4: "fp32"}
+"""Types of the sums of gradients, by bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A kernel, or a part of one: ``launched``: with the launch; ``opened``: with the latency of a pass. ``times``: 0 where it is
+    not needed after all."""
+
+    kernel: Kernel
+    launched: bool = True
+    opened: bool = True
+    times: Number = 1.0
+
+
+@dataclass(slots=True, eq=False)
+class OpCosts:
+    """Times of ops, a `KernelTime`. ``gradient`` [B]: what an element of a sum of gradients takes. Known times are kept.
+
+    >>> from halley.ir.workload import Op
+    >>> from halley.kernels.machine import PEAK
+    >>> from halley.training.kernels import training_graph
+    >>> from halley.rewrite.backward import backward
+    >>> from halley.workloads.gemm import gemm
+    >>> chip = Machine("made up", 1, {"bf16": 1e12}, 1e9, {}, 1e9, 1e9, 1e6, math.inf)
+    >>> costs = OpCosts(training_graph(backward(gemm(256, 256, 256)), ["B"]), chip, PEAK)
+    >>> costs(costs.graph.workload.op("gemm"), {"m": 256, "n": 256, "k": 256}) == 3 * 2 * 256 * 256 / 1e9
+    True
+    """
+
+    graph: TrainingGraph
+    chip: Machine
+    efficiency: Efficiency
+    gradient: int = 4
+    _known: dict[tuple[str, tuple[int, ...]], float] = field(default_factory=dict)
+
+    def __call__(self, op: Op, local: Mapping[str, int]) -> float:
+        """Time [s] on one rank. Raises BadInput: see `kernel_time`."""
+        key = op.name, tuple(local.values())
+        if key not in self._known:
+            self._known[key] = float(self.times(op, local))
+        return self._known[key]
+
+    def many(self, op: Op, local: Mapping[str, NDArray[np.int64]]) -> NDArray[np.float64]:
+        """Times [s] at many extents [many] of each dim."""
+        times = times_at_many(self.graph, op, local, self.times)
+        rows = zip(*(counts.tolist() for counts in local.values()), strict=True)
+        self._known.update(zip(((op.name, row) for row in rows), times.tolist(), strict=True))
+        return times
+
+    def times(self, op: Op, extents: Mapping[str, Number]) -> Array:
+        """Times [s] of an op, of the shape that the extents broadcast to; those of the workload for dims that are not given."""
+        tasks = op_tasks(self.graph, op, extents, self.gradient)
+        if not tasks:
+            return np.zeros(())
+        found = [task.times * kernel_time(task.kernel, self.chip, self._share(task)) for task in tasks]
+        return np.asarray(total(found), dtype=np.float64)
+
+    def _share(self, task: Task) -> Efficiency:
+        known = self.efficiency
+        launch, latency = (known.launch if task.launched else 0.0), (known.latency if task.opened else 0.0)
+        return known if task.launched and task.opened else replace(known, launch=launch, latency=latency)
+
+
+def times_at_many(
+    graph: TrainingGraph,
+    op: Op,
+    local: Mapping[str, NDArray[np.int64]],
+    times: Callable[[Op, Mapping[str, Number]], Array],
+) -> NDArray[np.float64]:
+    """Times [s] of an op at many extents [many] of each dim, from ``times`` that take arrays. Attention is the same kernel only
+    where its mask hides something everywhere, or nowhere: it is asked for one after the other."""
+    extents = {dim: counts.astype(np.float64) for dim, counts in local.items()}
+    found, core = np.empty(len(next(iter(extents.values())))), graph.shares[op.name].core
+    if core is None:
+        found[:] = times(op, extents)
+        return found
+    masked = np.broadcast_to(_masked(graph, core, extents), found.shape)
+    for rows in filter(np.any, (masked, ~masked)):
+        found[rows] = times(op, {dim: counts[rows] for dim, counts in extents.items()})
+    return found
+
+
+def op_tasks(graph: TrainingGraph, op: Op, extents: Mapping[str, Number], gradient: int = 4) -> tuple[Task, ...]:
+    """The kernels that an op is at these extents, or its part of one; none for an op that another one stands for."""
+    share, work = graph.shares[op.name], graph.workload
+    if share.core is not None:
+        return (Task(_attention(graph, share.core, share.behind, extents)),)
+    whole: dict[str, Number] = {**work.dims, **extents}
+    if op.kind is OpKind.CONTRACT:
+        product = _product(graph, op, whole, gradient)
+        if not share.summed:
+            return product
+        elements: Number = math.prod(whole[dim] for dim in work.tensors[share.summed].dims)
+        return *product, Task(Stream(elements, elements * gradient, 0, {"add": 1.0}), launched=False, opened=False)
+    if share.part:
+        return ()
+    found = [Task(stream(work, op, whole, share.read, share.written, share.cached, share.drawn), share.first, share.opens)]
+    if share.awaited:
+        split = np.any([np.asarray(whole[dim]) < work.dims[dim] for dim in work.reduced(op)], axis=0)
+        found.append(Task(stream(work, replace(op, kind=OpKind.MAP), whole, (*share.read, *share.cached), ()), times=1.0 * split))
+    if share.summed:
+        found.append(Task(_added(graph, op, share, whole, gradient)))
+    return tuple(found)
+
+
+def _product(graph: TrainingGraph, op: Op, whole: Mapping[str, Number], gradient: int) -> tuple[Task, ...]:
+    """A product, with those that it does as one: over the same points their columns add up, else what they sum over."""
+    share, work = graph.shares[op.name], graph.workload
+    if share.part:
+        return ()
+    others = [work.op(name) for name in share.merged or (op.name,)]
+    found = [kernel for kernel in (op_kernel(work, each, whole) for each in others) if isinstance(kernel, Gemm)]
+    same = all(set(roles(work, each).reduced) == set(roles(work, op).reduced) for each in others)
+    joined = {"columns": total([each.columns for each in found])} if same else {"depth": total([each.depth for each in found])}
+    result = SUMS[gradient] if share.summed else found[0].result
+    return (Task(replace(found[0], **joined, result=result, tail=_tail(graph, op, whole))),)
+
+
+def _tail(graph: TrainingGraph, op: Op, whole: Mapping[str, Number]) -> Stream | None:
+    """The maps that a product does to its results, as one stream over them; with what it writes of the results themselves."""
+    share, work = graph.shares[op.name], graph.workload
+    if not share.tail:
+        return None
+    parts = [(work.op(name), graph.shares[name]) for name in share.tail]
+    maps = [stream(work, each, whole, own.read, own.written, (), own.drawn) for each, own in parts]
+    results = (name for each in share.merged or (op.name,) for name in graph.shares[each].written)
+    functions = dict.fromkeys(name for each in maps for name in each.work)
+    return Stream(
+        maps[0].points,
+        total([each.read for each in maps]),
+        total([*(each.written for each in maps), *(tensor_bytes(work, name, whole) for name in results)]),
+        {name: math.fsum(each.work.get(name, 0.0) for each in maps) for name in functions},
+    )
+
+
+def _added(graph: TrainingGraph, op: Op, share: Share, whole: Mapping[str, Number], gradient: int) -> Stream:
+    """A weight's gradient added to its sum, by a kernel of its own; what is scattered into is cleared before."""
+    tensor = graph.workload.tensors[share.summed]
+    elements = math.prod(whole[dim] for dim in tensor.dims)
+    cleared = tensor.word if op.kind is OpKind.SCATTER else 0
+    return Stream(elements, elements * (tensor.word + gradient), elements * (gradient + cleared), {"add": 1.0})
+
+
+def _masked(graph: TrainingGraph, core: Core, extents: Mapping[str, Number]) -> NDArray[np.bool_]:
+    """Whether the mask of a core hides anything: of a chip that has fewer keys than queries, it may not."""
+    local: dict[str, Number] = {**graph.workload.dims, **extents}
+    role = roles(graph.workload, graph.workload.op(core.values))
+    return np.asarray(core.causal & (np.asarray(local[role.rows[-1]]) <= math.prod(local[dim] for dim in role.reduced)))
+
+
+def _attention(graph: TrainingGraph, core: Core, behind: bool, extents: Mapping[str, Number]) -> Attention:
+    """Rows of the last product are queries; other dims of its rows are heads that share keys. Where ranks share out the keys,
+    the one that has the first of them is masked least."""
+    work = graph.workload
+    local: dict[str, Number] = {**work.dims, **extents}
+    values = work.op(core.values)
+    role = roles(work, values)
+    shared, keys = (math.prod(local[dim] for dim in dims) for dims in (role.batch, role.reduced))
+    return Attention(
+        batch=1,
+        queries=local[role.rows[-1]],
+        keys=keys,
+        heads=shared * math.prod(local[dim] for dim in role.rows[:-1]),
+        kv_heads=shared,
+        head_dim=sum(math.prod(local[dim] for dim in roles(work, work.op(name)).reduced) for name in core.scores),
+        value_dim=math.prod(local[dim] for dim in role.columns),
+        causal=bool(np.all(_masked(graph, core, extents))),
+        backward=behind,
+        dtype=work.tensors[values.inputs[0]].dtype,
+        cached=work.tensors[values.inputs[1]].dtype,
+    )

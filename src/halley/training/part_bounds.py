@@ -1,0 +1,170 @@
+"""What the parts of a model cost at least on any number of chips, whatever the sharding: for plans that need not be looked at.
+
+No sharding over m ranks leaves one of them with less than 1/m of an op's points, of a tensor, of a product. Nothing is charged
+for collectives, and kernels are at the rates of the fit, without waves, refetches or padding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halley.formulas.efficiency import interleaved_time
+from halley.formulas.numbers import Number
+from halley.formulas.timing import busy_time, longest, total
+from halley.ir.workload import Op, OpKind
+from halley.kernels.machine import Efficiency, Machine
+from halley.kernels.operations import tensor_bytes
+from halley.kernels.times import Attention, Gemm, Kernel, Stream, demand
+from halley.pipeline.data_parallel import RECIPES, Recipe
+from halley.rewrite.recompute import Recompute
+from halley.training.kernels import TrainingGraph, kept_tensors, lifetimes
+from halley.training.op_costs import Task, op_tasks, times_at_many
+from halley.training.part_costs import part_counts, training_graphs
+from halley.training.per_part import PerPart
+from halley.workloads.transformer import Transformer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartBound:
+    """Lower bounds of the fields of `halley.training.part_costs.PartCosts`, numbers or arrays over plans. ``excess`` [s]: what
+    the kernels of all passes take at least beyond their local work at the rates of the chip (`Rates`)."""
+
+    forward: Number
+    recompute: Number
+    backward: Number
+    parameters: Number
+    activation: Number
+    working: Number
+    macs: Number
+    traffic: Number
+    excess: Number = 0.0
+
+    @property
+    def time(self) -> Number:
+        """All passes of a microbatch [s]."""
+        return self.forward + self.recompute + self.backward
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelBound(PerPart[PartBound]):
+    """Lower bounds of `ModelCosts`."""
+
+    @property
+    def time(self) -> Number:
+        """All passes of a microbatch through all layers [s]."""
+        return total([part.time * count for part, count in self.counted])
+
+
+def model_bound(
+    shape: Transformer,
+    microbatch: Number,
+    sequence: int,
+    ranks: Number,
+    chip: Machine,
+    efficiency: Efficiency,
+    recompute: Recompute = Recompute.NONE,
+    fused: bool = True,
+    recipe: Recipe = RECIPES["mixed-adam-fp32-gradients"],
+) -> ModelBound:
+    """Lower bounds of `model_costs` for every mesh of ``ranks`` in all; ``microbatch`` and ``ranks``: numbers, or arrays that
+    broadcast. Fields have the shape of both.
+
+    Raises BadInput: a model or sequence that cannot be trained, a function that the chip lacks.
+    """
+    bounds = [
+        _part_bound(graph, microbatch, ranks, chip, efficiency, recipe.gradient)
+        for graph in training_graphs(shape, 1, sequence, recompute, fused)
+    ]
+    counts = part_counts(shape, 1, sequence)
+    return ModelBound(bounds[0], tuple(zip(bounds[1:-1], counts[1:-1], strict=True)), bounds[-1])
+
+
+def _part_bound(
+    graph: TrainingGraph, microbatch: Number, ranks: Number, chip: Machine, efficiency: Efficiency, gradient: int
+) -> PartBound:
+    work, local = graph.workload, {**graph.workload.dims, "b": microbatch}
+    passes = graph.found.passes
+    size = {name: tensor_bytes(work, name, local) / ranks for name in work.tensors}
+    times: dict[str, list[Number]] = {"forward": [], "recompute": [], "backward": []}
+    macs: Number = 0.0
+    traffic: Number = 0.0
+    excess: Number = 0.0
+    for op in work.ops:
+        tasks = op_tasks(graph, op, local, gradient)
+        times[passes[op.name]].append(total([task.times * least_time(task, ranks, chip, efficiency) for task in tasks]))
+        excess = excess + total([task.times * start_time(task, efficiency) for task in tasks])
+        traffic = traffic + total([task.times * demand(task.kernel)[1] / ranks for task in tasks])
+        if op.kind is OpKind.CONTRACT:
+            macs = macs + math.prod(local[dim] for dim in op.dims) / ranks
+    return PartBound(
+        forward=total(times["forward"]),
+        recompute=total(times["recompute"]),
+        backward=total(times["backward"]),
+        parameters=sum(math.prod(work.dims[dim] for dim in work.tensors[name].dims) for name in graph.weights) / ranks,
+        activation=total([size[name] for name in kept_tensors(graph)]),
+        working=longest(total([size[name] for name in alive]) for alive in set(lifetimes(graph)) if alive),
+        macs=macs,
+        traffic=traffic,
+        excess=excess,
+    )
+
+
+def least_time(task: Task, ranks: Number, chip: Machine, efficiency: Efficiency) -> Number:
+    """No 1/ranks of a kernel takes less [s]: its work at the rate of the engine, its bytes at the bandwidth of all cores."""
+    return start_time(task, efficiency) + rate_time(task.kernel, ranks, chip, efficiency)
+
+
+def start_time(task: Task, efficiency: Efficiency) -> float:
+    """Launch and latency of a kernel [s], whatever its size."""
+    return (efficiency.launch if task.launched else 0.0) + (efficiency.latency if task.opened else 0.0)
+
+
+def rate_time(kernel: Kernel, ranks: Number, chip: Machine, efficiency: Efficiency) -> Number:
+    """1/ranks of a kernel at the rates of the chip, once it is under way [s]."""
+    memory, cache = efficiency.memory * chip.memory, efficiency.cache * chip.cache
+    macs, traffic = (part / ranks for part in demand(kernel))
+    match kernel:
+        case Gemm() | Attention():
+            products = busy_time(macs, efficiency.matrix * chip.mac_rate(kernel.dtype))
+            if isinstance(kernel, Gemm) and kernel.tail is not None:
+                beside = busy_time(_lane_cycles(kernel.tail, chip) / ranks, efficiency.vector * chip.lanes)
+                products = interleaved_time(products, beside, efficiency.overlap)
+            return longest((products, busy_time(traffic, memory)))
+        case Stream():
+            near = busy_time(traffic + kernel.cached / ranks, cache)
+            lanes = busy_time(_lane_cycles(kernel, chip) / ranks, efficiency.vector * chip.lanes)
+            return longest((busy_time(traffic, memory), near, lanes))
+        case _:
+            raise ValueError(f"no op is a kernel of kind {type(kernel).__name__}")
+
+
+def _lane_cycles(kernel: Stream, chip: Machine) -> Number:
+    return kernel.points * chip.lane_cycles(kernel.work)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rates:
+    """Ops at the rates of the chip, without waves, padding and launches: `halley.sharding.solve.KernelTimes`."""
+
+    graph: TrainingGraph
+    chip: Machine
+    efficiency: Efficiency
+    gradient: int
+
+    def __call__(self, op: Op, local: Mapping[str, int]) -> float:
+        return float(self.times(op, local))
+
+    def many(self, op: Op, local: Mapping[str, NDArray[np.int64]]) -> NDArray[np.float64]:
+        """Times [s] at many extents [many] of each dim."""
+        return times_at_many(self.graph, op, local, self.times)
+
+    def times(self, op: Op, extents: Mapping[str, Number]) -> NDArray[np.float64]:
+        """Times [s] of an op, of the shape that the extents broadcast to."""
+        tasks = op_tasks(self.graph, op, extents, self.gradient)
+        found = [task.times * rate_time(task.kernel, 1, self.chip, self.efficiency) for task in tasks]
+        return np.asarray(total(found) if found else 0.0, np.float64)

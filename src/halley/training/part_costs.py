@@ -1,0 +1,388 @@
+"""What the parts of a model cost on the chips that share each op: embedding, each kind of layer, head, each under the sharding
+that takes the least time.
+
+Parts meet in one layout: what passes from one to the next, and its gradient, lie alike everywhere. It is chosen together with
+the shardings, as the least sum over all parts; each part is solved once for all layouts. Ops of one kernel are split alike
+(`halley.training.kernels`), which is declared, and not a result: a kernel whose ops are split on different dims would be
+several.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halley.errors import BadInput, Fault, Infeasible
+from halley.ir.mapping import CollectiveKind
+from halley.ir.placement import Shard
+from halley.ir.workload import OpKind
+from halley.kernels.times import demand
+from halley.optim.constrained import EFFORT, TOLERANCE, Least, check_fits, least
+from halley.optim.elimination import Table, cost
+from halley.rewrite.recompute import Recompute
+from halley.sharding.layouts import CollectiveTime, Layout, Mesh, local_extents
+from halley.sharding.solution import Sharding, decoded
+from halley.spatial.solve import SpatialPlan
+from halley.training.facts import differentiated
+from halley.training.fusion.costs import FusedPair
+from halley.training.kernels import TrainingGraph, lifetimes, resized, training_graph
+from halley.training.op_costs import op_tasks
+from halley.training.part_solvers import PartSolver, Solvers, Terms
+from halley.training.per_part import PerPart
+from halley.units import format_bytes
+from halley.workloads.model import Part
+from halley.workloads.training import training_model
+from halley.workloads.transformer import Transformer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartCosts:
+    """A part of the model on one chip, for one microbatch.
+
+    ``forward``, ``recompute``, ``backward`` [s], with the collectives between the chips that share ops. ``parameters`` of the
+    chip; ``activation`` [B] kept from the forward to the backward pass, ``working`` [B] beside it while a pass is at work.
+    ``macs`` (repeated ones too) and memory ``traffic`` [B] of the three passes; ``products``: of the macs those that kernels do,
+    as a fused attention core leaves out what its mask hides. ``exposed`` [s]: by kind, the collectives,
+    which are among the times. ``sharding``: the one that takes least time. ``on_chip``: by pass, the partitions in which a
+    spatial chip runs its kernels.
+    """
+
+    forward: float
+    recompute: float
+    backward: float
+    parameters: float
+    activation: float
+    working: float
+    macs: float
+    products: float
+    traffic: float
+    exposed: Mapping[CollectiveKind, float]
+    sharding: Sharding
+    on_chip: Mapping[str, SpatialPlan] = field(default_factory=dict)
+
+    @property
+    def time(self) -> float:
+        """All passes of a microbatch [s]."""
+        return self.forward + self.recompute + self.backward
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelCosts(PerPart[PartCosts]):
+    """``boundary``: the layout in which parts meet. ``least`` [s]: by part, the embedding first, what it takes at least in any
+    layout of the boundary and any room; ``by_boundary`` [layouts] of the same, for each layout of the boundary. ``bound`` [s]: no
+    shardings that fit take less for all layers."""
+
+    boundary: Layout
+    least: tuple[float, ...] = ()
+    by_boundary: tuple[tuple[float, ...], ...] = ()
+    bound: float = 0.0
+
+    def on(self, mesh: Mesh, collective: CollectiveTime) -> ModelCosts:
+        """The same over axes of other names, as `Sharding.on`."""
+        if mesh == self.embedding.sharding.problem.mesh:
+            return self
+        first, *layers, last = (replace(part, sharding=part.sharding.on(mesh, collective)) for part in self.parts)
+        return replace(self, embedding=first, blocks=tuple(zip(layers, self.layers, strict=True)), head=last)
+
+    @property
+    def time(self) -> float:
+        """All passes of a microbatch through all layers [s]."""
+        return math.fsum(part.time * count for part, count in self.counted)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """``capacity`` [B] of a chip for weights, with gradients and optimizer state, and kept activations of ``in_flight``
+    microbatches. ``held``: how many of each part the chip has, in the order of the model; one of each unless given.
+    """
+
+    capacity: float
+    held: tuple[float, ...] = ()
+    in_flight: float = 1.0
+
+
+def model_costs(
+    shape: Transformer,
+    microbatch: int,
+    sequence: int,
+    terms: Terms,
+    recompute: Recompute = Recompute.NONE,
+    room: Room | None = None,
+    effort: float = EFFORT,
+    solvers: Solvers | None = None,
+) -> ModelCosts:
+    """Costs of the model's parts on ``microbatch`` sequences of ``sequence`` tokens under the shardings that take the least time
+    together; layers recompute as ``recompute`` says, embedding and head nothing. ``room``: what they may take on a chip;
+    ``effort``: entries of tables after which a search for what fits ends, with the gap that is left. ``solvers``: what earlier
+    calls found out.
+
+    Raises BadInput: as `sharding_graph`, or a boundary that no part can have; Infeasible: no sharding fits.
+    """
+    in_flight = room.in_flight if room else 1.0
+    graphs, known = training_graphs(shape, microbatch, sequence, recompute, terms.fused), solvers or Solvers()
+    parts = [known.of(graph, terms).within(terms.weight_bytes, in_flight) for graph in graphs]
+    counts = part_counts(shape, microbatch, sequence)
+    allowed = allowed_layouts(parts[0], terms)
+    times = np.stack([np.where(allowed, part.times, math.inf) for part in parts], axis=1)
+    found = _together(parts, counts, times)
+    if found is None:
+        raise BadInput(Fault(f"parts of {shape.name}", "a layout in which all parts can meet", "none", "free the splits"))
+    if room and math.fsum(held * each.memory for held, each in zip(_held(parts, room), found, strict=True)) > room.capacity:
+        found, _ = _fitting(parts, [part.objective for part in parts], counts, room, allowed, effort)
+        known.done += found[0].certificate.entries
+    costs = [sharded_costs(part, sharding, in_flight) for part, sharding in zip(parts, found, strict=True)]
+    possible = times[np.isfinite(times).all(axis=1)] * (1 - TOLERANCE)
+    return ModelCosts(
+        costs[0],
+        tuple(zip(costs[1:-1], counts[1:-1], strict=True)),
+        costs[-1],
+        found[0].ends["Y"],
+        least=tuple(possible.min(axis=0).tolist()),
+        by_boundary=tuple(map(tuple, possible.tolist())),
+        bound=math.fsum(count * each.certificate.bound for count, each in zip(counts, found, strict=True)),
+    )
+
+
+def least_along(
+    shape: Transformer,
+    microbatch: int,
+    sequence: int,
+    terms: Terms,
+    recompute: Recompute,
+    room: Room,
+    passes: tuple[NDArray[np.float64], NDArray[np.float64]],
+    effort: float = EFFORT,
+    solvers: Solvers | None = None,
+    most: NDArray[np.float64] | None = None,
+) -> tuple[float, ModelCosts]:
+    """No shardings that fit take less [s] for so many forward ``passes`` [parts], and backward passes [parts] with what they
+    repeat; and the costs under those that take the least. ``most`` [parts]: without those under which a chip surely has more
+    parameters of a part. Other arguments and errors as in `model_costs`; Infeasible also: none is left."""
+    graphs, known = training_graphs(shape, microbatch, sequence, recompute, terms.fused), solvers or Solvers()
+    parts = [known.of(graph, terms).within(terms.weight_bytes, room.in_flight) for graph in graphs]
+    counts = part_counts(shape, microbatch, sequence)
+    along = [list(part.along(*each)) for part, *each in zip(parts, *np.maximum(passes, 0.0).tolist(), strict=True)]
+    if most is not None:
+        for own, part, limit in zip(along, parts, most.tolist(), strict=True):
+            own += part.without(limit)
+    allowed = allowed_layouts(parts[0], terms)
+    try:
+        found, bound = _fitting(parts, along, (1,) * len(parts), room, allowed, effort)
+    except BadInput as error:
+        # without a limit, some boundary is always possible
+        raise error if most is None else Infeasible(error.faults) from error
+    known.done += found[0].certificate.entries
+    costs = [sharded_costs(part, sharding, room.in_flight) for part, sharding in zip(parts, found, strict=True)]
+    blocks = tuple(zip(costs[1:-1], counts[1:-1], strict=True))
+    return bound, ModelCosts(costs[0], blocks, costs[-1], found[0].ends["Y"])
+
+
+def least_layer_times(
+    shape: Transformer,
+    microbatch: int,
+    sequence: int,
+    terms: Terms,
+    recompute: Recompute = Recompute.NONE,
+    solvers: Solvers | None = None,
+    rough: bool = False,
+) -> NDArray[np.float64]:
+    """[kinds] no sharding of one layer of each kind takes less, wherever parts meet [s]: most of what `model_costs` looks for,
+    for part of the effort. Infinite where no layout is allowed. ``rough``: some per cent below that, for half of the effort.
+    Other arguments and errors as there."""
+    known = solvers or Solvers()
+    layers = [known.of(graph, terms) for graph in training_graphs(shape, microbatch, sequence, recompute, terms.fused)[1:-1]]
+    if rough:
+        return np.array([layer.least.floor for layer in layers]) * (1 - TOLERANCE)
+    return np.array([layer.times[allowed_layouts(layer, terms)].min(initial=math.inf) for layer in layers]) * (1 - TOLERANCE)
+
+
+@lru_cache(maxsize=256)
+def training_graphs(
+    shape: Transformer, microbatch: int, sequence: int, choice: Recompute, fused: bool
+) -> tuple[TrainingGraph, ...]:
+    """The parts in their order; layers recompute. Embedding and head, which neither do nor have attention, are the same objects
+    whatever the choices."""
+    last = len(part_counts(shape, microbatch, sequence)) - 1
+    ways = [(choice, fused) if 0 < place < last else (Recompute.NONE, True) for place in range(last + 1)]
+    return tuple(_graph(shape, microbatch, sequence, place, *way) for place, way in enumerate(ways))
+
+
+@lru_cache(maxsize=1024)
+def _graph(shape: Transformer, microbatch: int, sequence: int, place: int, choice: Recompute, fused: bool) -> TrainingGraph:
+    """One part; that of several sequences is that of one with other extents."""
+    part = _parts(shape, microbatch, sequence)[place]
+    if microbatch > 1:
+        first = _parts(shape, 1, sequence)[place]
+        found = resized(_graph(shape, 1, sequence, place, choice, fused), first.workload, part.workload)
+        if found is not None:
+            return found
+    return training_graph(differentiated(part), part.weights, choice, fused)
+
+
+@lru_cache(maxsize=256)
+def _parts(shape: Transformer, microbatch: int, sequence: int) -> tuple[Part, ...]:
+    return tuple(training_model(shape, microbatch, sequence).parts)
+
+
+@lru_cache(maxsize=256)
+def part_counts(shape: Transformer, microbatch: int, sequence: int) -> tuple[int, ...]:
+    return tuple(part.count for part in _parts(shape, microbatch, sequence))
+
+
+# --- shardings of all parts ---------------------------------------------------------------------------------------------
+
+
+def _together(solvers: Sequence[PartSolver], counts: Sequence[int], times: NDArray[np.float64]) -> list[Sharding] | None:
+    """The shardings that take the least time together, under one layout of the boundary; None if they have none in common.
+    ``times`` [layouts, parts] are lower bounds, so that a layout is taken when its time is below all bounds that are left; where
+    a layout is looked at, they become exact."""
+    weights = np.array(counts, np.float64)
+    bounds = times @ weights
+    best, chosen = math.inf, None
+    for layout in np.argsort(bounds, kind="stable").tolist():
+        if bounds[layout] >= best:
+            break
+        for number, solver in enumerate(solvers):
+            others = math.fsum(np.delete(times[layout] * weights, number))
+            limit = (best - others) / counts[number]
+            times[layout, number] = max(times[layout, number], min(limit, solver.time(layout, limit)))
+        time = math.fsum(times[layout] * weights)
+        if time < best * (1 - TOLERANCE):
+            best, chosen = time, layout
+    return None if chosen is None else [solver.fastest(chosen) for solver in solvers]
+
+
+def allowed_layouts(solver: PartSolver, terms: Terms) -> NDArray[np.bool_]:
+    """The layouts that the boundary may have. Raises BadInput: the one that is given is none."""
+    known = solver.tables.layouts[solver.end]
+    if terms.boundary is None:
+        return np.ones(len(known.complete), bool)
+    return np.asarray(np.array(known.complete) == known.index(terms.boundary))
+
+
+def _held(solvers: Sequence[PartSolver], room: Room) -> tuple[float, ...]:
+    """How many of each part a chip has. Raises BadInput: not a number for each."""
+    if room.held and len(room.held) != len(solvers):
+        expected = f"{len(solvers)} numbers: embedding, each kind of layer, head"
+        raise BadInput(Fault("parts that a chip holds", expected, str(len(room.held))))
+    return room.held or (1.0,) * len(solvers)
+
+
+def _fitting(
+    solvers: Sequence[PartSolver],
+    objectives: Sequence[Sequence[Table]],
+    counts: Sequence[int],
+    room: Room,
+    allowed: NDArray[np.bool_],
+    effort: float,
+) -> tuple[list[Sharding], float]:
+    """The shardings that take the least of the ``objectives`` of the parts, times their ``counts``, among those that fit
+    together, and a bound of that [s]: all parts as one problem, in which the layout of the boundary is a variable that they
+    share. Raises Infeasible: none fits."""
+    boundary, held = "boundary", _held(solvers, room)
+    times, uses = [Table((boundary,), np.where(allowed, 0.0, math.inf))], list[Table]()
+    for number, (solver, objective, count, many) in enumerate(zip(solvers, objectives, counts, held, strict=True)):
+        times += solver.renamed(objective, number, count, boundary)
+        uses += solver.renamed(solver.tables.memory, number, many, boundary)
+
+    def describe(size: float, values: Mapping[str, int] | None) -> str:
+        return f"{format_bytes(size)} per chip"
+
+    where = f"memory of {', '.join(solver.graph.workload.name for solver in solvers)}"
+    check_fits(uses, room.capacity, where, describe)
+    best = least(times, uses, room.capacity, where, describe, effort=effort)
+    found = []
+    for number, solver in enumerate(solvers):
+        names = {name for item in (*solver.tables.time, *solver.tables.memory) for name in item.variables}
+        values = {name: best.values[boundary if name == solver.variable else f"{number} {name}"] for name in names}
+        time, memory = cost(solver.tables.time, values), cost(solver.tables.memory, values)
+        # each part has the gap of all of them
+        bound = time * best.bound / best.cost if best.cost else time
+        found.append(decoded(solver.tables, Least(values, time, memory, bound, best.nodes, best.entries)))
+    return found, best.bound
+
+
+# --- what a sharding costs ----------------------------------------------------------------------------------------------
+
+
+def sharded_costs(solver: PartSolver, sharding: Sharding, in_flight: float) -> PartCosts:
+    """What a part costs under a sharding, of ``in_flight`` microbatches that are kept."""
+    graph = solver.graph
+    times: dict[str, list[float]] = {"forward": [], "recompute": [], "backward": []}
+    exposed: dict[CollectiveKind, list[float]] = {}
+    at = [times[name] for name in graph.found.passes.values()]
+    makers = {name: number for number, op in enumerate(graph.workload.ops) for name in op.outputs}
+    for number, op in enumerate(sharding.ops):
+        at[number].append(op.time)
+    for move in sharding.moves:
+        # what changes its layout as it leaves the graph does so in the pass of its maker
+        when = at[move.at if move.reader else makers.get(move.tensor, 0)]
+        for step in move.steps:
+            when.append(step.time)
+            if step.kind is not None:
+                exposed.setdefault(step.kind, []).append(step.time)
+    passes = {name: math.fsum(found) for name, found in times.items()}
+    macs, products, traffic = _demand(solver, sharding)
+    return PartCosts(
+        forward=passes["forward"],
+        recompute=passes["recompute"],
+        backward=passes["backward"],
+        parameters=math.fsum(_local(graph, name, sharding.ends[name], sharding) for name in graph.weights),
+        activation=sharding.kept_memory / in_flight,
+        working=_working(graph, sharding),
+        macs=macs,
+        products=products,
+        traffic=traffic,
+        exposed={kind: math.fsum(found) for kind, found in exposed.items()},
+        sharding=sharding,
+    )
+
+
+def _demand(solver: PartSolver, sharding: Sharding) -> tuple[float, float, float]:
+    """Of a chip, in all passes: multiply-accumulates of its ops, those that its kernels do, and memory traffic [B]."""
+    macs, products, traffic = list[float](), list[float](), list[float]()
+    work, graphs = solver.graph.workload, _graphs(sharding)
+    for op, item in zip(work.ops, sharding.ops, strict=True):
+        extents = {dim: work.dims[dim] for dim in (*op.dims, *op.sequence)}
+        local = local_extents(extents, [way.split for way in item.ways], sharding.problem.mesh)
+        if op.kind is OpKind.CONTRACT:
+            macs.append(math.prod(local[dim] for dim in op.dims))
+        for task in op_tasks(graphs.get(op.name, solver.graph), op, local, solver.costs.gradient):
+            done, moved = demand(task.kernel)
+            products.append(float(task.times * done))
+            traffic.append(float(task.times * moved))
+    return math.fsum(macs), math.fsum(products), math.fsum(traffic)
+
+
+def _graphs(sharding: Sharding) -> dict[str, TrainingGraph]:
+    """By op of a group that runs as one, the graph in which it does."""
+    groups = (each.pair.fusion for each in sharding.joined if isinstance(each.pair, FusedPair))
+    return {name: fusion.graph for fusion in groups for name in fusion.ops}
+
+
+def _local(graph: TrainingGraph, tensor: str, layout: Layout, sharding: Sharding) -> int:
+    """Elements of a tensor on the chip that has most."""
+    work = graph.workload
+    extents = {dim: work.dims[dim] for dim in work.tensors[tensor].dims}
+    splits = [item.dim if isinstance(item, Shard) else "" for item in layout]
+    return math.prod(local_extents(extents, splits, sharding.problem.mesh).values())
+
+
+def _working(graph: TrainingGraph, sharding: Sharding) -> float:
+    """Most bytes that a pass has in memory at once, besides weights, their gradients and what is kept: tensors from the op that
+    makes them to the last that reads them, and copies in another layout for the op that reads these."""
+    work = graph.workload
+    lying = {**sharding.ends, **sharding.kept}
+    found = []
+    for op, item, alive in zip(work.ops, sharding.ops, lifetimes(graph), strict=True):
+        lying = {name: tuple(way.writes[place] for way in item.ways) for place, name in enumerate(op.outputs)} | lying
+        wanted = {name: tuple(way.reads[place] for way in item.ways) for place, name in enumerate(op.inputs)}
+        copies = (name for name in wanted if name in graph.stored and wanted[name] != lying[name])
+        lies = [*((name, lying[name]) for name in alive), *((name, wanted[name]) for name in copies)]
+        found.append(sum(_local(graph, name, layout, sharding) * work.tensors[name].word for name, layout in lies))
+    return float(max(found))

@@ -1,0 +1,352 @@
+"""Plans of training as values: what is asked, how a model is laid out over a system, what that costs, and what a search found.
+
+A plan says everything that an iteration's time follows from. Names such as tensor or sequence parallelism are read off its
+shardings (`halley.sharding.text`); nothing here knows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import NamedTuple
+
+from halley.errors import BadInput, Fault, did_you_mean
+from halley.formulas.spatial import utilisation
+from halley.ir.hardware import Chip
+from halley.ir.system import System
+from halley.kernels.machine import Efficiency
+from halley.network.fit.overlay import Overlay
+from halley.network.graph.bill import Bill
+from halley.pipeline.data_parallel import RECIPES, Recipe, Sharded
+from halley.pipeline.schedule import Pipeline, Schedule
+from halley.rewrite.recompute import Recompute
+from halley.sharding.axes import Assignment, Role, degree
+from halley.sharding.layouts import Layout
+from halley.sharding.solution import Sharding
+from halley.sharding.text import parallelisms, splitting_axes
+from halley.training.fusion.table import FusionTable
+from halley.training.part_costs import ModelCosts
+from halley.workloads.transformer import Transformer
+
+HOST = "the host's memory"
+"""What the memory of the node's processors is called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """What the user has decided; None and empty: the search decides.
+
+    ``data``, ``stages``, ``model`` [ranks]: degrees of the three roles. ``microbatch`` [sequences]. ``chunks`` per stage.
+    ``axes``: by axis, the ranks of it that each role has; roles that are not named have 1. ``splits``: by op, the dims that
+    axes split; ``boundary``: the layout in which parts meet.
+    """
+
+    data: int | None = None
+    stages: int | None = None
+    model: int | None = None
+    microbatch: int | None = None
+    schedule: Schedule | None = None
+    chunks: int | None = None
+    recompute: Recompute | None = None
+    sharded: Sharded | None = None
+    offload: bool | None = None
+    fused: bool | None = None
+    axes: Mapping[str, Mapping[Role, int]] = field(default_factory=dict)
+    splits: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    boundary: Layout | None = None
+
+
+class Tier(NamedTuple):
+    """A memory that tensors may live in: its ``name``, capacity [B], and bandwidth [B/s] from where kernels are."""
+
+    name: str
+    capacity: float
+    bandwidth: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingProblem:
+    """A model, the system that trains it, the ``batch`` [sequences] of an iteration, of ``sequence`` [tokens] each.
+
+    ``efficiency``: how near kernels come to the chip's data sheet. ``libraries``: by axis, what its communication library was
+    measured to take. ``recipe``: bytes per parameter. ``fixed``: what the user has decided. ``whole``: no axis is cut between
+    roles. ``home``: the memory of a chip that tensors live in, of those in ``homes``; "" is the last of them. ``fusions``: what
+    is known of groups of kernels that may run as one; none do where it is not given.
+    """
+
+    shape: Transformer
+    system: System
+    batch: int
+    sequence: int
+    efficiency: Efficiency
+    libraries: Mapping[str, Overlay] = field(default_factory=dict)
+    recipe: Recipe = RECIPES["mixed-adam-fp32-gradients"]
+    fixed: Fixed = field(default_factory=Fixed)
+    whole: bool = False
+    home: str = ""
+    fusions: FusionTable | None = None
+
+    def __post_init__(self) -> None:
+        if self.home not in ("", *self.homes):
+            expected = f"one of {', '.join(self.homes)}"
+            raise BadInput(Fault(f"memory of {self.system.name}", expected, repr(self.home), did_you_mean(self.home, self.homes)))
+
+    @property
+    def homes(self) -> tuple[str, ...]:
+        """Memories of a chip that tensors may live in, the nearest first; not those through which kernels hand them on."""
+        return tuple(tier.name for tier in self.system.tiers if tier.name not in self.system.chip.streams)
+
+    @property
+    def chip(self) -> Chip:
+        """The chip from the memory inwards that tensors live in: what is further out, passes do not touch."""
+        chip, name = self.system.chip, self.memory.name
+        first, *inner = chip.levels[chip.depth(name) :]
+        if first is chip.levels[0] and first.memories[0].name == name:
+            return chip
+        return replace(chip, levels=(replace(first, memories=(chip.memory(name),)), *inner))
+
+    @property
+    def memory(self) -> Tier:
+        """Where tensors live."""
+        return self._tier(self.home or self.homes[-1])
+
+    @property
+    def second(self) -> Tier | None:
+        """Where the optimizer's state may live instead: the chip's next memory, behind its last one the host's."""
+        place = self.homes.index(self.memory.name) + 1
+        if place < len(self.homes):
+            return self._tier(self.homes[place])
+        host = self.system.host
+        return None if host is None else Tier(HOST, host.capacity, min(host.link.bandwidth, host.bandwidth))
+
+    def _tier(self, name: str) -> Tier:
+        memory = self.system.chip.memory(name)
+        return Tier(name, memory.capacity, memory.read_bandwidth)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of an iteration."""
+        return self.batch * self.sequence
+
+    @property
+    def capacity(self) -> float:
+        """Bytes of the chip's memory that plans have to fit."""
+        return self.memory.capacity
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a model is trained on a system.
+
+    ``assignment``: each axis cut between the roles. ``microbatch`` [sequences]. ``sharded``: what data-parallel ranks share out
+    (ZeRO). ``offload``: a second tier keeps the optimizer's state. ``fused``: attention is one kernel, forward and backward.
+    ``layers`` [chunks]: how many of the model's layers each chunk has, in the order of the model; the first has the embedding
+    as well, the last the head.
+    """
+
+    assignment: Assignment
+    microbatch: int
+    pipeline: Pipeline
+    recompute: Recompute
+    sharded: Sharded
+    offload: bool
+    fused: bool
+    layers: tuple[int, ...]
+
+    @property
+    def data(self) -> int:
+        """Data-parallel ranks."""
+        return degree(self.assignment, Role.DATA)
+
+    @property
+    def model(self) -> int:
+        """Chips that share each op of a stage."""
+        return degree(self.assignment, Role.MODEL)
+
+
+@dataclass(frozen=True, slots=True)
+class Exposed:
+    """Collectives or transfers of one role that work waits for, in an iteration [s], on the stage that is done last. ``kind``:
+    of collective, or ``transfer`` between stages."""
+
+    role: Role
+    kind: str
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Equal collectives of one role, or sends between stages, that a chip takes part in during an iteration: ``kind`` of
+    collective or ``transfer``, over ``axes``, ``count`` of them, each of so many ``bytes`` as the kind counts them
+    (`halley.network.time.collective.CONVENTIONS`); ``sent`` [B]: by axis, what the chip sends in one."""
+
+    role: Role
+    kind: str
+    axes: tuple[str, ...]
+    count: float
+    bytes: float
+    sent: Mapping[str, float]
+
+    @property
+    def total(self) -> float:
+        """All that the chip sends in them [B]."""
+        return self.count * sum(self.sent.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a chip asks of one resource in an iteration: ``demand`` of ``capacity`` per second, in ``unit`` (op or B). ``parts``:
+    of the demand, by what asks for it. Level by level these are the roofs of the hierarchical roofline."""
+
+    resource: str
+    demand: float
+    capacity: float
+    unit: str
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, resource: str, parts: Mapping[str, float], capacity: float) -> Load:
+        """Bytes that several ask for; those that ask for none are left out."""
+        return cls(resource, sum(parts.values()), capacity, "B", {name: size for name, size in parts.items() if size})
+
+    @property
+    def time(self) -> float:
+        """Least time that the resource alone would take [s]."""
+        return self.demand / self.capacity
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCost:
+    """What an iteration of a plan takes.
+
+    ``account`` [s]: where the time of the stage that is done last goes; its parts add up to ``time``
+    (`halley.pipeline.iteration.Iteration`). ``memory`` [B], by stage and by what it holds, of a chip at its peak, and
+    ``offloaded`` [B] by stage in the ``second`` tier; ``capacity`` [B] of the ``tier`` that the rest is in.
+    ``parts``: of the model, with their shardings. ``exposed``: collectives that work waits for. ``traffic``: what a chip of the
+    busiest stage sends, and ``loads``: demand and capacity of each of its resources.
+    ``model_work``, ``hardware_work`` [op] of all chips: of the model alone, and with what is computed twice. ``peak`` [op/s] of
+    all chips. ``tokens`` of an iteration. ``bill``: price and power of the system.
+    """
+
+    time: float
+    account: Mapping[str, float]
+    memory: tuple[Mapping[str, float], ...]
+    offloaded: tuple[float, ...]
+    tier: str
+    second: str
+    capacity: float
+    parts: ModelCosts
+    exposed: tuple[Exposed, ...]
+    traffic: tuple[Traffic, ...]
+    loads: tuple[Load, ...]
+    model_work: float
+    hardware_work: float
+    peak: float
+    tokens: int
+    bill: Bill
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens that the system trains on in a second."""
+        return self.tokens / self.time
+
+    @property
+    def utilisation(self) -> float:
+        """Share of the peak rate that goes into the model's work (model FLOPs utilisation)."""
+        return float(utilisation(self.model_work, self.time, self.peak))
+
+    @property
+    def hardware_utilisation(self) -> float:
+        """Share of the peak rate in use, repeated work too (hardware FLOPs utilisation)."""
+        return float(utilisation(self.hardware_work, self.time, self.peak))
+
+    @property
+    def fullest(self) -> int:
+        """The stage whose chips need most memory."""
+        return max(range(len(self.memory)), key=lambda stage: sum(self.memory[stage].values()))
+
+    @property
+    def shardings(self) -> Mapping[str, Sharding]:
+        """By part of the model: embedding, each kind of layer, head."""
+        kinds = {part.sharding.problem.workload.name: part.sharding for part in self.parts.parts[1:-1]}
+        return {"embedding": self.parts.embedding.sharding, **kinds, "head": self.parts.head.sharding}
+
+    @property
+    def splitting(self) -> frozenset[str]:
+        """The axes along which some part of the model has its matrices split."""
+        return frozenset(axis for sharding in self.shardings.values() for axis in splitting_axes(sharding))
+
+    @property
+    def parallelisms(self) -> Mapping[str, tuple[str, ...]]:
+        """By part of an axis that splits ops, the names of what it is used for (TP, SP, CP, EP, ...), over all parts of the
+        model."""
+        found: dict[str, set[str]] = {}
+        splitting = self.splitting
+        for sharding in self.shardings.values():
+            for axis, names in parallelisms(sharding, splitting).items():
+                found.setdefault(axis, set()).update(names)
+        return {axis: tuple(sorted(names)) for axis, names in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """Another plan: the best of its like. ``slower`` [s]: by part of the account, what it takes longer than the best plan, the
+    largest differences first; negative where it takes less. ``changes``: what is different, in words."""
+
+    plan: Plan
+    cost: PlanCost
+    changes: tuple[str, ...]
+    slower: tuple[tuple[str, float], ...]
+
+
+class Outcome(StrEnum):
+    """How a search ended; the value is a sentence for the user."""
+
+    OPTIMAL = "optimal: no plan of the declared space is faster"
+    CLOSE = "within the gap of the optimum: no plan of the declared space is faster than the bound"
+    LIMIT = "stopped early: the best so far, with a true bound"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCertificate:
+    """Proof that goes with the answer.
+
+    ``space``: how many options each choice has; ``size``: complete plans, counted exactly, each with every sharding of its ops.
+    ``bounded`` plans were bounded, ``evaluated`` ones timed exactly, ``solved`` shardings of whole models found. No plan takes
+    less than ``bound`` [s], under any sharding; ``value`` [s] is the best plan's. ``closed``: how the proof ended; ``left_out``:
+    what was not searched.
+    """
+
+    space: Mapping[str, int]
+    size: int
+    bounded: int
+    evaluated: int
+    solved: int
+    bound: float
+    value: float
+    seconds: float
+    closed: str
+    left_out: tuple[str, ...]
+
+    @property
+    def gap(self) -> float:
+        """How far the best plan may be from the optimum, relative to the bound."""
+        return self.value / self.bound - 1.0 if self.bound > 0 else float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingResult:
+    """The best plan of a problem, what it costs, the fastest plans found of other kinds in the order of their times, and the
+    proof. What may stand between these: no plan that was not timed takes less than ``untimed`` [s], none that did not fit with
+    the shardings that were tried less than ``unfit`` [s].
+    """
+
+    problem: TrainingProblem
+    plan: Plan
+    cost: PlanCost
+    alternatives: tuple[Alternative, ...]
+    certificate: PlanCertificate
+    outcome: Outcome
+    untimed: float
+    unfit: float

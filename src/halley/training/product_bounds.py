@@ -1,0 +1,132 @@
+"""Least times of products on any number of chips: of all ways to share one out, the fastest by the times of the kernels.
+
+Ceilings of tiles and waves over cores make a share of a product longer than its share of the work; how much depends on which
+dims are split. A product has few dims, and the ways to split them over some ranks are few enough to time them all. So its least
+time is known, and by how much it exceeds at least what its local work takes at the rates of the chip, however it is split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halley.formulas.numbers import Number, maximum
+from halley.formulas.timing import total
+from halley.ir.workload import Op, OpKind, roles
+from halley.kernels.machine import Efficiency, Machine
+from halley.training.kernels import TrainingGraph
+from halley.training.op_costs import OpCosts, op_tasks
+from halley.training.part_bounds import ModelBound, PartBound, Rates, least_time, start_time
+
+BATCH = "b"
+"""The dim of the sequences of a microbatch."""
+
+
+@dataclass(slots=True, eq=False)
+class ProductBounds:
+    """Raises the bounds of a model's parts to what their products take at least on a chip. ``gradient`` [B]: as in `OpCosts`.
+    Products that are alike are timed once."""
+
+    chip: Machine
+    efficiency: Efficiency
+    gradient: int
+    _known: dict[object, LeastTimes] = field(default_factory=dict)
+
+    def raised(self, bound: ModelBound, graphs: Sequence[TrainingGraph], microbatch: Number, ranks: Number) -> ModelBound:
+        """The bounds with products no faster than their kernels; ``graphs``: of the parts, in their order."""
+        found = [self._part(part, graph, microbatch, ranks) for part, graph in zip(bound.parts, graphs, strict=True)]
+        blocks = tuple(zip(found[1:-1], bound.layers, strict=True))
+        return ModelBound(found[0], blocks, found[-1])
+
+    def _part(self, bound: PartBound, graph: TrainingGraph, microbatch: Number, ranks: Number) -> PartBound:
+        more: dict[str, list[Number]] = {"forward": [], "recompute": [], "backward": [], "excess": []}
+        passes = graph.found.passes
+        for op in graph.workload.ops:
+            gain = self.gain(graph, op, microbatch, ranks)
+            more[passes[op.name]].append(gain.time)
+            more["excess"].append(gain.excess)
+        return replace(bound, **{name: getattr(bound, name) + total(each) for name, each in more.items()})
+
+    def gain(self, graph: TrainingGraph, op: Op, microbatch: Number, ranks: Number) -> LeastTimes:
+        """How much longer a product takes than its share of the work, and how much more than launches it takes beyond its local
+        work."""
+        share, work = graph.shares[op.name], graph.workload
+        tasks = op_tasks(graph, op, {**work.dims, BATCH: microbatch}, self.gradient)
+        if op.kind is not OpKind.CONTRACT or share.core is not None or not tasks:
+            return LeastTimes(0.0, 0.0)
+        role = roles(work, op)
+        extents = tuple(work.dims[dim] for dim in op.dims)
+        types = tuple(work.tensors[name].dtype for name in (*op.inputs, *op.outputs))
+        places = tuple(tuple(map(op.dims.index, dims)) for dims in (role.rows, role.columns, role.reduced, role.batch))
+        batch = op.dims.index(BATCH) if BATCH in op.dims else -1
+        merged = tuple(tuple(work.dims[dim] for dim in work.op(name).dims) for name in share.merged)
+        tail = tuple((name, graph.shares[name].read, graph.shares[name].written) for name in share.tail)
+        kept = tuple(graph.shares[name].written for name in share.merged or (op.name,)) if tail else ()
+        asked = np.asarray(microbatch).tobytes(), np.asarray(ranks).tobytes()
+        key = extents, types, places, batch, bool(share.summed), merged, tail, kept, asked
+        if key not in self._known:
+            costs = OpCosts(graph, self.chip, self.efficiency, self.gradient)
+            self._known[key] = least_product_times(costs, op, microbatch, ranks)
+        plain = total([task.times * least_time(task, ranks, self.chip, self.efficiency) for task in tasks])
+        started = total([task.times * start_time(task, self.efficiency) for task in tasks])
+        least = self._known[key]
+        return LeastTimes(maximum(0.0, least.time - plain), least.excess - started)
+
+
+class LeastTimes(NamedTuple):
+    """Of all ways to split a product: its least ``time`` [s]; the least ``excess`` [s] of its time over that of its local work at
+    the rates of the chip."""
+
+    time: Number
+    excess: Number
+
+
+def least_product_times(costs: OpCosts, op: Op, microbatch: Number, ranks: Number) -> LeastTimes:
+    """Of a product over ``ranks`` with ``microbatch`` sequences; numbers or arrays that broadcast.
+
+    Every dim is split into any number of parts, as long as all of them together divide the ranks.
+    """
+    sizes, size = np.unique(np.asarray(ranks, np.int64), return_inverse=True)
+    batches, batch = np.unique(np.asarray(microbatch, np.int64), return_inverse=True)
+    splits = np.array(sorted({each for count in sizes.tolist() for each in _splits(count, len(op.dims))}), np.int64)
+    extents = {dim: np.ceil(costs.graph.workload.dims[dim] / splits[:, n])[None, :] for n, dim in enumerate(op.dims)}
+    if BATCH in op.dims:
+        extents[BATCH] = np.ceil(batches[:, None] / splits[:, op.dims.index(BATCH)])
+    times = np.broadcast_to(costs.times(op, extents), (len(batches), len(splits)))
+    rates = Rates(costs.graph, costs.chip, costs.efficiency, costs.gradient).times(op, extents)
+    shape = np.broadcast_shapes(np.shape(microbatch), np.shape(ranks))
+    rows, columns = batch.reshape(np.shape(microbatch)), size.reshape(np.shape(ranks))
+    found = []
+    for each in (times, times - rates):
+        least = _least_by_size(each, splits.prod(axis=1), sizes)
+        found.append(np.asarray(np.broadcast_to(least[rows, columns], shape)))
+    return LeastTimes(*found)
+
+
+def _least_by_size(times: NDArray[np.float64], parts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+    """[batches, sizes] the least of the ``times`` [batches, splits] of all splits whose ``parts`` [splits] divide a size."""
+    order = np.argsort(parts, kind="stable")
+    counts, starts = np.unique(parts[order], return_index=True)
+    by_count = np.minimum.reduceat(times[:, order], starts, axis=1)
+    return np.stack([by_count[:, size % counts == 0].min(axis=1) for size in sizes.tolist()], axis=1)
+
+
+@lru_cache(maxsize=4096)
+def _splits(ranks: int, dims: int) -> tuple[tuple[int, ...], ...]:
+    """All parts of each dim whose product divides the ranks."""
+    divisors = [each for each in range(1, ranks + 1) if ranks % each == 0]
+    return tuple(_extended((), ranks, dims, tuple(divisors)))
+
+
+def _extended(before: tuple[int, ...], left: int, dims: int, divisors: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    if dims == 0:
+        yield before
+        return
+    for each in divisors:
+        if left % each == 0:
+            yield from _extended((*before, each), left // each, dims - 1, divisors)

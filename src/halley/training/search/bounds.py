@@ -1,0 +1,169 @@
+"""Lower bounds of all plans of a training space at once: time of an iteration.
+
+They need lower bounds of the model's parts alone, and hold for every sharding that costs no less. A stage waits for its first
+input, does all of its work, and its last gradient travels back to the first stage, which then sums gradients and steps. Of the
+stages, four are looked at: the first, the last two and the one with most layers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halley.pipeline.data_parallel import DataParallel, Recipe, Sharded
+from halley.pipeline.iteration import Optimizer
+from halley.pipeline.schedule import deal, layers_before
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """How pipelines deal out ``layers`` [kinds], by number of the pipeline. Of four stages each, the first one first, [pipelines,
+    4]: ``stage``; [pipelines, 4, kinds]: layers that they have (``own``) and that come before their first chunk (``before``).
+    ``opening`` [pipelines, kinds]: layers of the first chunk; ``least`` [pipelines, kinds]: of any stage but the last."""
+
+    layers: Integers
+    stage: Integers
+    own: Integers
+    before: Integers
+    opening: Integers
+    least: Integers
+
+    def of(self, pipelines: Integers) -> Shapes:
+        """The rows of some pipelines."""
+        return Shapes(
+            self.layers,
+            *(each[pipelines] for each in (self.stage, self.own, self.before, self.opening, self.least)),
+        )
+
+
+@lru_cache(maxsize=65536)
+def _shape(kinds: tuple[int, ...], stages: int, chunks: int) -> tuple[Integers, ...]:
+    """One pipeline's row of `Shapes`; ``kinds``: layers of each kind, in the order of the model."""
+    passed = layers_before(kinds, deal(sum(kinds), stages * chunks))
+    held = np.diff(passed, axis=0)
+    own = held.reshape(chunks, stages, len(kinds)).sum(axis=0)
+    middle = own[: stages - 1].sum(axis=1)
+    most = stages - 2 - int(middle[::-1].argmax()) if stages > 1 else 0
+    stage = np.array([0, most, max(stages - 2, 0), stages - 1])
+    least = own[: stages - 1].min(axis=0) if stages > 1 else own[0]
+    return stage, own[stage], passed[stage], held[0], least
+
+
+def shapes(kinds: tuple[int, ...], pipelines: list[tuple[int, int]]) -> Shapes:
+    """`Shapes` of pipelines, each of stages and chunks per stage."""
+    return Shapes(np.array(kinds), *(np.stack(rows) for rows in zip(*(_shape(kinds, *each) for each in pipelines), strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Plans to bound that share one option. Per plan [plans]: ``data`` ranks, ``stages``, ``chunks``, ``microbatches``, ``gpipe``
+    (1 or 0), ``transfer`` [s] of an activation to the next stage and of its gradient back, at least. Per plan and part of the
+    model, embedding, kinds of layers, head [plans, parts], at least: ``work`` [s] of a microbatch forward and backward;
+    ``parameters`` [1] of a chip; ``gather`` of parameters, ``reduction`` of gradients over data-parallel ranks [s]. ``shape``: of
+    its pipeline."""
+
+    data: Integers
+    stages: Integers
+    chunks: Integers
+    microbatches: Integers
+    gpipe: Integers
+    transfer: Floats
+    work: Floats
+    parameters: Floats
+    gather: Floats
+    reduction: Floats
+    shape: Shapes
+
+    def of_stages(self, part: Floats) -> Floats:
+        """[plans, 4] a quantity of the parts, added up over all that a stage has."""
+        found = (self.shape.own * part[:, None, 1:-1]).sum(axis=2)
+        return np.asarray(found + self._first * part[:, :1] + self._last * part[:, -1:])
+
+    def of_model(self, part: Floats) -> Floats:
+        """[plans] a quantity of the parts, added up over the model."""
+        return np.asarray(part[:, 0] + part[:, 1:-1] @ self.shape.layers + part[:, -1])
+
+    @property
+    def _first(self) -> NDArray[np.bool_]:
+        return np.asarray(self.shape.stage == 0)
+
+    @property
+    def _last(self) -> NDArray[np.bool_]:
+        return np.asarray(self.shape.stage == (self.stages - 1)[:, None])
+
+
+def least_time(rows: Rows, sharded: Sharded, optimizer: Optimizer, recipe: Recipe) -> Floats:
+    """[plans] no iteration takes less [s]."""
+    passes = _passes(rows, sharded)
+    done = _done(rows, passes)
+    if sharded < Sharded.GRADIENTS:
+        done = done + _exposed(rows)
+    # what follows on the first stage
+    parameters = rows.of_stages(rows.parameters)[:, 0]
+    data = DataParallel(rows.data, sharded, lambda kind, payload: 0.0, recipe)
+    after = optimizer.step_time(data, parameters)
+    if optimizer.clipping:
+        after = after + optimizer.norm_time(data, parameters) + optimizer.norm_reduction
+    if sharded in (Sharded.OPTIMIZER, Sharded.GRADIENTS):
+        after = after + rows.of_stages(rows.gather)[:, 0]
+    return np.asarray(done + after)
+
+
+def least_work_time(rows: Rows) -> Floats:
+    """[plans] no iteration takes less [s], whatever is shared out by data-parallel ranks, and wherever states lie."""
+    return _done(rows, rows.of_stages(rows.work))
+
+
+def _passes(rows: Rows, sharded: Sharded) -> Floats:
+    """[plans, 4] all passes of one microbatch on a stage, with the collectives that they wait for."""
+    work = rows.of_stages(rows.work)
+    if sharded < Sharded.GRADIENTS:
+        return work
+    # the block whose collectives are shortest opens each chunk
+    scatter, gather = rows.reduction.min(axis=1), rows.gather.min(axis=1)
+    chunks = rows.chunks[:, None]
+    if sharded is Sharded.GRADIENTS:
+        return np.asarray(np.maximum(work + chunks * scatter[:, None], rows.of_stages(rows.reduction)))
+    ends = chunks * (2 * gather + scatter)[:, None]
+    return np.asarray(np.maximum(work + ends, rows.of_stages(rows.reduction + 2 * rows.gather)))
+
+
+def _done(rows: Rows, passes: Floats) -> Floats:
+    """[plans] when the first stage is through with its passes."""
+    shape, count = rows.shape, rows.microbatches[:, None]
+    embedding = np.where(rows._first, 0.0, rows.work[:, :1])
+    travel = (shape.before * rows.work[:, None, 1:-1]).sum(axis=2) + embedding + shape.stage * rows.transfer[:, None]
+    found = (travel + count * passes).max(axis=1)
+    # one microbatch through all chunks
+    chain = rows.of_model(rows.work) + (rows.stages * rows.chunks - 1) * rows.transfer
+    flow = np.where(rows.gpipe == 1, chain + (rows.microbatches - 1) * passes.max(axis=1), chain)
+    alternating = (rows.gpipe == 0) & (rows.chunks == 1)
+    return np.asarray(np.maximum(np.maximum(found, flow), np.where(alternating, _round_trips(rows, chain), 0.0)))
+
+
+def _round_trips(rows: Rows, chain: Floats) -> Floats:
+    """[plans] 1F1B: microbatches wait for round trips of those before (`halley.formulas.pipeline.round_trip_bound`), the last
+    ones for trips over the last stages."""
+    whole, rest = np.divmod(rows.microbatches - 1, rows.stages)
+    last = rows.of_stages(rows.work)[:, 3]
+    each = (rows.shape.least * rows.work[:, 1:-1]).sum(axis=1) + rows.transfer
+    return np.asarray((1 + whole) * chain + np.where(rest > 0, last + (rest - 1) * each, 0.0))
+
+
+def _exposed(rows: Rows) -> Floats:
+    """[plans] what is left of the reductions of the first stage when its passes are over: at least that of the first block, and
+    those of its first chunk, less the work that follows the first gradient of it."""
+    opening = rows.shape.opening
+    layers = (opening * rows.reduction[:, 1:-1]).sum(axis=1)
+    # the first gradient comes when the chunk's last block is done; at most all work but that block's follows
+    work = (opening * rows.work[:, 1:-1]).sum(axis=1)
+    alone = rows.stages == 1
+    layers = layers + np.where(alone, rows.reduction[:, -1], 0.0)
+    work = work + np.where(alone, rows.work[:, -1], 0.0) + rows.work[:, 0]
+    return np.asarray(np.maximum(rows.reduction[:, 0], layers + rows.reduction[:, 0] - work))

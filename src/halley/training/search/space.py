@@ -1,0 +1,244 @@
+"""All plans of a training problem as arrays: every choice but the shardings of ops, counted exactly.
+
+A *layout* is an assignment of the axes, a microbatch and a pipeline. Each layout is combined with every *option*: recomputation,
+attention fused or not, what is shared out by data-parallel ranks, and where the optimizer's state lies. Left out of the space
+are the plans that are equal to others by construction: schedules of a single stage, shares of a single data-parallel rank, and
+selective recomputation where attention is fused.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halley.errors import BadInput, Fault
+from halley.optim.distinct import distinct_columns
+from halley.pipeline.data_parallel import Sharded
+from halley.pipeline.schedule import CHUNK_LIMIT, MICROBATCH_LIMIT, Pipeline, Schedule, deal, goes_on
+from halley.rewrite.recompute import Recompute
+from halley.sharding.axes import Assignment, Role, assignments, degree
+from halley.training.plan import Fixed, Plan, TrainingProblem
+
+T = TypeVar("T")
+Integers = NDArray[np.int64]
+
+LEFT_OUT = (
+    "layers dealt out to chunks other than as evenly as can be",
+    "microbatches of different sizes, stages on different numbers of chips",
+    "zero-bubble schedules",
+    "recomputation of some layers only",
+    "offloading anything but the optimizer's state",
+    "gradients of weights that chips of one stage share out summed once for all microbatches",
+)
+"""What no plan of the space does."""
+
+HOMES = "weights, gradients and activations of one plan in different memories of a chip"
+"""What is left out where chips have several."""
+
+MEASURED = "measured collectives that take longer than in proportion to their size, which bounds take them not to"
+"""What is left out where collectives were measured."""
+
+
+class Option(NamedTuple):
+    """Choices that every layout is combined with."""
+
+    recompute: Recompute
+    fused: bool
+    sharded: Sharded
+    offload: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Space:
+    """``assignments``; per layout [layouts]: ``assignment`` (its number), ``data``, ``stages``, ``microbatch`` [sequences],
+    ``microbatches``, ``chunks`` per stage, ``gpipe`` (1 where the schedule is that). ``options``; plans are all pairs of a layout
+    and an option, but that one data-parallel rank shares out nothing."""
+
+    problem: TrainingProblem
+    assignments: tuple[Assignment, ...]
+    assignment: Integers
+    data: Integers
+    stages: Integers
+    microbatch: Integers
+    microbatches: Integers
+    chunks: Integers
+    gpipe: Integers
+    options: tuple[Option, ...]
+
+    @property
+    def layouts(self) -> int:
+        """How many layouts there are."""
+        return len(self.assignment)
+
+    @property
+    def allowed(self) -> NDArray[np.bool_]:
+        """[layouts, options] the pairs that are plans."""
+        nothing = np.array([option.sharded is Sharded.NOTHING for option in self.options])
+        # where the user asks for shares, a single rank has them all
+        asked = self.problem.fixed.sharded is not None
+        return np.asarray((self.data > 1)[:, None] | nothing | asked)
+
+    @property
+    def size(self) -> int:
+        """How many plans there are."""
+        return int(self.allowed.sum())
+
+    @property
+    def choices(self) -> dict[str, int]:
+        """How many values each choice takes."""
+        counted = {
+            "assignments of axes": len(np.unique(self.assignment)),
+            "microbatches": len(np.unique(self.microbatch)),
+            "pipelines": len(distinct_columns([self.stages, self.microbatches, self.chunks, self.gpipe])[0]),
+        }
+        names = {"recompute": "recomputation", "fused": "attention kernels", "sharded": "shares of state", "offload": "offload"}
+        for place, name in enumerate(Option._fields):
+            counted[names[name]] = len({option[place] for option in self.options})
+        return counted
+
+    def pipeline(self, layout: int) -> Pipeline:
+        """The pipeline of a layout."""
+        schedule = Schedule.GPIPE if self.gpipe[layout] else Schedule.ONE_FORWARD_ONE_BACKWARD
+        return Pipeline(int(self.stages[layout]), int(self.microbatches[layout]), int(self.chunks[layout]), schedule)
+
+    def kind(self, layout: int, option: int) -> tuple[object, ...]:
+        """Plans of one kind differ in how axes are cut and in chunks; the best of them stands for all."""
+        columns, chosen = (self.data, self.stages, self.microbatch, self.gpipe), self.options[option]
+        return (*(int(column[layout]) for column in columns), chosen.recompute, chosen.sharded, chosen.offload)
+
+    def plan(self, layout: int, option: int) -> Plan:
+        """A plan as a value."""
+        pipeline = self.pipeline(layout)
+        layers = deal(self.problem.shape.layers, pipeline.last + 1)
+        assignment, chosen = self.assignments[self.assignment[layout]], self.options[option]
+        given = (chosen.recompute, chosen.sharded, chosen.offload, chosen.fused)
+        return Plan(assignment, int(self.microbatch[layout]), pipeline, *given, layers)
+
+
+def training_space(problem: TrainingProblem) -> Space:
+    """All plans that the problem leaves open.
+
+    Raises BadInput: degrees that do not multiply to the chips, or other fixed choices that no plan has, all of them together.
+    """
+    fixed = problem.fixed
+    found = _assignments(problem)
+    degrees = [(degree(each, Role.DATA), degree(each, Role.PIPELINE)) for each in found]
+    rows: dict[tuple[int, int], list[tuple[int, ...]]] = {}
+    for pair in set(degrees):
+        rows[pair] = list(_pipelines(problem, *pair))
+    table = [(number, *pair, *row) for number, pair in enumerate(degrees) for row in rows[pair]]
+    if not table:
+        raise BadInput(list(_faults(problem, sorted(set(degrees)))))
+    number, data, stages, microbatch, microbatches, chunks, gpipe = np.array(table, np.int64).T
+    options = itertools.product(
+        _choice(fixed.recompute, Recompute),
+        _choice(fixed.fused, (True, False)),
+        _choice(fixed.sharded, Sharded),
+        _choice(fixed.offload, (False, True) if problem.second else (False,)),
+    )
+    kept = tuple(Option(*each) for each in options if _differs(fixed, Option(*each)))
+    return Space(problem, found, number, data, stages, microbatch, microbatches, chunks, gpipe, kept)
+
+
+def _differs(fixed: Fixed, option: Option) -> bool:
+    """A fused kernel makes the scores again anyway."""
+    return not (option.fused and option.recompute is Recompute.SELECTIVE) or fixed.recompute is not None
+
+
+def _choice(fixed: T | None, known: Iterable[T]) -> tuple[T, ...]:
+    return tuple(known) if fixed is None else (fixed,)
+
+
+def _assignments(problem: TrainingProblem) -> tuple[Assignment, ...]:
+    """The assignments whose parts are those that the user fixed."""
+    fixed, system = problem.fixed, problem.system
+    given = {Role.DATA: fixed.data, Role.PIPELINE: fixed.stages, Role.MODEL: fixed.model}
+    faults = [
+        Fault(f"fixed parts of axis {name}", f"a product of {system.axis(name).size}, its chips", str(math.prod(parts.values())))
+        for name, parts in fixed.axes.items()
+        if math.prod(parts.values()) != system.axis(name).size
+    ]
+    if faults:
+        raise BadInput(faults)
+    found = assignments(system, {role: size for role, size in given.items() if size is not None}, problem.whole)
+    kept = tuple(each for each in found if all(_parts(each, name) == _real(parts) for name, parts in fixed.axes.items()))
+    if not kept:
+        got = "; ".join(f"{name}: {' x '.join(f'{role} {size}' for role, size in p.items())}" for name, p in fixed.axes.items())
+        raise BadInput(Fault("fixed parts of axes", "parts whose products are the degrees", got, "fix either of them"))
+    return kept
+
+
+def _parts(assignment: Assignment, axis: str) -> dict[Role, int]:
+    return {part.role: part.size for part in assignment if part.axis == axis}
+
+
+def _real(parts: Mapping[Role, int]) -> dict[Role, int]:
+    return {role: size for role, size in parts.items() if size > 1}
+
+
+def _pipelines(problem: TrainingProblem, data: int, stages: int) -> Iterator[tuple[int, ...]]:
+    """Microbatch, microbatches, chunks, GPipe or not, of all pipelines over ``stages``."""
+    fixed, layers = problem.fixed, problem.shape.layers
+    if problem.batch % data or stages > min(layers, CHUNK_LIMIT):
+        return
+    local = problem.batch // data
+    for microbatch in _divisors(local) if fixed.microbatch is None else (fixed.microbatch,):
+        count = local // microbatch
+        if local % microbatch or count > MICROBATCH_LIMIT:
+            continue
+        most = min(layers, CHUNK_LIMIT) // stages if stages > 1 else 1
+        for chunks in range(1, most + 1):
+            if fixed.chunks in (None, chunks) and fixed.schedule is not Schedule.GPIPE and goes_on(stages, count, chunks):
+                yield microbatch, count, chunks, 0
+        if fixed.chunks in (None, 1) and (fixed.schedule is Schedule.GPIPE or (fixed.schedule is None and stages > 1)):
+            yield microbatch, count, 1, 1
+
+
+def _divisors(number: int) -> list[int]:
+    small = [each for each in range(1, math.isqrt(number) + 1) if number % each == 0]
+    return sorted({*small, *(number // each for each in small)})
+
+
+def _faults(problem: TrainingProblem, degrees: list[tuple[int, int]]) -> Iterator[Fault]:
+    """Why there is no plan at all."""
+    fixed, layers, batch = problem.fixed, problem.shape.layers, problem.batch
+    if all(batch % data for data, _ in degrees):
+        ranks = sorted({data for data, _ in degrees})
+        above = -(-batch // ranks[0]) * ranks[0]
+        near = " or ".join(str(size) for size in (above - ranks[0], above) if size)
+        expected = f"a multiple of the data-parallel ranks, {', '.join(map(str, ranks))}"
+        yield Fault("batch", expected, str(batch), f"take a batch of {near}, or fix other degrees")
+        return
+    degrees = [(data, stages) for data, stages in degrees if batch % data == 0]
+    if all(stages > layers for _, stages in degrees):
+        fewest = min(stages for _, stages in degrees)
+        yield Fault("pipeline", f"at most {layers} stages, a layer each", str(fewest), "take fewer stages, or more layers")
+        return
+    if fixed.microbatch is not None and all(batch // data % fixed.microbatch for data, _ in degrees):
+        local = sorted({batch // data for data, _ in degrees})
+        yield _no_divisor(fixed.microbatch, local)
+    if fixed.chunks is not None:
+        most = max(layers // stages if stages > 1 else 1 for _, stages in degrees)
+        if fixed.chunks > 1 and fixed.schedule is Schedule.GPIPE:
+            yield Fault("chunks per stage", "1 with GPipe", str(fixed.chunks), "take the schedule 1f1b")
+        elif not 1 <= fixed.chunks <= most:
+            expected = f"from 1 to {most} with {layers} layers"
+            yield Fault("chunks per stage", expected, str(fixed.chunks), "take fewer chunks or stages")
+        else:
+            expected = "microbatches whose last group keeps all stages going"
+            remedy = "take a batch for which the microbatches are a multiple of the stages, or 1 chunk"
+            yield Fault("pipeline, microbatches", expected, f"stages that would deadlock with {fixed.chunks} chunks", remedy)
+
+
+def _no_divisor(microbatch: int, local: list[int]) -> Fault:
+    """``local``: sequences that a data-parallel rank may have."""
+    fitting = {size for sequences in local for size in _divisors(sequences)}
+    nearest = min(fitting, key=lambda size: (abs(size - microbatch), size))
+    expected = f"a divisor of the sequences of a data-parallel rank ({' or '.join(map(str, local))})"
+    return Fault("microbatch", expected, str(microbatch), f"take {nearest}")

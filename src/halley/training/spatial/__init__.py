@@ -1,0 +1,1 @@
+"""Parts of a model on spatial chips: shardings and partitions together."""
