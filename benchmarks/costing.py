@@ -18,8 +18,8 @@ import numpy as np
 
 from benchmarks.measure import Measurement, per_second
 from halley.cost.evaluate import evaluate
+from halley.cost.grid import SWITCH
 from halley.cost.program import Array, Indices, Program
-from halley.cost.switch import SWITCH
 from halley.errors import BadInput
 from halley.formulas.numbers import Number
 from halley.io.chips.load import load_chip

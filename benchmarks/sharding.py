@@ -15,7 +15,6 @@ from halley.ir.workload import Op, OpKind, Workload
 from halley.kernels.machine import machine
 from halley.optim import value_bounds
 from halley.rewrite.backward import backward
-from halley.sharding.layers import Boundary, layer_matrix, shard_layers
 from halley.sharding.layouts import Mesh, MeshAxis
 from halley.sharding.solution import shard
 from halley.sharding.solve import ShardingProblem
@@ -45,7 +44,6 @@ Y[m,k] = X2[m,k] + D[m,k]
 WEIGHTS = dict.fromkeys(("Wq", "Wk", "Wv", "Wo", "Wu", "Wd"), 16.0)
 AXES = (MeshAxis("x", 8), MeshAxis("y", 4), MeshAxis("z", 2))
 BANDWIDTH = {"x": 300e9, "y": 50e9, "z": 25e9}
-LAYERS = 128
 MODELS = ("gpt3-1t", "llama3-70b", "mixtral-8x7b", "deepseek-v3")
 REAL_TARGETS = {1: 0.02, 2: 0.2, 3: 1.0}
 """CPU time [s] to stay below for a layer of a model with its backward, compiled, by the number of axes: tens of them on two axes,
@@ -59,14 +57,9 @@ TARGETS = {1: 0.01, 2: 0.03, 3: 0.2}
 def measurements() -> Iterator[Measurement]:
     layer = graph(LAYER, {"m": 2048, "n": 2048, "k": 4096, "h": 32, "d": 128, "e": 128, "f": 16384})
     for count, target in TARGETS.items():
-        mesh = AXES[:count]
-        problem = ShardingProblem(layer, mesh, kernel, collective, weights=WEIGHTS)
-        sides = [Boundary(("X",), ("Y",))]
-        seconds = _cpu(lambda problem=problem, sides=sides: shard_layers(layer_matrix(problem, sides), LAYERS))
-        yield Measurement(f"sharding of {LAYERS} layers of {len(layer.ops)} ops, {count} axes", seconds, "s", target)
-        matrix = layer_matrix(problem, sides)
-        seconds = _cpu(lambda matrix=matrix: shard_layers(matrix, LAYERS))
-        yield Measurement(f"  of this, joining the layers and reading off the plan, {count} axes", seconds, "s")
+        problem = ShardingProblem(layer, AXES[:count], kernel, collective, weights=WEIGHTS)
+        seconds = _cpu(lambda problem=problem: shard(problem))
+        yield Measurement(f"sharding of a layer of {len(layer.ops)} ops, {count} axes", seconds, "s", target)
     for count in (1, 2):
         seconds = _cpu(lambda mesh=AXES[:count]: shard(_training(layer, mesh)))
         yield Measurement(f"sharding of a layer with its backward, {count} axes", seconds, "s", 1.0)

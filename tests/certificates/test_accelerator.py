@@ -12,16 +12,16 @@ import pytest
 from tests.certificates.test_program import group
 
 from halley.cost import grid as grids
+from halley.cost.grid import SWITCH as OWN
 from halley.cost.grid import Grid, Least, cheapest_order
 from halley.cost.instructions import Array, Place, Step, allocated, apply
 from halley.cost.program import Factor
-from halley.cost.switch import PATIENCE, VARIABLE, Switch
-from halley.cost.switch import SWITCH as OWN
 from halley.errors import BadInput
 from halley.formulas.terms import Operation, Terms
 from halley.io.chips.load import load_chip
 from halley.ir.text import to_text
 from halley.ir.workload import Workload
+from halley.optim.switch import PATIENCE, VARIABLE, Switch
 from halley.search.optimise import optimise
 from halley.search.problem import Problem
 from halley.workloads import attention, gated_mlp, gemm, gemm_layernorm, gemm_softmax
@@ -228,15 +228,18 @@ def test_a_search_finds_the_same(work: Workload, monkeypatch: pytest.MonkeyPatch
 # --- when it is loaded ------------------------------------------------------------------------------------------------
 
 
+MODULE = "halley.cost.accelerator"
+
+
 def test_auto_waits_until_it_pays() -> None:
     pytest.importorskip("numba", reason="the accelerator is not installed: pip install 'halley[fast]'")
-    switch = Switch("auto")
+    switch = Switch(MODULE, "auto")
     assert switch.kernels() is None
     assert switch.kernels(ahead=PATIENCE) is not None  # a long run is seen coming
     switch.spent = PATIENCE
     assert switch.kernels() is sys.modules["halley.cost.accelerator"]
-    assert Switch("off", spent=PATIENCE).kernels() is None
-    assert Switch("on").kernels() is not None
+    assert Switch(MODULE, "off", spent=PATIENCE).kernels() is None
+    assert Switch(MODULE, "on").kernels() is not None
 
 
 def test_programs_tell_how_long_they_worked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,7 +260,7 @@ def test_without_numba(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """NumPy goes on where nobody asked for more; who asked is told what to do."""
     monkeypatch.setitem(sys.modules, "numba", None)
     monkeypatch.delitem(sys.modules, "halley.cost.accelerator", raising=False)
-    switch = Switch(mode, spent=PATIENCE)
+    switch = Switch(MODULE, mode, spent=PATIENCE)
     if mode == "auto":
         assert switch.kernels() is None
     else:
@@ -268,7 +271,7 @@ def test_without_numba(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("word", "mode"), [("", "auto"), ("off", "off"), ("auto", "auto")])
 def test_the_environment_says_which(word: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, word)
-    switch = Switch()
+    switch = Switch(MODULE)
     assert switch.kernels() is None
     assert switch.mode == mode
 
@@ -276,4 +279,4 @@ def test_the_environment_says_which(word: str, mode: str, monkeypatch: pytest.Mo
 def test_a_word_that_is_no_mode(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "yes")
     with pytest.raises(BadInput, match=f"{VARIABLE}: expected one of auto, off, on; got 'yes'"):
-        Switch().kernels()
+        Switch(MODULE).kernels()

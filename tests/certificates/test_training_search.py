@@ -27,7 +27,6 @@ from halley.sharding.axes import Role, assignments
 from halley.sharding.communication import Communication, Interconnect
 from halley.simulate.schedule import interleaved
 from halley.training.axis_bounds import Way
-from halley.training.fusion.table import FusionTable
 from halley.training.part_bounds import ModelBound, PartBound
 from halley.training.part_costs import ModelCosts, PartCosts, Room
 from halley.training.plan import Fixed, Outcome, TrainingProblem
@@ -265,11 +264,9 @@ def test_bounds_of_parts_are_below_all_shardings_of_all_meshes(recompute: Recomp
     check_bounds(recompute, fused, None)
 
 
-def check_bounds(
-    recompute: Recompute, fused: bool, meshes: set[tuple[int, ...]] | None, fusions: FusionTable | None = None
-) -> None:
+def check_bounds(recompute: Recompute, fused: bool, meshes: set[tuple[int, ...]] | None) -> None:
     """Bounds by the rates, by products, by one axis, and by layers alone; for this microbatch and from larger ones."""
-    problem, way = TrainingProblem(REAL, SYSTEM, 64, 1024, EFFICIENCY, fusions=fusions), Way(recompute, fused)
+    problem, way = TrainingProblem(REAL, SYSTEM, 64, 1024, EFFICIENCY), Way(recompute, fused)
     model, interconnect = ShardedModel(problem), Interconnect(SYSTEM)
     seen = set()
     for assignment in assignments(SYSTEM):

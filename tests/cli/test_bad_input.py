@@ -65,7 +65,7 @@ BAD: list[tuple[list[str], str]] = [
     (["compare", *GEMM[1:]], "--chip: expected a chip; got nothing"),
     (["chips", "egde"], "did you mean 'edge'?"),
     (["workloads", "gem"], "did you mean 'gemm'?"),
-    (["schema", "resul"], "expected one of chip, problem, result, network, system, fusions; got 'resul'; did you mean 'result'?"),
+    (["schema", "resul"], "expected one of chip, problem, result, network, system; got 'resul'; did you mean 'result'?"),
     (["demo", "--tokens", "0"], "--tokens: expected a whole number from 1"),
     (["demo", "--model", "bert-larg"], "did you mean 'bert-large'?"),
 ]

@@ -67,31 +67,6 @@ def test_what_the_user_decided_is_what_he_gets(planned: dict[str, Any]) -> None:
     assert math.prod(part["size"] for part in plan["axes"]) == 4
 
 
-def test_kernels_that_run_as_one(folder: Path) -> None:
-    """The file is made, then read: nothing is searched twice, and the plan is the same."""
-    one = (*OWN[:-1], "tp=1,pp=1,microbatch=2,recompute=none,offload=no,zero=0,attention=fused")
-    apart, first = (halley(*one, *more, "--json").json for more in ((), ("--fused", "fused.json")))
-    table = json.loads((folder / "fused.json").read_text())
-    assert table["chip"] == "a100"
-    assert all(entry["bound"] <= entry["time"] for entry in table["entries"])
-    assert apart["fused"] == []
-    assert {each["part"] for each in first["fused"]} == {"tiny layer"}
-    assert all(each["time"] < each["apart"] for each in first["fused"])
-    assert first["cost"]["time"] < apart["cost"]["time"]
-    assert any("fused groups" in text for text in first["certificate"]["left_out"])
-    said = halley(*one, "--fused", "fused.json")
-    assert "up | activate" in said.out.partition("Kernels that run as one")[2]
-    assert format_time(first["cost"]["time"]) in said.out
-    assert json.loads((folder / "fused.json").read_text()) == table
-
-
-def test_files_of_fused_groups_that_are_none(folder: Path) -> None:
-    other = halley("plan", "tiny.yaml", "--system", "4 x h100, nvlink 4", "--batch", "8", "--fused", "tiny.yaml")
-    assert (other.code, "halley.fusions/1" in other.err) == (1, True)
-    streams = halley("plan", "tiny.yaml", "--system", "sn40l-torus", "--batch", "8", "--fused", "fused.json")
-    assert (streams.code, "runs kernel by kernel" in streams.err) == (1, True)
-
-
 def test_numbers_add_up(planned: dict[str, Any]) -> None:
     cost, certificate = planned["cost"], planned["certificate"]
     assert math.isclose(sum(cost["account"].values()), cost["time"], rel_tol=1e-12)
@@ -297,10 +272,3 @@ def test_any_graph_on_a_system(folder: Path) -> None:
 def test_bad_graphs_on_systems(words: list[str], said: str, folder: Path) -> None:
     outcome = halley("shard", *words)
     assert (outcome.code, said in outcome.err, outcome.out) == (1, True, ""), outcome.err
-
-
-def test_a_file_of_fused_groups_that_cannot_be_written_is_told_before_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halley.cli.plan.best_fused_plan", lambda *given, **more: pytest.fail("it searched"))
-    found = halley(*["plan", "gpt2-xl", "--train", "--system", "dgx-a100-pod", "--batch", "64", "--fused", "no/such/x.json"])
-    assert found.code == 1
-    assert "no/such/x.json: expected a folder that exists; got no folder" in found.err

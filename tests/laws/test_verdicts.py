@@ -11,6 +11,7 @@ from random import Random
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.reference.mending import insert_collectives
 from tests.unit.mappings import GEMM, LINK, ONLINE, SOFTMAX, memory
 
 from halley.errors import BadInput, IllegalMapping
@@ -33,7 +34,6 @@ from halley.ir.mapping import (
 from halley.ir.text import to_text
 from halley.ir.workload import OpKind, Workload
 from halley.rewrite.legality import faults
-from halley.rewrite.transforms import insert_collectives
 
 # a shift is left out: it gives members more than the static check keeps track of
 KINDS = [kind for kind in CollectiveKind if kind is not CollectiveKind.SHIFT]

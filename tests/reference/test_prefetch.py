@@ -29,7 +29,7 @@ from halley.ir.mapping import Compute, Hold, Node, Sequence, Temporal, walk
 from halley.ir.text import parse, to_text
 from halley.ir.workload import OpKind, Workload
 from halley.rewrite import legality
-from halley.rewrite.transforms import replace_at
+from halley.rewrite.paths import replace_at
 from halley.simulate.simulation import simulate
 from halley.simulate.tasks import Path
 

@@ -12,9 +12,9 @@ import pytest
 from tests.reference.differences import check
 from tests.reference.graphs import evaluate
 from tests.reference.oracles import oracle, silu, softmax
+from tests.reference.textbook import attention_core_bytes, layer_input_bytes, sequence_parallel_layer_bytes
 
 from halley.errors import BadInput
-from halley.formulas.activations import attention_core_bytes, layer_input_bytes, sequence_parallel_layer_bytes
 from halley.io.transformers import ExpertsFile, LatentFile, TransformerFile, load_model, parse_model
 from halley.ir.workload import Workload
 from halley.library import MODELS

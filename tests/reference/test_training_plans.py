@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.reference.training_cases import drawn, simulate_training, training
-
-from halley.errors import BadInput, Infeasible
-from halley.formulas.activations import (
+from tests.reference.textbook import (
     attention_core_bytes,
+    exposed_reduction_time,
     interleaved_share,
     layer_input_bytes,
     replicated_layer_bytes,
     sequence_parallel_layer_bytes,
 )
-from halley.formulas.training import exposed_reduction_time
+from tests.reference.training_cases import drawn, simulate_training, training
+
+from halley.errors import BadInput, Infeasible
 from halley.ir.mapping import CollectiveKind
 from halley.memory.peak import check_memory, in_flight, memory
 from halley.pipeline.data_parallel import RECIPES, Block, DataParallel, Sharded, dealt_out, recipe

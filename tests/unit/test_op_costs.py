@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.reference.graphs import evaluate
+from tests.reference.textbook import attention_core_bytes, layer_input_bytes, sequence_parallel_layer_bytes
 
-from halley.formulas.activations import attention_core_bytes, layer_input_bytes, sequence_parallel_layer_bytes
 from halley.io.chips.fits import load_chip_fit
 from halley.io.chips.load import load_chip
 from halley.io.systems.system import load_system

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from validation.collectives.baselines import judge, unseen_ranks
 
 from halley.errors import BadInput
 from halley.formulas.software import overlaid_time
 from halley.io.networks.fits import fit_document, load_fit, parse_fit
 from halley.ir.mapping import CollectiveKind
 from halley.library import NETWORK_FITS
-from halley.network.fit.baselines import judge, unseen_ranks
 from halley.network.fit.calibrate import SWITCH_COST, Measurement, _best_run, _Rows, calibrate, fit_rows
 from halley.network.fit.overlay import FAMILIES, Choice, Family, Fit, Overlay, Protocol, Series, demand
 from halley.network.fit.regression import robust_fit

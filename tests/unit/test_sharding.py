@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,7 +20,6 @@ from halley.ir.workload import FUNCTIONS, Op
 from halley.optim.elimination import Table, eliminate
 from halley.rewrite.backward import backward
 from halley.rewrite.recompute import Recompute, recompute
-from halley.sharding.layers import Boundary, layer_matrix, shard_layers
 from halley.sharding.layouts import MeshAxis
 from halley.sharding.solution import shard
 from halley.sharding.solve import ShardingProblem
@@ -173,51 +171,6 @@ def test_text() -> None:
     assert [line.split()[:3] for line in lines if line.startswith("all-reduce")] == [["all-reduce", "C", "x"]]
     assert "Partial(sum) -> Replicate" in sharding_text(plan)
     assert lines[-1].split() == ["R", "whole"]
-
-
-def block(random: Random) -> ShardingProblem:
-    lines = "F[m,f] = X[m,k] * W[k,f]\nH[m,f] = relu(F[m,f])\nY[m,k] = H[m,f] * V[f,k]"
-    mesh = drawn_mesh(random, 1)
-    costs = Costs(random, mesh)
-    return ShardingProblem(graph(lines, {"m": 4, "k": 6, "f": 9}), mesh, costs.kernel, costs.wire)
-
-
-@pytest.mark.parametrize("seed", range(25))
-def test_layers_in_a_row(seed: int) -> None:
-    """Equal to the best of all ways to fix the layouts between layers and to shard each on its own."""
-    random = Random(seed)
-    layer, count = block(random), random.randint(1, 3)
-    made = layer_matrix(layer, [Boundary(("X",), ("Y",))])
-    options = [(Replicate(),), (Shard("m"),), (Shard("k"),)]
-    ends = random.choice([{}, {"X": random.choice(options)}])
-    found = shard_layers(made, count, first=ends)
-    alone = {
-        (left, right): shard(replace(layer, layouts={"X": left, "Y": right})).time for left in options for right in options
-    }
-    wanted = min(
-        sum(alone[pair] for pair in itertools.pairwise(path))
-        for path in itertools.product(options, repeat=count + 1)
-        if path[0] == ends.get("X", path[0])
-    )
-    assert found.time == pytest.approx(wanted, rel=1e-8)
-    assert sum(number for number, _ in found.runs) == count
-    sides = [(plan.ends["X"], plan.ends["Y"]) for number, plan in found.runs for _ in range(number)]
-    assert all(left[1] == right[0] for left, right in itertools.pairwise(sides))
-
-
-def test_bad_layers() -> None:
-    layer = block(Random(1))
-    with pytest.raises(BadInput, match="equal extents on both sides"):
-        layer_matrix(layer, [Boundary(("X",), ("W",))])
-    with pytest.raises(BadInput, match="at least one boundary"):
-        layer_matrix(layer, [])
-    with pytest.raises(BadInput, match="sides that lie apart"):
-        layer_matrix(replace(layer, together=(("X", "Y"),)), [Boundary(("X",), ("Y",))])
-    made = layer_matrix(layer, [Boundary(("X",), ("Y",))])
-    with pytest.raises(BadInput, match="at least 1; got 0"):
-        shard_layers(made, 0)
-    with pytest.raises(BadInput, match="tensors of the left side: X; got 'Y'"):
-        shard_layers(made, 2, first={"Y": (Replicate(),)})
 
 
 @pytest.mark.parametrize("choice", [Recompute.NONE, Recompute.FULL])

@@ -17,7 +17,7 @@ from halley.errors import BadInput
 from halley.execute.interpreter import run
 from halley.ir.mapping import Hold, Node, Overlap, Sequence, children, walk
 from halley.rewrite.legality import faults
-from halley.rewrite.transforms import replace_at
+from halley.rewrite.paths import replace_at
 
 
 def in_turn(tree: Node) -> Node:

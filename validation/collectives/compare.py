@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from validation.collectives.baselines import Judgement, Prediction, judge, unseen_ranks
 from validation.outcome import Case, Line, Outcome, positive, read_figures, whole
 
 from halley.ir.mapping import CollectiveKind
-from halley.network.fit.baselines import Judgement, Prediction, judge, unseen_ranks
 from halley.network.fit.calibrate import Key, Measurement
 from halley.network.fit.overlay import FAMILIES, Family
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,13 +15,11 @@ from halley.cli.errors import LIMIT
 from halley.cli.fixed import parse_fixed
 from halley.cli.options import ForceOption, JsonOption, TimeLimitOption
 from halley.cli.report import refuse_existing
-from halley.cli.solve import Bar, searching
+from halley.cli.solve import searching
 from halley.cli.systems import EfficiencyOption, SystemOption, efficiency_of, system_of
 from halley.dfmodel.plan import DFModelProblem, best_training
 from halley.errors import BadInput, Fault, did_you_mean
-from halley.io.files.save import target_of
 from halley.io.networks.fits import load_libraries
-from halley.io.results.fusions import load_fusions, save_fusions
 from halley.io.results.plan import plan_document
 from halley.io.transformers import load_model
 from halley.pipeline.data_parallel import recipe
@@ -31,9 +28,7 @@ from halley.report.plans.page import plan_page
 from halley.report.plans.plan import headline, plan_tables, verdict
 from halley.report.plans.words import plan_words
 from halley.sharding.axes import Role
-from halley.training.fusion.plan import best_fused_plan
-from halley.training.fusion.table import empty_table
-from halley.training.plan import Fixed, Outcome, TrainingProblem, TrainingResult
+from halley.training.plan import Fixed, Outcome, TrainingProblem
 from halley.training.search.search import best_training_plan
 
 VIEWS = ("halley", "dfmodel")
@@ -66,10 +61,6 @@ def plan(
         typer.Option("--optimizer", help=f"Bytes per parameter: mixed-adam, fp32-adam or, by default, {RECIPE}.", metavar="NAME"),
     ] = None,
     efficiency: EfficiencyOption = None,
-    fused: Annotated[
-        str | None,
-        typer.Option("--fused", help="Let kernels run as one; FILE keeps what searches of the chip find out.", metavar="FILE"),
-    ] = None,
     time_limit: TimeLimitOption = None,
     ops: Annotated[bool, typer.Option("--ops", help="Show how every op is split, backward too.")] = False,
     out: Annotated[str | None, typer.Option("-o", "--output", help="Write the plan as JSON.", metavar="FILE")] = None,
@@ -87,14 +78,11 @@ def plan(
     if view not in VIEWS:
         raise BadInput(Fault("--view", " or ".join(VIEWS), repr(view), did_you_mean(view, VIEWS)))
     foreign = {"--page": page, "--efficiency": efficiency, "--optimizer": optimizer, "--time-limit": time_limit, "--ops": ops}
-    foreign["--fused"] = fused
     _refuse(view, foreign if view == "dfmodel" else {"--streaming": streaming})
     found = system_of(system)
     shape = load_model(model)
     for target in filter(None, (out, page)):
         refuse_existing(target, force)
-    if fused is not None:
-        target_of(fused)  # it is written while the search goes on: a fault would end that
     fixed = parse_fixed(fix, [axis.name for axis in found.axes])
     sizes = options.whole_number("--batch", batch), options.whole_number("--sequence", sequence, shape.sequence)
     if view == "dfmodel":
@@ -111,19 +99,13 @@ def plan(
     if math.gcd(problem.batch, found.chips) == 1 < found.chips:
         remarks.print(Text(f"{problem.batch} sequences share no factor with {found.chips} chips: none can be data-parallel"))
     with searching(remarks, f"{shape.name} on {found.name}", "plan", limit) as bar:
-        result = best_training_plan(problem, bar, limit) if fused is None else _fused(problem, fused, bar, limit)
+        result = best_training_plan(problem, bar, limit)
     document, said = plan_document(result), verdict(result.certificate, result.outcome)
     lines = headline(result), plan_words(result.plan, result.cost), said
     give(lines, plan_tables(result, ops), document, json, out, force, {page: plan_page(result)} if page else {})
     if result.outcome is Outcome.LIMIT:
         remarks.print(Text(f"halley: {said}"))
         raise typer.Exit(LIMIT)
-
-
-def _fused(problem: TrainingProblem, file: str, bar: Bar, limit: float | None) -> TrainingResult:
-    """The plan in which kernels may run as one. The file is read if there is one, and has all that is known at any time."""
-    table = load_fusions(file) if Path(file).exists() else empty_table(problem.system.chip)
-    return best_fused_plan(problem, table, bar, limit, known=lambda found: save_fusions(found, file)).result
 
 
 def _refuse(view: str, given: Mapping[str, object]) -> None:

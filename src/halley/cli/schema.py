@@ -10,8 +10,8 @@ from halley.cli import options
 from halley.io.schema import schema as file_schema
 
 
-def schema(name: Annotated[str, typer.Argument(metavar="NAME", help="chip, problem, result, network, system, fusions.")]) -> None:
-    """Print the JSON Schema of chip, problem, result, network, system or fusions files.
+def schema(name: Annotated[str, typer.Argument(metavar="NAME", help="chip, problem, result, network, system.")]) -> None:
+    """Print the JSON Schema of chip, problem, result, network or system files.
 
     Example: halley schema chip > chip.schema.json
     """

@@ -3,24 +3,23 @@
 Each reads a program's instructions and does them on blocks of rows that stay in a core's nearest caches. The operations and
 their order are those of the NumPy loops, with no licence to reassociate or to contract, so the numbers are the same (a zero's
 sign aside).
-Nothing imports this module but `halley.cost.switch`: numba takes a good part of a second to load.
+Nothing imports this module but `halley.optim.switch`: numba takes a good part of a second to load.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol
 
-import numba
 import numpy as np
 from numba import types
-from numba.extending import intrinsic
 
 from halley.cost.grid import Grid
 from halley.cost.instructions import Array, Code, Indices, Place
 from halley.formulas.terms import Operation
+from halley.optim.jit import DOUBLES, FLOAT, INT, INT_ROWS, INTS, ONES, ROWS, Doubles, compiled, pointer
 
 BLOCK = 512
 """Rows of one register: enough to make an instruction's start cheap, few enough that the registers in use stay near."""
@@ -32,35 +31,8 @@ FIRST_ONE, SECOND_ONE = 16, 32
 ALL_ONE = FIRST_ONE + SECOND_ONE
 """Added to an operation whose first operand, second operand, or operands and result are one number each and not a block."""
 
-OPTIONS: dict[str, Any] = {"error_model": "numpy", "boundscheck": False, "fastmath": False}
-"""Division by zero gives infinities, as in NumPy."""
-
 WIDTH = 8 * BLOCK
 """Bytes of a register."""
-
-INT, FLOAT = types.int64, types.float64
-INTS, INT_ROWS = types.Array(INT, 1, "C"), types.Array(INT, 2, "C")
-ONES, ROWS = types.Array(FLOAT, 1, "C"), types.Array(FLOAT, 2, "C")
-DOUBLES = types.CPointer(FLOAT)
-"""Registers go by address: an array would have its references counted at each step, which takes longer than the step."""
-
-Doubles = Any
-
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-def compiled(signature: Any) -> Callable[[Function], Function]:
-    """A decorator: the function in machine code, kept on disk where there is a folder to write to. It is compiled
-    at once, for the types of the ``signature`` and no others."""
-
-    def decorate(function: Function) -> Function:
-        try:
-            return cast(Function, numba.njit(signature, cache=True, **OPTIONS)(function))
-        except RuntimeError:  # numba finds no folder for its cache
-            return cast(Function, numba.njit(signature, **OPTIONS)(function))
-
-    return decorate
-
 
 # --- programs as arrays -----------------------------------------------------------------------------------------------
 
@@ -166,16 +138,7 @@ def _run_grid(grid: Grid, capacities: Sequence[float], result: Array) -> list[tu
 # --- compiled ---------------------------------------------------------------------------------------------------------
 
 
-def _pointer(typing: Any, address: Any) -> Any:
-    """How the compiler makes an address a pointer to doubles."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
-
-    return DOUBLES(INT), generate
-
-
-pointer = intrinsic(_pointer)
 """The doubles at an address."""
 
 

@@ -9,7 +9,6 @@ Both do the same operations in the same order for every combination.
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from halley.cost.instructions import Array, Code, Place, Step, allocated, apply
-from halley.cost.switch import SWITCH
 from halley.formulas.terms import Operation
+from halley.optim.switch import Switch
 
 BOX = 1 << 13
 """Combinations that NumPy computes at once: enough to make its calls cheap, few enough to stay in a core's cache."""
@@ -34,6 +33,10 @@ RATE = 5e7
 
 STEP = 32
 """What it takes to start a step, in results of one that runs compiled."""
+
+
+SWITCH = Switch("halley.cost.accelerator")
+"""Whether programs run compiled, in this process."""
 
 
 class Least(NamedTuple):
@@ -126,14 +129,14 @@ class Grid:
             parts = (slice(start, start + size) for start, size in zip(starts, sizes, strict=True))
             box = {dim: (*(slice(None),) * at, part) for at, (dim, part) in enumerate(zip(loops, parts, strict=True))}
             changed = 0 if before is None else 1 + next(at for at in range(len(loops)) if before[at] != starts[at])
-            before, began = starts, time.perf_counter()
+            before = starts
             for operation, target, a, b in chain.from_iterable(code.levels[changed:]):
                 if operation is Operation.OPEN:
                     registers[target] = spread[int(a)][box.get(self.kinds[int(a)], ())]
                 else:
                     x, y = (registers[place] if isinstance(place, int) else np.float64(place) for place in (a, b))
                     registers[target] = apply(operation, x, y)
-            SWITCH.spent += time.perf_counter() - began
+            SWITCH.spent += math.prod(sizes) * math.prod(counts[cut + 1 :]) / RATE
             yield (*sizes, *counts[cut + 1 :]), [registers[place] if isinstance(place, int) else place for place in code.outputs]
 
     def code(self, loops: Sequence[str]) -> Code:

@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from halley.formulas.numbers import Number, ceil_div, floor_div, maximum
+from halley.formulas.numbers import Number, maximum
 
 
 def collective_time(hops: Number, latency: Number, load: Number, chunk_bytes: Number, bandwidth: Number) -> Number:
@@ -79,35 +79,6 @@ def ring_all_gather_time(members: Number, payload: Number, latency: Number, band
     return (members - 1) * (latency + payload / (members * bandwidth))
 
 
-def ring_all_reduce_time(members: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:
-    """Ring all-reduce on a ring: reduce-scatter, then all-gather.
-
-    .. math:: t = 2 (n - 1) (\\lambda + \\frac{S}{n b})
-
-    Symbols: n [1] members, S [B] payload, lambda [s] latency, b [B/s] bandwidth. Does not model: a line; time to add.
-    Source: Patarasuk and Yuan, J. Parallel Distrib. Comput. 69, 2009.
-
-    >>> ring_all_reduce_time(4, 240, 5, 2)
-    210.0
-    """
-    return 2 * ring_all_gather_time(members, payload, latency, bandwidth)
-
-
-def bidirectional_ring_all_gather_time(members: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:
-    """All-gather, and reduce-scatter, on a ring whose blocks travel both ways at once.
-
-    .. math:: t = \\lceil (n - 1) / 2 \\rceil (\\lambda + \\frac{S}{n b})
-
-    Symbols: n [1] members, S [B] payload, lambda [s] latency, b [B/s] bandwidth. Does not model: halving the last
-    block of an even ring between the two ways. Source: Chan, Heimlich, Purkayastha and van de Geijn, Concurr. Comput.
-    19, 2007.
-
-    >>> bidirectional_ring_all_gather_time(4, 240, 5, 2)
-    70.0
-    """
-    return ceil_div(members - 1, 2) * (latency + payload / (members * bandwidth))
-
-
 def direct_all_gather_time(members: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:
     """Direct all-gather, reduce-scatter, gather, scatter or all-to-all among fully connected members.
 
@@ -121,51 +92,6 @@ def direct_all_gather_time(members: Number, payload: Number, latency: Number, ba
     35.0
     """
     return latency + payload / (members * bandwidth)
-
-
-def direct_all_reduce_time(members: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:
-    """Direct (two-shot) all-reduce among fully connected members.
-
-    .. math:: t = 2 (\\lambda + \\frac{S}{n b})
-
-    Symbols: n [1] members, S [B] payload, lambda [s] latency, b [B/s] bandwidth of each link. Does not model: a
-    switch; time to add. For n >= 2. Source: an all-reduce is a reduce-scatter and an all-gather (Chan et al.,
-    Concurr. Comput. 19, 2007), here of one step each.
-
-    >>> direct_all_reduce_time(4, 240, 5, 2)
-    70.0
-    """
-    return 2 * direct_all_gather_time(members, payload, latency, bandwidth)
-
-
-def direct_all_to_all_line_time(members: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:
-    """Direct all-to-all on a line: the middle link carries what one half sends the other.
-
-    .. math:: t = (n - 1) \\lambda + \\lfloor n^2 / 4 \\rfloor \\frac{S}{n b}
-
-    Symbols: n [1] members, S [B] payload of one member, lambda [s] latency, b [B/s] bandwidth. Does not model:
-    queueing that delays the longest route. Source: bisection argument, Dally and Towles, Principles and Practices of
-    Interconnection Networks, 2004, chapter 3.
-
-    >>> direct_all_to_all_line_time(4, 240, 5, 2)
-    135.0
-    """
-    return (members - 1) * latency + floor_div(members * members, 4) * payload / (members * bandwidth)
-
-
-def chain_broadcast_time(members: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:
-    """Broadcast or reduce of an uncut payload along a line; all-reduce by chains that meet in the centre and return.
-
-    .. math:: t = (n - 1) (\\lambda + \\frac{S}{b})
-
-    Symbols: n [1] members, S [B] payload, lambda [s] latency, b [B/s] bandwidth. Does not model: cutting the payload
-    (`pipelined_broadcast_time`). An all-reduce by a chain to the end and back takes twice this. Source: Chan et al.,
-    Concurr. Comput. 19, 2007.
-
-    >>> chain_broadcast_time(4, 240, 5, 2)
-    375.0
-    """
-    return (members - 1) * (latency + payload / bandwidth)
 
 
 def pipelined_broadcast_time(members: Number, chunks: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:
@@ -194,34 +120,6 @@ def doubling_all_gather_time(members: Number, payload: Number, latency: Number, 
     100.0
     """
     return _log2(members) * latency + (members - 1) * payload / (members * bandwidth)
-
-
-def doubling_all_reduce_time(members: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:
-    """Recursive doubling all-reduce of the whole payload among fully connected members.
-
-    .. math:: t = \\log_2(n) (\\lambda + \\frac{S}{b})
-
-    Symbols: n [1] members, a power of two; S [B] payload, lambda [s] latency, b [B/s] bandwidth. Does not model:
-    routes of more than one hop; time to add. Source: Thakur et al. 2005.
-
-    >>> doubling_all_reduce_time(4, 240, 5, 2)
-    250.0
-    """
-    return _log2(members) * (latency + payload / bandwidth)
-
-
-def halving_all_reduce_time(members: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:
-    """Rabenseifner's all-reduce among fully connected members: recursive halving, then doubling.
-
-    .. math:: t = 2 \\log_2(n) \\lambda + 2 \\frac{n - 1}{n} \\frac{S}{b}
-
-    Symbols: n [1] members, a power of two; S [B] payload, lambda [s] latency, b [B/s] bandwidth. Does not model:
-    routes of more than one hop; time to add. Source: Thakur et al. 2005.
-
-    >>> halving_all_reduce_time(4, 240, 5, 2)
-    200.0
-    """
-    return 2 * doubling_all_gather_time(members, payload, latency, bandwidth)
 
 
 def dimension_time(members: Number, before: Number, payload: Number, bandwidth: Number) -> Number:
@@ -255,20 +153,6 @@ def gather_bound(members: Number, payload: Number, injection: Number) -> Number:
     return (members - 1) * payload / (members * injection)
 
 
-def broadcast_bound(payload: Number, injection: Number) -> Number:
-    """Lower bound of broadcast, reduce and all-reduce: every member's payload leaves it, or reaches it, once.
-
-    .. math:: t \\ge \\frac{S}{B}
-
-    Symbols: S [B] payload, B [B/s] injection bandwidth of the slowest member. Does not model: latency; combining
-    inside the network is allowed. Source: Chan et al., Concurr. Comput. 19, 2007, table of lower bounds.
-
-    >>> broadcast_bound(240, 2)
-    120.0
-    """
-    return payload / injection
-
-
 def all_reduce_bound(members: Number, payload: Number, capacity: Number) -> Number:
     """Lower bound of an all-reduce whose members do the adding: every element is sent at least 2 (n - 1) times.
 
@@ -297,20 +181,6 @@ def cut_bound(crossing: Number, capacity: Number) -> Number:
     30.0
     """
     return crossing / capacity
-
-
-def latency_bound(diameter: Number, latency: Number) -> Number:
-    """Lower bound of all-reduce, all-gather, reduce-scatter and all-to-all: the two members furthest apart need each other.
-
-    .. math:: t \\ge d \\lambda
-
-    Symbols: d [1] diameter: hops between the two members furthest apart; lambda [s] latency per hop. Does not model:
-    bytes. Source: definition.
-
-    >>> latency_bound(3, 5)
-    15
-    """
-    return diameter * latency
 
 
 def lower_bound(*bounds: Number) -> Number:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from halley.formulas.numbers import Number, ceil_div, floor_div, maximum, minimum, positive
-from halley.formulas.timing import longest, total
+from halley.formulas.numbers import Number, floor_div, maximum, minimum, positive
+from halley.formulas.timing import total
 
 
 def warmup_passes(stages: Number, chunks: Number, stage: Number) -> Number:
@@ -57,35 +57,6 @@ def even_pipeline_time(stages: Number, chunks: Number, microbatches: Number, for
     return (microbatches * chunks + stages - 1) * (forward + backward)
 
 
-def bubble_share(stages: Number, chunks: Number, microbatches: Number) -> Number:
-    """Idle time of a pipeline of equal stages, relative to its work.
-
-    .. math:: \\beta = \\frac{S - 1}{v m}
-
-    Symbols: S, v, m [1]. Holds for: `even_pipeline_time`. Source: Narayanan et al., SC 2021, section 2.2.2.
-
-    >>> bubble_share(5, 2, 8)
-    0.25
-    """
-    return (stages - 1) / (chunks * microbatches)
-
-
-def even_transfer_time(stages: Number, microbatches: Number, transfer: Number) -> Number:
-    """What overlapped transfers add to 1F1B with equal stages.
-
-    .. math:: \\Delta T = 2 p (m + S - 2 - \\lceil (m - 1) / S \\rceil)
-
-    Symbols: S, m [1]; p [s], at most f and at most b, so that no link queues. With S microbatches in flight a round trip takes S
-    (f + b) + 2 (S - 1) p and comes back to the first stage for the microbatch that is S later: 1F1B runs ahead just far enough
-    to hide the passes, not the transfers. The usual 2 (S - 1) p counts the first round trip only. Source: longest path of the
-    schedule's event graph; equal to the simulation.
-
-    >>> even_transfer_time(4, 9, 3)
-    54
-    """
-    return 2 * transfer * (microbatches + stages - 2 - ceil_div(microbatches - 1, stages))
-
-
 def flow_shop_time(work: Number, slowest: Number, jobs: Number) -> Number:
     """Equal jobs that go through machines one after the other, all in the same order.
 
@@ -98,23 +69,6 @@ def flow_shop_time(work: Number, slowest: Number, jobs: Number) -> Number:
     38
     """
     return work + (jobs - 1) * slowest
-
-
-def gpipe_time(
-    forward: Sequence[Number], backward: Sequence[Number], onward: Sequence[Number], back: Sequence[Number], microbatches: Number
-) -> Number:
-    """GPipe with uneven stages: two flow shops of equal jobs, one after the other; links are machines too.
-
-    .. math:: T = \\sum_s f_s + \\sum_s p_s + (m - 1) \\max(f_s, p_s) + \\sum_s b_s + \\sum_s q_s + (m - 1) \\max(b_s, q_s)
-
-    Symbols: f_s, b_s [s] passes of stage s; p_s, q_s [s] transfers from stage s to s + 1, and back; m [1] microbatches. Exact.
-    Source: Huang et al. (GPipe), NeurIPS 2019, section 2.3; permutation flow shop of identical jobs.
-
-    >>> gpipe_time([2, 7], [3, 11], [1], [4], 5)
-    100
-    """
-    shops = ((*forward, *onward), (*backward, *back))
-    return total([flow_shop_time(total(machines), longest(machines), microbatches) for machines in shops])
 
 
 def pipeline_bound(

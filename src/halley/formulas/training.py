@@ -29,20 +29,6 @@ def drained_time(end: Number, first: Number, apart: Number, service: Number, req
     return maximum(maximum(end, first) + requests * service, first + (requests - 1) * apart + service)
 
 
-def exposed_reduction_time(buckets: Number, work: Number, collective: Number) -> Number:
-    """What is left of the gradients' collectives when the backward pass of equal buckets is over.
-
-    .. math:: t = \\max(c, n c - (n - 1) w)
-
-    Symbols: n [1] buckets, w [s] backward work of a bucket, c [s] collective of a bucket. Holds for: the last microbatch, whose
-    gradients are final; equal buckets (`drained_time` for others). Source: `drained_time`.
-
-    >>> exposed_reduction_time(4, 3, 5)
-    11
-    """
-    return maximum(collective, buckets * collective - (buckets - 1) * work)
-
-
 def prefetched_time(gathers: Sequence[Number], works: Sequence[Number]) -> Number:
     """A pass over layers whose parameters are gathered one layer ahead.
 

@@ -10,7 +10,6 @@ from halley.errors import BadInput, Fault, did_you_mean
 from halley.io.chips.chip import ELEMENTARY
 from halley.io.files.models import ChipFile, ProblemModel
 from halley.io.networks.models import FabricFile
-from halley.io.results.fusions import FusionsFile
 from halley.io.results.models import ResultFile
 from halley.io.systems.models import SystemFile
 from halley.ir.workload import DTYPE_BYTES
@@ -22,13 +21,12 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "result": ResultFile,
     "network": FabricFile,
     "system": SystemFile,
-    "fusions": FusionsFile,
 }
 """Models by the name of the file that they check."""
 
 
 def schema(name: str) -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of chip, problem, result, network, system or fusions files.
+    """The JSON Schema (draft 2020-12) of chip, problem, result, network or system files.
 
     >>> schema("problem")["required"]
     ['workload', 'chip']

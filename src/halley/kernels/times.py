@@ -64,8 +64,7 @@ class Gemm:
     """``batch`` products of [rows, depth] by [depth, columns].
 
     ``result``: dtype of what is written. ``spread``: the rows of a group lie evenly within this share around ``rows`` (experts
-    that get more and fewer tokens; whole tokens, so that some get none). ``tail``: maps of its results, done as they are made;
-    what it reads and writes is then all that the product moves beside its operands, results included where they are kept.
+    that get more and fewer tokens; whole tokens, so that some get none).
     """
 
     rows: Number
@@ -75,7 +74,6 @@ class Gemm:
     dtype: str = "bf16"
     result: str = "bf16"
     spread: float = 0.0
-    tail: Stream | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +193,7 @@ def demand(kernel: Kernel) -> tuple[Array, Array]:
         case Gemm():
             word, written = DTYPE_BYTES[kernel.dtype], DTYPE_BYTES[kernel.result]
             m, n, k, batch = (_array(extent) for extent in (kernel.rows, kernel.columns, kernel.depth, kernel.batch))
-            tail = kernel.tail
-            results = batch * m * n * written if tail is None else _array(tail.read) + _array(tail.written)
-            return batch * m * n * k, batch * (m * k + k * n) * word + results
+            return batch * m * n * k, batch * (m * k + k * n) * word + batch * m * n * written
         case Stream():
             return 0 * _array(kernel.points), _array(kernel.read) + _array(kernel.written)
         case Rows():
@@ -222,12 +218,7 @@ _WHOLE, _CUT = _cuts(PARTS[:1]), _cuts(PARTS[1:])
 
 
 def _gemm_time(kernel: Gemm, chip: Machine, share: Efficiency) -> Array:
-    """The fastest tile's time; the contraction is cut only where tiles of 128 x 128 are fewer than cores, as libraries do, and
-    where no tail waits for whole sums."""
-    extents, tail = (kernel.rows, kernel.columns, kernel.depth, kernel.batch), kernel.tail
-    if tail is not None:
-        beside = (_array(tail.points), _array(tail.read) + _array(tail.written))
-        return _in_blocks(lambda block: _cut_time(block, _WHOLE, kernel, chip, share), (*extents, *beside))
+    """The fastest tile's time; the contraction is cut only where tiles of 128 x 128 are fewer than cores, as libraries do."""
 
     def cut(extents: Array) -> Array:
         rows, columns, _, batch = extents
@@ -237,12 +228,12 @@ def _gemm_time(kernel: Gemm, chip: Machine, share: Efficiency) -> Array:
             found[few] = np.minimum(found[few], _cut_time(extents[:, few], _CUT, kernel, chip, share))
         return found
 
-    return _in_blocks(cut, extents)
+    return _in_blocks(cut, (kernel.rows, kernel.columns, kernel.depth, kernel.batch))
 
 
 def _cut_time(extents: Array, cuts: tuple[Array, Array, Array], kernel: Gemm, chip: Machine, share: Efficiency) -> Array:
-    """Least time over the cuts; ``extents`` [4, or 6 with a tail, shapes] as `_gemm_time` takes them apart."""
-    m, n, k, batch = extents[:4, :, None]
+    """Least time over the cuts; ``extents`` [4, shapes] as `_gemm_time` takes them apart."""
+    m, n, k, batch = extents[:, :, None]
     tile_rows, tile_columns, parts = cuts
     word, written = DTYPE_BYTES[kernel.dtype], DTYPE_BYTES[kernel.result]
     row_tiles, filled = _row_tiles(m, tile_rows, kernel.spread)
@@ -255,11 +246,6 @@ def _cut_time(extents: Array, cuts: tuple[Array, Array, Array], kernel: Gemm, ch
     products = busy_time(tile_rows * tile_columns * depth * chip.cores, rate)
     feed = busy_time(active * (row_bytes + column_bytes), cache)
     results = batch * m * n * written
-    if kernel.tail is not None:
-        points, results = extents[4:, :, None]
-        each = points / (batch * m * n) * chip.lane_cycles(kernel.tail.work)
-        vector = busy_time(tile_rows * tile_columns * each * chip.cores, share.vector * chip.lanes)
-        products = interleaved_time(products, vector, share.overlap)
     on_cores = waves_time(tiles, chip.cores, transfer_time(share.latency, products, feed))
     operands = batch * (m * k + filled * k * n) * word
     # groups without rows have no tiles at all; the others have one or more

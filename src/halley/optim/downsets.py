@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
-from halley.search.partitions import Kernels
-
 Costs: TypeAlias = tuple[float, ...]
 State = TypeVar("State")
+
+Kernels: TypeAlias = int
+"""A set of the graph's vertices: bit i stands for vertex i."""
 
 MOST_DOWNSETS = 1_000_000
 """Downsets that a search looks at."""

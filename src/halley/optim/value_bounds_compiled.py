@@ -8,7 +8,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from halley.cost.accelerator import FLOAT, INT, compiled
+from halley.optim.jit import FLOAT, INT, compiled
 
 Numbers = NDArray[np.float64]
 Indices = NDArray[np.int64]

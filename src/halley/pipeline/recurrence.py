@@ -13,7 +13,6 @@ are not walked through, but added at that pace.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -34,6 +33,9 @@ Floats = NDArray[np.float64]
 Run = Callable[[Section, Integers, Floats, Floats, Floats], None]
 """Does the passes of a section: [3, 2 chunks] rows of times, times [distinct, plans], table [places, plans], and the ends of last
 backward passes [chunks, plans]; writes the last two."""
+
+STEP_TIME, PASS_TIME = 1.5e-5, 1e-8
+"""About what NumPy takes for a step of passes, and for a pass of each plan [s]."""
 
 BLOCK_BYTES = 2**20
 """Times kept at once: plans are taken in blocks for which they fit a core's cache."""
@@ -89,15 +91,11 @@ def pipeline_times(
         return _gpipe(pipeline, times[of_work], times[of_leaving], holding)
     places = np.stack([of_work, of_leaving, none] if holding else [of_work, none, of_leaving])
     compiled = SWITCH.kernels()
-    # a look at the clock takes as long as some dozen plans
-    start = time.process_time() if compiled is None else 0.0
     run: Run = compiled.run if compiled is not None else _run
     passes = timetable(pipeline)
     last, ends = np.empty((chunks, times.shape[1])), np.empty((pipeline.stages, times.shape[1]))
     for block in _blocks(passes, times.shape[1]):
         last[:, block], ends[:, block] = _ends(run, passes, pipeline.stages, places, np.ascontiguousarray(times[:, block]))
-    if compiled is None:
-        SWITCH.spent += time.process_time() - start
     return Times(last, ends)
 
 
@@ -185,6 +183,7 @@ def _run(section: Section, rows: Integers, times: Floats, table: Floats, last: F
         end += times.take(moves[first:stop], 0)
         table[link] = end
         table[target] = end
+    SWITCH.spent += (len(section.starts) - 1) * STEP_TIME + len(section.passes) * times.shape[1] * PASS_TIME
 
 
 @lru_cache(maxsize=256)

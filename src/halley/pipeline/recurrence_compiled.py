@@ -9,7 +9,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from halley.cost.accelerator import DOUBLES, FLOAT, INT, Doubles, compiled, pointer
+from halley.optim.jit import DOUBLES, FLOAT, INT, Doubles, compiled, pointer
 from halley.pipeline.schedule import walk
 from halley.pipeline.timetable import ENDED, LINK, NONE, SOURCE, STAGE, TARGET, TIME, Section
 

@@ -12,16 +12,16 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from halley.cost.switch import Switch
 from halley.errors import BadInput, Fault
 from halley.formulas.pipeline import passes_in_flight, warmup_passes
+from halley.optim.switch import Switch
 
 Integers = NDArray[np.int64]
 
 Numbers: TypeAlias = list[int] | Integers
 """A list of whole numbers, or an array of them."""
 
-SWITCH = Switch(module="halley.pipeline.recurrence_compiled", patience=2.0)
+SWITCH = Switch("halley.pipeline.recurrence_compiled", patience=2.0)
 """Whether pipelines are walked through compiled: not before that has taken twice what it takes to load the loops, which also take
 130 MiB."""
 

@@ -14,9 +14,9 @@ from halley.cost.evaluate import evaluate
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Hold, Node, Pipeline
 from halley.ir.workload import Workload
+from halley.rewrite.paths import replace_at
 from halley.rewrite.rounds import handed, together, touches_of
 from halley.rewrite.scopes import Path
-from halley.rewrite.transforms import replace_at
 from halley.search.overlap import fits
 from halley.search.ties import EQUAL
 

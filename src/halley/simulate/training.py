@@ -1,4 +1,4 @@
-"""An iteration of training as tasks on the clock of `halley.simulate.tasks`: the oracle of `halley.planning`.
+"""An iteration of training as tasks on the clock of `halley.simulate.tasks`: the oracle of `halley.pipeline`.
 
 Each stage has an engine and a network of its data-parallel ranks; between stages there is a link for each direction. All serve
 one request at a time, first come, first served. A pass is the work of its blocks, one task each.

@@ -14,11 +14,11 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from halley.cost.accelerator import FLOAT, INT, compiled
 from halley.formulas.numbers import floor_div
 from halley.formulas.spatial import amortised_time, buffer_bytes, ramp_time, resident_samples
 from halley.formulas.timing import busy_time
 from halley.optim.downsets import Costs, Lattice
+from halley.optim.jit import FLOAT, INT, compiled
 from halley.spatial.chip import Array
 from halley.spatial.growth import Tables
 from halley.spatial.growth_arrays import Indices, Kernels, Machine, Steps, Tensors, arrays

@@ -8,7 +8,6 @@ The plan that comes out is costed again from scratch (`halley.spatial.costs`), a
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -16,11 +15,11 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from halley.cost.switch import Switch
 from halley.errors import BadInput, Fault, Infeasible, InternalError
 from halley.formulas.spatial import stage_time, utilisation
 from halley.formulas.timing import longest, total
 from halley.optim.downsets import MOST_DOWNSETS, Costs, Lattice, TooManyDownsets, best_chain, in_line, lattice
+from halley.optim.switch import Switch
 from halley.search.partitions import Kernels
 from halley.spatial.chip import Problem
 from halley.spatial.costs import Partition, held_bytes, on_chip, partition
@@ -35,7 +34,11 @@ Tiled = tuple[Kernels, Kernels, int]
 AGREE = 1e-9
 """Relative difference of two sums of the same terms in another order."""
 
-SWITCH = Switch(module="halley.spatial.growth_compiled")
+SWITCH = Switch("halley.spatial.growth_compiled")
+
+BLOCK_TIME = 8e-5
+"""About what the uncompiled search takes for a block that it costs [s]."""
+
 """Whether the search runs compiled."""
 
 FIRST_STEP, LAST_STEP = 0.04, 4.0
@@ -120,7 +123,6 @@ class Search:
             chain, value, costed = self._compiled(limit)
             self.costed += costed
             return tuple((group, streamed, self.made[number].tile) for group, streamed, number in chain), value
-        start = time.perf_counter()
         found = best_chain(
             self._downsets,
             [Block(number=number) for number in range(len(self.made))],
@@ -132,7 +134,7 @@ class Search:
             self._least,
             self._alone,
         )
-        SWITCH.spent += time.perf_counter() - start
+        SWITCH.spent += found.costed * BLOCK_TIME
         self.costed += found.costed
         return tuple((block.group, block.streamed, self.made[block.number].tile) for block in found.chain), found.value
 

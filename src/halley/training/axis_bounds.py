@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import NamedTuple
 
@@ -28,8 +28,6 @@ from halley.sharding.axes import Role, degree
 from halley.sharding.communication import Communication, Dimensions
 from halley.sharding.layouts import Mesh, shared_router
 from halley.sharding.solve import ShardingProblem, sharding_graph
-from halley.training.fusion.costs import FusedPair
-from halley.training.fusion.groups import fusions
 from halley.training.kernels import TrainingGraph
 from halley.training.part_bounds import Rates
 from halley.training.part_costs import training_graphs
@@ -116,6 +114,4 @@ class AxisBounds:
         """A layer over some axes, its kernels at the rates of the chip."""
         work = Rates(graph, self.chip, self.problem.efficiency, self.problem.recipe.gradient)
         weights = dict.fromkeys(graph.weights, 1.0)
-        problem = training_problem(graph.found, mesh, work, communication.model, weights, {"Y": "X"}, alike=graph.alike)
-        groups = () if self.problem.fusions is None else fusions(graph)
-        return replace(problem, pairs=tuple(FusedPair(each, replace(work, graph=each.graph)) for each in groups))
+        return training_problem(graph.found, mesh, work, communication.model, weights, {"Y": "X"}, alike=graph.alike)

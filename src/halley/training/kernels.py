@@ -50,7 +50,6 @@ class Share:
     ``cached``: those that pass the cache alone. ``drawn``: masks of random bits that it makes. ``summed``: the gradient of a
     weight that it makes and that is added to the sum over microbatches. ``merged``: products that it does as one. ``core``: it
     stands for the whole of a fused attention core, of its backward with ``behind``. ``part``: another op stands for it.
-    ``tail``: maps that a product does to its results as it makes them (`halley.training.fusion.groups`).
     """
 
     first: bool = True
@@ -65,7 +64,6 @@ class Share:
     core: Core | None = None
     behind: bool = False
     part: bool = False
-    tail: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -21,7 +21,7 @@ from halley.formulas.numbers import Number
 from halley.formulas.timing import total
 from halley.ir.workload import Op, OpKind, roles
 from halley.kernels.machine import Efficiency, Machine
-from halley.kernels.operations import op_kernel, stream, tensor_bytes
+from halley.kernels.operations import op_kernel, stream
 from halley.kernels.times import Array, Attention, Gemm, Kernel, Stream, kernel_time
 from halley.training.kernels import Core, Share, TrainingGraph
 
@@ -141,24 +141,7 @@ def _product(graph: TrainingGraph, op: Op, whole: Mapping[str, Number], gradient
     same = all(set(roles(work, each).reduced) == set(roles(work, op).reduced) for each in others)
     joined = {"columns": total([each.columns for each in found])} if same else {"depth": total([each.depth for each in found])}
     result = SUMS[gradient] if share.summed else found[0].result
-    return (Task(replace(found[0], **joined, result=result, tail=_tail(graph, op, whole))),)
-
-
-def _tail(graph: TrainingGraph, op: Op, whole: Mapping[str, Number]) -> Stream | None:
-    """The maps that a product does to its results, as one stream over them; with what it writes of the results themselves."""
-    share, work = graph.shares[op.name], graph.workload
-    if not share.tail:
-        return None
-    parts = [(work.op(name), graph.shares[name]) for name in share.tail]
-    maps = [stream(work, each, whole, own.read, own.written, (), own.drawn) for each, own in parts]
-    results = (name for each in share.merged or (op.name,) for name in graph.shares[each].written)
-    functions = dict.fromkeys(name for each in maps for name in each.work)
-    return Stream(
-        maps[0].points,
-        total([each.read for each in maps]),
-        total([*(each.written for each in maps), *(tensor_bytes(work, name, whole) for name in results)]),
-        {name: math.fsum(each.work.get(name, 0.0) for each in maps) for name in functions},
-    )
+    return (Task(replace(found[0], **joined, result=result)),)
 
 
 def _added(graph: TrainingGraph, op: Op, share: Share, whole: Mapping[str, Number], gradient: int) -> Stream:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from halley.formulas.efficiency import interleaved_time
 from halley.formulas.numbers import Number
 from halley.formulas.timing import busy_time, longest, total
 from halley.ir.workload import Op, OpKind
@@ -131,9 +130,6 @@ def rate_time(kernel: Kernel, ranks: Number, chip: Machine, efficiency: Efficien
     match kernel:
         case Gemm() | Attention():
             products = busy_time(macs, efficiency.matrix * chip.mac_rate(kernel.dtype))
-            if isinstance(kernel, Gemm) and kernel.tail is not None:
-                beside = busy_time(_lane_cycles(kernel.tail, chip) / ranks, efficiency.vector * chip.lanes)
-                products = interleaved_time(products, beside, efficiency.overlap)
             return longest((products, busy_time(traffic, memory)))
         case Stream():
             near = busy_time(traffic + kernel.cached / ranks, cache)

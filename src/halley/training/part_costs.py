@@ -29,7 +29,6 @@ from halley.sharding.layouts import CollectiveTime, Layout, Mesh, local_extents
 from halley.sharding.solution import Sharding, decoded
 from halley.spatial.solve import SpatialPlan
 from halley.training.facts import differentiated
-from halley.training.fusion.costs import FusedPair
 from halley.training.kernels import TrainingGraph, lifetimes, resized, training_graph
 from halley.training.op_costs import op_tasks
 from halley.training.part_solvers import PartSolver, Solvers, Terms
@@ -346,23 +345,17 @@ def sharded_costs(solver: PartSolver, sharding: Sharding, in_flight: float) -> P
 def _demand(solver: PartSolver, sharding: Sharding) -> tuple[float, float, float]:
     """Of a chip, in all passes: multiply-accumulates of its ops, those that its kernels do, and memory traffic [B]."""
     macs, products, traffic = list[float](), list[float](), list[float]()
-    work, graphs = solver.graph.workload, _graphs(sharding)
+    work = solver.graph.workload
     for op, item in zip(work.ops, sharding.ops, strict=True):
         extents = {dim: work.dims[dim] for dim in (*op.dims, *op.sequence)}
         local = local_extents(extents, [way.split for way in item.ways], sharding.problem.mesh)
         if op.kind is OpKind.CONTRACT:
             macs.append(math.prod(local[dim] for dim in op.dims))
-        for task in op_tasks(graphs.get(op.name, solver.graph), op, local, solver.costs.gradient):
+        for task in op_tasks(solver.graph, op, local, solver.costs.gradient):
             done, moved = demand(task.kernel)
             products.append(float(task.times * done))
             traffic.append(float(task.times * moved))
     return math.fsum(macs), math.fsum(products), math.fsum(traffic)
-
-
-def _graphs(sharding: Sharding) -> dict[str, TrainingGraph]:
-    """By op of a group that runs as one, the graph in which it does."""
-    groups = (each.pair.fusion for each in sharding.joined if isinstance(each.pair, FusedPair))
-    return {name: fusion.graph for fusion in groups for name in fusion.ops}
 
 
 def _local(graph: TrainingGraph, tensor: str, layout: Layout, sharding: Sharding) -> int:

@@ -18,8 +18,6 @@ from halley.pipeline.data_parallel import RECIPES, Recipe
 from halley.sharding.layouts import CollectiveTime, Layout, Mesh, shared_router
 from halley.sharding.solution import Sharding, decoded
 from halley.sharding.solve import ShardingGraph, sharding_graph, with_memory
-from halley.training.fusion.costs import fused_pairs
-from halley.training.fusion.table import FusionTable
 from halley.training.kernels import TrainingGraph
 from halley.training.op_costs import OpCosts
 from halley.training.sharding import training_problem
@@ -33,8 +31,7 @@ class Terms:
     good, if not all that the recipe says (state that is shared out over other ranks). ``update`` [s]: what each parameter of a
     chip adds to an iteration (the optimizer's step), divided by the microbatches: it counts when shardings are chosen, and is
     in none of the times; certificates, and ``ModelCosts.least``, are then of the sum. ``microbatches`` of an iteration: gradients
-    of weights that are partial sums are reduced once, for all of them, and times have the share of one. ``fusions``: what is
-    known of groups of kernels that may run as one; none do where it is not given.
+    of weights that are partial sums are reduced once, for all of them, and times have the share of one.
 
     Raises BadInput: a ``resident`` size that is not above 0, an ``update`` below 0, fewer than one microbatch.
     """
@@ -50,7 +47,6 @@ class Terms:
     resident: float | None = None
     update: float = 0.0
     microbatches: int = 1
-    fusions: FusionTable | None = None
 
     def __post_init__(self) -> None:
         if not self.microbatches >= 1:
@@ -200,9 +196,6 @@ def _solver(
         together=() if inner else ((end, gradient),),
         once={name: runs for name, runs in sums.items() if name not in read},
     )
-    if terms.fusions is not None:
-        pairs = fused_pairs(graph, terms.chip, terms.efficiency, terms.recipe.gradient, terms.fusions)
-        problem = replace(problem, pairs=pairs)
     tables = sharding_graph(problem, shared_router(terms.mesh, terms.collective))
     objective = list(tables.time) if chosen_by is None else chosen_by(graph, terms, tables)
     if terms.update:

@@ -25,7 +25,6 @@ from halley.sharding.axes import Assignment, Role, degree
 from halley.sharding.layouts import Layout
 from halley.sharding.solution import Sharding
 from halley.sharding.text import parallelisms, splitting_axes
-from halley.training.fusion.table import FusionTable
 from halley.training.part_costs import ModelCosts
 from halley.workloads.transformer import Transformer
 
@@ -71,8 +70,7 @@ class TrainingProblem:
 
     ``efficiency``: how near kernels come to the chip's data sheet. ``libraries``: by axis, what its communication library was
     measured to take. ``recipe``: bytes per parameter. ``fixed``: what the user has decided. ``whole``: no axis is cut between
-    roles. ``home``: the memory of a chip that tensors live in, of those in ``homes``; "" is the last of them. ``fusions``: what
-    is known of groups of kernels that may run as one; none do where it is not given.
+    roles. ``home``: the memory of a chip that tensors live in, of those in ``homes``; "" is the last of them.
     """
 
     shape: Transformer
@@ -85,7 +83,6 @@ class TrainingProblem:
     fixed: Fixed = field(default_factory=Fixed)
     whole: bool = False
     home: str = ""
-    fusions: FusionTable | None = None
 
     def __post_init__(self) -> None:
         if self.home not in ("", *self.homes):

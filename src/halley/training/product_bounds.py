@@ -65,10 +65,8 @@ class ProductBounds:
         places = tuple(tuple(map(op.dims.index, dims)) for dims in (role.rows, role.columns, role.reduced, role.batch))
         batch = op.dims.index(BATCH) if BATCH in op.dims else -1
         merged = tuple(tuple(work.dims[dim] for dim in work.op(name).dims) for name in share.merged)
-        tail = tuple((name, graph.shares[name].read, graph.shares[name].written) for name in share.tail)
-        kept = tuple(graph.shares[name].written for name in share.merged or (op.name,)) if tail else ()
         asked = np.asarray(microbatch).tobytes(), np.asarray(ranks).tobytes()
-        key = extents, types, places, batch, bool(share.summed), merged, tail, kept, asked
+        key = extents, types, places, batch, bool(share.summed), merged, asked
         if key not in self._known:
             costs = OpCosts(graph, self.chip, self.efficiency, self.gradient)
             self._known[key] = least_product_times(costs, op, microbatch, ranks)

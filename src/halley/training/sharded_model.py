@@ -13,7 +13,6 @@ from halley.formulas.numbers import Number
 from halley.kernels.machine import Machine, machine
 from halley.sharding.communication import Communication
 from halley.training.axis_bounds import AxisBounds, Way
-from halley.training.fusion.bounds import with_fusions
 from halley.training.kernels import TrainingGraph
 from halley.training.part_bounds import ModelBound, model_bound
 from halley.training.part_costs import ModelCosts, Room, least_along, least_layer_times, model_costs, training_graphs
@@ -129,7 +128,6 @@ class ShardedModel:
             boundary=problem.fixed.boundary,
             splits=problem.fixed.splits,
             resident=resident,
-            fusions=problem.fusions,
         )
 
     def layers(self, communication: Communication, microbatch: int, way: Way, rough: bool = False) -> Floats:
@@ -143,16 +141,11 @@ class ShardedModel:
         """As in `CostModel`: kernels at the rates of the chip."""
         problem = self.problem
         given = (problem.shape, microbatch, problem.sequence, ranks, self.chip, problem.efficiency)
-        bound = model_bound(*given, way.recompute, way.fused, problem.recipe)
-        if problem.fusions is None:
-            return bound
-        # groups that run as one take less than their kernels, by times that are those of products already
-        graphs = self._graphs(way)
-        return with_fusions(self.products, self.products.raised(bound, graphs, microbatch, ranks), graphs, microbatch, ranks)
+        return model_bound(*given, way.recompute, way.fused, problem.recipe)
 
     def raised(self, bound: ModelBound, ranks: Number, microbatch: Number, way: Way) -> ModelBound:
         """As in `CostModel`: products are no faster than their kernels."""
-        return self.products.raised(bound, self._graphs(way), microbatch, ranks) if self.problem.fusions is None else bound
+        return self.products.raised(bound, self._graphs(way), microbatch, ranks)
 
     def _graphs(self, way: Way) -> tuple[TrainingGraph, ...]:
         """Of the parts, for one sequence."""

@@ -12,7 +12,6 @@ from halley.io.systems.save import system_document
 from halley.sharding.solution import Sharding
 from halley.sharding.text import op_names
 from halley.spatial.solve import SpatialPlan
-from halley.training.fusion.plan import joined_groups
 from halley.training.plan import Plan, PlanCost, TrainingResult
 from halley.version import halley_version
 
@@ -41,10 +40,6 @@ def plan_document(result: TrainingResult) -> dict[str, Any]:
             for name, part in zip(result.cost.shardings, result.cost.parts.parts, strict=True)
             if part.on_chip
         },
-        "fused": [
-            {"part": each.part, "ops": list(each.fusion.ops), "local": dict(each.local), "time": each.time, "apart": each.apart}
-            for each in joined_groups(result.cost)
-        ],
         "shardings": {name: _sharding(each, result.cost.splitting) for name, each in result.cost.shardings.items()},
         "alternatives": [
             {

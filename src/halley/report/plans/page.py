@@ -10,7 +10,6 @@ from halley.report.document import document
 from halley.report.mapping.html import table
 from halley.report.markup import el
 from halley.report.plans.figures import figure
-from halley.report.plans.fusions import fusion_tables
 from halley.report.plans.others import others_table
 from halley.report.plans.partitions import on_chip_tables
 from halley.report.plans.plan import certificate_table, headline, shardings, summary_tables, verdict
@@ -34,7 +33,7 @@ def plan_page(result: TrainingResult) -> str:
     title = headline(result)
     proven = result.outcome is Outcome.OPTIMAL
     others, ops = _tables(others_table(result)), _tables(shardings(result.cost, ops=False))
-    on_chip, fused = _tables(on_chip_tables(result.cost)), _tables(fusion_tables(result))
+    on_chip = _tables(on_chip_tables(result.cost))
     sections = [
         _section("account", "Where the time goes, and why others lose", _picture(result, "account"), *others),
         _section("memory", "Memory", _picture(result, "memory")),
@@ -42,7 +41,6 @@ def plan_page(result: TrainingResult) -> str:
         _section("numbers", "In numbers", *_tables(summary_tables(result))),
         *([_section("ops", "How ops are shared out", *ops, _every_op(result))] if ops else []),
         *([_section("on-chip", "What runs side by side on a chip", *on_chip)] if on_chip else []),
-        *([_section("fused", "Kernels that run as one", *fused)] if fused else []),
         _section("certificate", "Certificate", *_tables([certificate_table(result.certificate)])),
     ]
     header = [

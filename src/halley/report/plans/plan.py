@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from halley.network.graph.bill import Bill
 from halley.pipeline.data_parallel import Sharded
 from halley.report.mapping.plots import format_operations
-from halley.report.plans.fusions import fusion_tables
 from halley.report.plans.others import others_table
 from halley.report.plans.partitions import on_chip_tables
 from halley.report.plans.sharding import sharding_tables
@@ -83,7 +82,7 @@ def plan_tables(result: TrainingResult, ops: bool = False) -> list[Table]:
     """All that is to be said, the most wanted first; ``ops``: how every op is split, instead of the ops of the forward pass in
     groups."""
     cost, certificate = result.cost, certificate_table(result.certificate)
-    on_chip = *on_chip_tables(cost), *fusion_tables(result)
+    on_chip = on_chip_tables(cost)
     parts = summary_tables(result), others_table(result), shardings(cost, ops), on_chip, [certificate]
     return [table for part in parts for table in part]
 

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from halley.errors import BadInput, Infeasible
 from halley.sharding.communication import Communication, Interconnect
 from halley.training.cost import Case, plan_cost
-from halley.training.fusion.groups import LEFT_OUT as not_fused
 from halley.training.part_costs import ModelCosts
 from halley.training.plan import Outcome, PlanCertificate, TrainingProblem, TrainingResult
 from halley.training.search.answer import alternative, shortage
@@ -200,5 +199,3 @@ def _left_out(problem: TrainingProblem) -> Iterator[str]:
         yield HOMES
     if problem.system.chip.streams:
         yield from on_chip
-    if problem.fusions is not None:
-        yield from not_fused

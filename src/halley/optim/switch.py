@@ -16,19 +16,19 @@ VARIABLE = "HALLEY_ACCELERATOR"
 MODES = ("auto", "off", "on")
 
 PATIENCE = 10.0
-"""Seconds of NumPy work after which ``auto`` loads the accelerator: many times what it takes to load, and twice what it takes to
+"""NumPy work [s] after which ``auto`` loads the accelerator: many times what it takes to load, and twice what it takes to
 compile on first use. So a short run never pays for it, and a long one loses little if it ends just then."""
 
 
 @dataclass(slots=True)
 class Switch:
-    """``mode``: ``off`` never uses the accelerator, ``on`` always, ``auto`` if it is installed and programs have worked for a
-    while. ``spent``: the seconds that they have worked without it. ``module`` has the compiled loops;
-    ``patience``: after how many seconds they are loaded."""
+    """``module`` has the compiled loops. ``mode``: ``off`` never uses them, ``on`` always, ``auto`` if numba is installed and
+    there was much work without them. ``spent``: that work [s], from counts of operations and not from the clock, so that equal
+    runs load the same modules at the same point. ``patience`` [s]: how much of it there is before they are loaded."""
 
+    module: str
     mode: str | None = None
     spent: float = 0.0
-    module: str = "halley.cost.accelerator"
     patience: float = PATIENCE
     _kernels: ModuleType | None = None
     _missing: bool = False
@@ -61,7 +61,3 @@ def _mode(word: str) -> str:
     if word not in MODES:
         raise BadInput(Fault(VARIABLE, f"one of {', '.join(MODES)}", repr(word), f"unset {VARIABLE}, or set it to auto"))
     return word
-
-
-SWITCH = Switch()
-"""The one of this process."""

@@ -1,1 +1,0 @@
-"""Groups of training kernels that run as one."""
