@@ -145,6 +145,18 @@ def test_no_circles_between_folders() -> None:
         visit(name, ())
 
 
+def test_the_page_on_packages_has_all_of_them_in_order() -> None:
+    page = (ROOT / "docs" / "packages.md").read_text(encoding="utf-8")
+    rows = [row.split("|")[1] for row in page.splitlines() if row.startswith("| `")]
+    named = [name for row in rows for name in re.findall(r"`([\w.]+)`", row)]
+    modules = [path.relative_to(SOURCE.parent).with_suffix("").parts for path in files("src") if path.name != "__init__.py"]
+    folders = {room(".".join(module)) for module in modules}
+    inside = {"io", "report"}  # their folders stand in their rows
+    assert {name for name in folders if name.split(".")[0] not in inside} <= {*named, "__init__"}
+    ranks = [RANK[name.split(".")[0]] for name in named]
+    assert ranks == sorted(ranks)
+
+
 CROWDED = {"search": 51, "cli": 36}
 """Folders that have more files than a newcomer can take in, with what they have: none more, and none of them more than now."""
 

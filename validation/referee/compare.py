@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from validation.referee.neighbours import ten_best
@@ -106,15 +107,21 @@ def compare(chip_name: str, problem: Problem, seconds: float = SECONDS, tasks: i
 def rivals(found: Compared, tasks: int = TASKS // 10) -> Rivals:
     """The plans around a winner, simulated."""
     chip = load_chip(found.chip)
-    told: list[tuple[float, Node]] = []
-    for formula, tree in ten_best(found.workload, chip, found.tree):
-        try:
+    first, *others = ten_best(found.workload, chip, found.tree)
+    told = [(first[0] * _ratio(found, first[1], tasks), first[1])]
+    for formula, tree in others:
+        with suppress(BadInput):  # too many tasks
             told.append((formula * times(found.workload, chip, tree, tasks)[0].ratio, tree))
-        except BadInput:  # too many tasks
-            if not told:
-                raise
     fastest, best = min(told, key=lambda item: item[0])
     return Rivals(len(told), best, told[0][0] / fastest - 1)
+
+
+def _ratio(found: Compared, tree: Node, tasks: int) -> float:
+    """Of the winner; of the larger part that `compare` has simulated, where ``tasks`` are too few for it."""
+    try:
+        return times(found.workload, load_chip(found.chip), tree, tasks)[0].ratio
+    except BadInput:
+        return found.times.ratio
 
 
 def busiest(found: Simulation, count: int = 4) -> Sequence[str]:

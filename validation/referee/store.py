@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import hashlib
 from collections.abc import Iterable
@@ -48,13 +49,33 @@ class Row:
 
 
 def fingerprint() -> str:
-    """Of all code and data behind the figures."""
-    digest = hashlib.sha256()
+    """Of all code and data behind the figures: statements and values, wherever they stand; no comments, docstrings or imports."""
     source = ROOT / "src" / "halley"
-    files = [file for part in DEPENDS for suffix in ("py", "yaml") for file in sorted((source / part).rglob(f"*.{suffix}"))]
-    for file in (*files, *(Path(__file__).with_name(f"{name}.py") for name in ("problems", "compare", "neighbours"))):
-        digest.update(file.read_bytes())
-    return digest.hexdigest()[:12]
+    own = [Path(__file__).with_name(f"{name}.py") for name in ("problems", "compare", "neighbours")]
+    code = [file for part in DEPENDS for file in (source / part).rglob("*.py")]
+    data = [file for part in DEPENDS for file in (source / part).rglob("*.yaml")]
+    parts = [_statements(file.read_text(encoding="utf-8")) for file in (*code, *own)]
+    parts += [file.read_text(encoding="utf-8") for file in data]
+    return hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()[:12]
+
+
+def _statements(text: str) -> str:
+    """A module without docstrings and imports.
+
+    >>> _statements("import math\\n\\ndef f():\\n    'Two.'\\n    return 2  # not 3")
+    'def f():\\n    return 2'
+    """
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            texts = (each for each in body if not isinstance(each, ast.Import | ast.ImportFrom))
+            node.body = [each for each in texts if not _is_text(each)] or [ast.Pass()]  # type: ignore[attr-defined]
+    return ast.unparse(tree)
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 def load(path: Path = FILE) -> dict[tuple[str, str], Row]:
