@@ -19,6 +19,7 @@ TYPE_CHECKING = False  # as in `typing`, which takes as long to load as all else
 if TYPE_CHECKING:
     from typing import Any
 
+    from halley.answer import Status
     from halley.cost.estimate import Estimate
     from halley.cost.evaluate import evaluate
     from halley.errors import BadInput, HalleyError, IllegalMapping, Infeasible, InternalError, UnitError
@@ -33,10 +34,11 @@ if TYPE_CHECKING:
     from halley.rewrite.legality import check
     from halley.search.optimise import optimise
     from halley.search.problem import Objective, Problem
-    from halley.search.result import Certificate, Point, Result, Solution, Status
+    from halley.search.result import Certificate, Point, Result, Solution
     from halley.workloads import build, graph, shapes, variants
 
 _HOME = {
+    "halley.answer": ("Status",),
     "halley.cost.estimate": ("Estimate",),
     "halley.cost.evaluate": ("evaluate",),
     "halley.errors": ("BadInput", "HalleyError", "IllegalMapping", "Infeasible", "InternalError", "UnitError"),
@@ -51,7 +53,7 @@ _HOME = {
     "halley.rewrite.legality": ("check",),
     "halley.search.optimise": ("optimise",),
     "halley.search.problem": ("Objective", "Problem"),
-    "halley.search.result": ("Certificate", "Point", "Result", "Solution", "Status"),
+    "halley.search.result": ("Certificate", "Point", "Result", "Solution"),
     "halley.workloads": ("build", "graph", "shapes", "variants"),
 }
 """Public names by the module that defines them."""

@@ -21,6 +21,7 @@ from tests.certificates.exhaustive import (
     pareto,
 )
 
+from halley.answer import Status
 from halley.errors import BadInput, Infeasible
 from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
@@ -30,7 +31,7 @@ from halley.rewrite.tidy import tidy
 from halley.search.baselines import BASELINES
 from halley.search.optimise import optimise
 from halley.search.problem import Objective, Problem
-from halley.search.result import Result, Status
+from halley.search.result import Result
 from halley.search.template import template
 from halley.workloads import attention, gated_mlp, gemm, gemm_rmsnorm, gemm_softmax, variants
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from halley.answer import Status
 from halley.cost.evaluate import evaluate
 from halley.io.chips.load import load_chip
 from halley.search.frontier import Frontier
 from halley.search.optimise import optimise
 from halley.search.problem import Problem
-from halley.search.result import Status
 from halley.workloads import gemm
 
 

@@ -21,6 +21,7 @@ from tests.certificates.exhaustive import (
     more_of_everything,
 )
 
+from halley.answer import Status
 from halley.cost.evaluate import evaluate
 from halley.errors import Infeasible
 from halley.io.chips.load import load_chip
@@ -31,7 +32,7 @@ from halley.search.choice import Choice
 from halley.search.frames import frames
 from halley.search.optimise import optimise
 from halley.search.problem import Objective, Problem
-from halley.search.result import Result, Status
+from halley.search.result import Result
 from halley.search.solve import GroupSearch
 from halley.search.space import Space
 from halley.search.tally import Tally

@@ -13,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from tests.certificates import training_enumeration as oracle
 
+from halley.answer import Status
 from halley.errors import BadInput, Infeasible
 from halley.io.chips.load import load_chip
 from halley.ir.hardware import Axis, Link, Topology
@@ -29,7 +30,7 @@ from halley.simulate.schedule import interleaved
 from halley.training.axis_bounds import Way
 from halley.training.part_bounds import ModelBound, PartBound
 from halley.training.part_costs import ModelCosts, PartCosts, Room
-from halley.training.plan import Fixed, Outcome, TrainingProblem
+from halley.training.plan import Fixed, TrainingProblem
 from halley.training.search.search import best_training_plan, started
 from halley.training.search.space import training_space
 from halley.training.sharded_model import Passes, ShardedModel
@@ -367,7 +368,7 @@ def test_small_models_without_shared_ops_are_proven(stages: int | None) -> None:
     system = replace(SYSTEM, axes=(replace(SYSTEM.axes[0], size=2), SYSTEM.axes[1]))
     problem = TrainingProblem(REAL, system, 64, 1024, EFFICIENCY, fixed=Fixed(model=1, stages=stages))
     found = best_training_plan(problem, others=0)
-    assert found.outcome is Outcome.OPTIMAL
+    assert found.status is Status.OPTIMAL
     assert found.certificate.gap < 1e-6
 
 

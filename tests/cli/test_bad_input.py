@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from tests.cli.running import Outcome, halley
 
+from halley.answer import Status
 from halley.cli import solve
 from halley.io.results.result import load_result
-from halley.search.result import Status
 
 Solved = tuple[Path, Outcome]
 GEMM = ["optimise", "gemm", "--m", "4", "--n", "4", "--k", "4"]

@@ -38,7 +38,7 @@ def test_the_command_of_the_issue() -> None:
         "time 717.8 us: 25 us in 25 steps, 692.8 us on links",
         "algorithm bandwidth 374 GB/s bus bandwidth 654.4 GB/s",
         "bound 597.5 us: latency (",
-        "gap 1.20 x the bound",
+        "gap 20.1 %",
         "limiting link rank 0 to switch of gpu 0 (axis gpu, 450 GB/s), busy 671.1 us",
         "231.9 mJ on the links; link table of",
         "price 61,200 USD, 345.6 W with all links busy",

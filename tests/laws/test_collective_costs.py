@@ -53,7 +53,7 @@ def test_no_schedule_beats_its_bound_and_the_fastest_comes_first(name: str) -> N
             assert [cost.time for cost in found] == sorted(cost.time for cost in found)
             assert best(kind, NETWORKS[name], size, 0.5).time == found[0].time
             for cost in found:
-                assert cost.gap >= 1 - 1e-9
+                assert cost.gap >= -1e-9
                 assert cost.bound.why
                 assert cost.byte_hops == cost.link_bytes.sum()
                 assert cost.limiting is None or cost.limiting in team_of(NETWORKS[name]).graph.between
@@ -71,7 +71,9 @@ def test_some_schedule_meets_its_bound() -> None:
         (Pattern.BARRIER, "full"),
     ):
         for size in sizes_of(kind):
-            assert best(kind, NETWORKS[name], size).gap < 1.6 if size == 1 else best(kind, NETWORKS[name], size).gap < 1.001
+            found = best(kind, NETWORKS[name], size)
+            # one byte cannot be cut, so some bounds of it are 0
+            assert found.gap < 0.001 or (size == 1 and (found.gap < 0.6 or not found.bound.value))
 
 
 def slower(axes: tuple[Axis, ...], factor: float) -> tuple[Axis, ...]:
@@ -158,7 +160,7 @@ def test_uneven_counts_are_bounded_and_grow(seed: int) -> None:
         more = counts.copy()
         more[0, 1] += 10_000
         for algorithm in ("direct", "bruck"):
-            assert exchange(counts, algorithm, team).gap >= 1
+            assert exchange(counts, algorithm, team).gap >= 0
             assert exchange(more, algorithm, team).time > exchange(counts, algorithm, team).time
 
 

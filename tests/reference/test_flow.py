@@ -14,12 +14,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from halley.answer import Status
 from halley.ir.hardware import Axis, Link, Topology
 from halley.ir.mapping import CollectiveKind as Kind
 from halley.network.bounds.collectives import lower_bound
 from halley.network.bounds.cuts import tightest_cut
 from halley.network.bounds.demands import all_to_all
-from halley.network.bounds.flow import Status, concurrent_flow
+from halley.network.bounds.flow import concurrent_flow
 from halley.network.graph.graph import Edge, Graph, Switch
 from halley.network.graph.topologies import build
 

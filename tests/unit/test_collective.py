@@ -39,7 +39,7 @@ def test_a_cost_says_all_there_is_to_say() -> None:
     assert cost.algbw == 240 / cost.time
     assert cost.busbw == pytest.approx(1.5 * cost.algbw)
     assert cost.convention == "the vector of one rank"
-    assert cost.gap == cost.time / cost.bound.value > 1
+    assert cost.gap == cost.time / cost.bound.value - 1 > 0
     assert (cost.algorithm, cost.ranks, cost.size) == ("ring", 4, 240)
     assert "Patarasuk" in cost.schedule.source
 
@@ -67,7 +67,7 @@ def test_a_switch_that_adds_beats_one_that_does_not() -> None:
 def test_one_rank_has_nothing_to_do() -> None:
     for kind in KINDS:
         for cost in candidates(kind, (Axis("x", 1, T.LINE, Link(1.0)),), 0 if kind is Pattern.BARRIER else 7):
-            assert (cost.time, cost.steps, cost.byte_hops, cost.limiting, cost.gap) == (0, 0, 0, None, 1)
+            assert (cost.time, cost.steps, cost.byte_hops, cost.limiting, cost.gap) == (0, 0, 0, None, 0)
 
 
 def test_a_group_of_a_network() -> None:
@@ -75,7 +75,7 @@ def test_a_group_of_a_network() -> None:
     half = group((Axis("x", 8, T.RING, Link(2.0)),), range(4))
     assert Collective(K.ALL_GATHER, "bidirectional", half, 80).cost().time == 3 * 20 / 2
     scattered = group((Axis("x", 9, T.MESH, Link(2.0), shape=(3, 3)),), (0, 2, 4, 8))
-    assert best(K.ALL_TO_ALL, scattered, 400).gap >= 1
+    assert best(K.ALL_TO_ALL, scattered, 400).gap >= 0
 
 
 def test_any_graph_will_do() -> None:
@@ -83,7 +83,7 @@ def test_any_graph_will_do() -> None:
     cost = Collective(K.BROADCAST, "direct", star, 30).cost()
     assert cost.time == 1 + 3
     assert not cost.closed
-    assert cost.gap == 1
+    assert cost.gap == 0
 
 
 def test_every_kind_has_its_convention() -> None:

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "halley"
 
 ORDER: tuple[tuple[str, ...], ...] = (
-    ("errors", "version"),
+    ("answer", "errors", "version"),
     ("units",),
     ("formulas",),
     ("ir", "optim"),

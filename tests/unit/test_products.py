@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from halley.answer import Status
 from halley.errors import BadInput
 from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.workload import DTYPE_BYTES
 from halley.search.optimise import optimise
 from halley.search.problem import Problem
-from halley.search.result import Status
 from halley.search.template import template
 from halley.workloads.gemm import gemm
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from halley.answer import Status
 from halley.cli.errors import LimitReached
 from halley.cli.estimate import capacity_faults
 from halley.cli.plain import plain
@@ -31,7 +32,6 @@ from halley.ir.workload import Workload
 from halley.report.mapping.facts import objective_text
 from halley.rewrite import legality
 from halley.search.optimise import objective_value
-from halley.search.result import Status
 from halley.simulate.beginning import affordable
 from halley.simulate.simulation import simulate
 from halley.units import format_time

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from halley.answer import Status
 from halley.cli import options
 from halley.cli.answers import give
 from halley.cli.errors import LIMIT
@@ -28,7 +29,7 @@ from halley.report.plans.page import plan_page
 from halley.report.plans.plan import headline, plan_tables, verdict
 from halley.report.plans.words import plan_words
 from halley.sharding.axes import Role
-from halley.training.plan import Fixed, Outcome, TrainingProblem
+from halley.training.plan import Fixed, TrainingProblem
 from halley.training.search.search import best_training_plan
 
 VIEWS = ("halley", "dfmodel")
@@ -100,10 +101,10 @@ def plan(
         remarks.print(Text(f"{problem.batch} sequences share no factor with {found.chips} chips: none can be data-parallel"))
     with searching(remarks, f"{shape.name} on {found.name}", "plan", limit) as bar:
         result = best_training_plan(problem, bar, limit)
-    document, said = plan_document(result), verdict(result.certificate, result.outcome)
+    document, said = plan_document(result), verdict(result.certificate, result.status)
     lines = headline(result), plan_words(result.plan, result.cost), said
     give(lines, plan_tables(result, ops), document, json, out, force, {page: plan_page(result)} if page else {})
-    if result.outcome is Outcome.LIMIT:
+    if result.status is Status.LIMIT:
         remarks.print(Text(f"halley: {said}"))
         raise typer.Exit(LIMIT)
 

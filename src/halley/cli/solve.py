@@ -10,12 +10,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from halley.answer import Status
 from halley.cli.errors import Cancelled, LimitReached
 from halley.cli.interrupts import noted
 from halley.errors import Fault, Infeasible
 from halley.search.optimise import optimise
 from halley.search.problem import Problem
-from halley.search.result import Result, Status
+from halley.search.result import Result
 
 PATIENCE = 1.0
 """Seconds before a progress bar appears."""

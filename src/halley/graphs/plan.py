@@ -16,6 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
+from halley.answer import relative_gap
 from halley.dfmodel.chip import LIMITS, dfmodel_chip
 from halley.dfmodel.network import check_axes, mesh_time, transfer_time
 from halley.errors import BadInput, Fault, Infeasible, InternalError, did_you_mean
@@ -176,7 +177,7 @@ class GraphPlan:
     @property
     def gap(self) -> float:
         """How far the plan may be from the best, relative to the bound."""
-        return self.time / self.bound - 1.0 if self.bound > 0 else math.inf
+        return relative_gap(self.time, self.bound)
 
     @property
     def utilisation(self) -> float:

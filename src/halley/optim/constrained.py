@@ -22,6 +22,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from halley.answer import relative_gap
 from halley.errors import BadInput, Fault, Infeasible
 from halley.optim.elimination import Table, Thinned, cost, elimination_order, thinned, weighted
 from halley.optim.least_sum import DIRECT, least_below, least_sum
@@ -67,8 +68,8 @@ class Least:
 
     @property
     def gap(self) -> float:
-        """How far the cost may be from the optimum, relative."""
-        gap = (self.cost - self.bound) / self.cost if self.cost > self.bound else 0.0
+        """How far the cost may be from the optimum, relative to the bound; 0 where that is rounding."""
+        gap = relative_gap(self.cost, self.bound)
         return gap if gap > 2 * TOLERANCE else 0.0
 
 

@@ -192,13 +192,13 @@ def _risen(items: Sequence[Table], node: ValueBounds, most: float, near: float) 
         keep = node.needed(most)
         if np.count_nonzero(keep) < SHRUNK * len(keep) and np.logical_or.reduceat(keep, node.pairs.places[:-1]).all():
             node = node.restricted(keep)
-        gap, lowest = node.gap, node.lowest
+        distance, lowest = node.distance, node.lowest
         node.sweep(ROUNDS)
         entries += 2 * ROUNDS * len(node.double)
         if entries >= look:
             entries += _look(items, node)
             look = entries + LOOKING
-        if node.closed or node.gap <= near * abs(node.best) < math.inf or _stalled(node, gap, lowest):
+        if node.closed or node.distance <= near * abs(node.best) < math.inf or _stalled(node, distance, lowest):
             break
     return node, entries
 
@@ -238,7 +238,7 @@ def _tightened(
     No bounds if no value is left. First the entries that were passed over."""
     entries, tried, look = 0, EACH * len(node.names), 0
     while True:
-        gap, lowest = node.gap, node.lowest
+        distance, lowest = node.distance, node.lowest
         node.sweep(ROUNDS)
         entries += 2 * ROUNDS * len(node.double)
         if entries >= look and not node.closed:
@@ -249,7 +249,7 @@ def _tightened(
             return entries, None, None
         if node.closed and any_of_equals and node.chosen is not None:
             return entries, node, None
-        stalled, left = node.closed or _stalled(node, gap, lowest), int(np.count_nonzero(keep))
+        stalled, left = node.closed or _stalled(node, distance, lowest), int(np.count_nonzero(keep))
         if not stalled and left > SHRUNK * len(keep):
             continue
         shrunk = left < len(keep)
@@ -265,8 +265,8 @@ def _tightened(
 def _stalled(node: ValueBounds, gap: float, lowest: float) -> bool:
     """Whether the bounds have hardly risen. Before a sum is met, they rise to what is forbidden or stop."""
     if math.isfinite(gap):
-        return node.gap > STALLED * gap
-    return math.isinf(node.gap) and node.lowest - lowest <= (1 - STALLED) * abs(node.lowest)
+        return node.distance > STALLED * gap
+    return math.isinf(node.distance) and node.lowest - lowest <= (1 - STALLED) * abs(node.lowest)
 
 
 def _look(items: Sequence[Table], node: ValueBounds) -> int:

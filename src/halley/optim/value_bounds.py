@@ -110,14 +110,14 @@ class ValueBounds:
             self.chosen = {name: int(left[value]) for name, left, value in zip(self.names, self.left, values, strict=True)}
 
     @property
-    def gap(self) -> float:
+    def distance(self) -> float:
         """Between the best and the bound."""
         return self.best - self.lowest
 
     @property
     def closed(self) -> bool:
         """No sum is less than the best by more than rounding."""
-        return self.gap <= SLACK * abs(self.best) < math.inf
+        return self.distance <= SLACK * abs(self.best) < math.inf
 
     @property
     def impossible(self) -> bool:

@@ -46,3 +46,14 @@ def ratio(value: float) -> str:
     ('1.23 x', '123 x')
     """
     return f"{value:.2f} x" if value < 100 else f"{value:.0f} x"
+
+
+def gap_text(value: float) -> str:
+    """A gap in per cent.
+
+    >>> gap_text(0.0), gap_text(0.0123), gap_text(12.34), gap_text(float("inf"))
+    ('0.0 %', '1.2 %', '1,234 %', 'unknown')
+    """
+    if value == float("inf"):
+        return "unknown"
+    return f"{100 * value:.1f} %" if value < 1 else f"{100 * value:,.0f} %"

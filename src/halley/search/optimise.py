@@ -11,6 +11,7 @@ from functools import partial
 
 import numpy as np
 
+from halley.answer import Status
 from halley.cost.evaluate import evaluate
 from halley.errors import Fault, Infeasible, InternalError
 from halley.ir.mapping import Hold, Node
@@ -37,7 +38,7 @@ from halley.search.partitions import (
 )
 from halley.search.plans import Picks, Plans, best_sums
 from halley.search.problem import Objective, Problem
-from halley.search.result import Certificate, Clause, Point, Result, Solution, Status
+from halley.search.result import Certificate, Clause, Point, Result, Solution
 from halley.search.spare import with_spare_buffers
 from halley.search.tally import Interrupted, Tally
 from halley.search.template import template

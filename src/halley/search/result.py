@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
+from halley.answer import Status, relative_gap
 from halley.cost.estimate import Estimate
 from halley.ir.mapping import Node
 from halley.search.problem import Problem
-
-
-class Status(StrEnum):
-    """Outcome of a search; the value is a sentence for the user."""
-
-    OPTIMAL = "optimal: no mapping of the declared space is better"
-    LIMIT = "stopped early: the best so far, with a true bound"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +41,7 @@ class Certificate:
 
     @property
     def gap(self) -> float:
-        return self.value / self.bound - 1.0 if self.bound > 0 else float("inf")
+        return relative_gap(self.value, self.bound)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import NamedTuple
 
+from halley.answer import Status, relative_gap
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.formulas.spatial import utilisation
 from halley.ir.hardware import Chip
@@ -297,14 +297,6 @@ class Alternative:
     slower: tuple[tuple[str, float], ...]
 
 
-class Outcome(StrEnum):
-    """How a search ended; the value is a sentence for the user."""
-
-    OPTIMAL = "optimal: no plan of the declared space is faster"
-    CLOSE = "within the gap of the optimum: no plan of the declared space is faster than the bound"
-    LIMIT = "stopped early: the best so far, with a true bound"
-
-
 @dataclass(frozen=True, slots=True)
 class PlanCertificate:
     """Proof that goes with the answer.
@@ -329,7 +321,7 @@ class PlanCertificate:
     @property
     def gap(self) -> float:
         """How far the best plan may be from the optimum, relative to the bound."""
-        return self.value / self.bound - 1.0 if self.bound > 0 else float("inf")
+        return relative_gap(self.value, self.bound)
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,6 +336,6 @@ class TrainingResult:
     cost: PlanCost
     alternatives: tuple[Alternative, ...]
     certificate: PlanCertificate
-    outcome: Outcome
+    status: Status
     untimed: float
     unfit: float

@@ -32,7 +32,7 @@ def plan_document(result: TrainingResult) -> dict[str, Any]:
             "efficiency": asdict(problem.efficiency),
             "recipe": asdict(problem.recipe),
         },
-        "outcome": result.outcome.name.lower(),
+        "status": result.status.name.lower(),
         "plan": _plan(result.plan),
         "cost": _cost(result.cost),
         "on_chip": {

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from halley.answer import Status
 from halley.cost.anatomy import anatomy
 from halley.cost.estimate import Estimate, Resource
 from halley.cost.evaluate import evaluate
@@ -29,7 +30,7 @@ from halley.ir.text import parse, to_text
 from halley.ir.workload import Workload
 from halley.rewrite import legality
 from halley.search.problem import Objective, Problem
-from halley.search.result import Certificate, Clause, Point, Result, Solution, Status
+from halley.search.result import Certificate, Clause, Point, Result, Solution
 from halley.version import halley_version
 from halley.workloads import WORKLOADS, build
 

@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from halley.answer import relative_gap
 from halley.network.bounds.demands import Demands
 from halley.network.bounds.shortest import Floats, Indices
 from halley.network.bounds.symmetry import Symmetry
@@ -32,7 +33,7 @@ class Progress:
     @property
     def gap(self) -> float:
         """By how much the routing may be slower than the best, relative to the bound."""
-        return self.time / self.bound - 1 if self.bound > 0 else float("inf")
+        return relative_gap(self.time, self.bound)
 
 
 Watch: TypeAlias = Callable[[Progress], None]

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
 
+from halley.answer import Status, relative_gap
 from halley.errors import BadInput, Fault, InternalError, did_you_mean
 from halley.network.bounds.concurrent import Problem, Watch
 from halley.network.bounds.demands import Demands, check_demands, length_bound
@@ -28,15 +28,6 @@ LARGEST_PROGRAM = 20_000
 
 EXACT = 1e-6
 """Relative gap below which time and bound count as equal: what a solver in floating point gets to."""
-
-
-class Status(StrEnum):
-    """How a search for the best routing ended."""
-
-    OPTIMAL = "optimal: no routing is faster"
-    WITHIN = "within the tolerance of the best"
-    TIME_LIMIT = "the time was up: the best routing so far"
-    INTERRUPTED = "interrupted: the best routing so far"
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +49,7 @@ class Flow:
     @property
     def gap(self) -> float:
         """By how much the routing may be slower than the best, relative to the bound."""
-        return self.time / self.bound - 1
+        return relative_gap(self.time, self.bound)
 
     @property
     def loads(self) -> Floats:
@@ -169,7 +160,7 @@ def _approximate(problem: Problem, tolerance: float, time_limit: float, progress
                 status = Status.WITHIN
                 break
             if state.spent > time_limit:
-                status = Status.TIME_LIMIT
+                status = Status.LIMIT
                 break
     except KeyboardInterrupt:
         pass

@@ -16,6 +16,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from halley.answer import relative_gap
 from halley.errors import BadInput, Fault, InternalError
 from halley.formulas.numbers import Number
 from halley.formulas.software import sent_bytes
@@ -87,8 +88,8 @@ class CollectiveCost:
 
     @property
     def gap(self) -> float:
-        """Time over its bound; 1 where both are 0."""
-        return self.time / self.bound.value if self.bound.value else 1.0
+        """How far the time is from the bound, relative to it."""
+        return relative_gap(self.time, self.bound.value)
 
     @property
     def algorithm(self) -> str:

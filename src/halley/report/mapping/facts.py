@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from halley.answer import Status
 from halley.cost.estimate import Estimate
 from halley.io.results.result import resource_name
 from halley.ir.hardware import Chip
@@ -13,7 +14,7 @@ from halley.report.mapping.causes import causes
 from halley.report.mapping.tree import lines
 from halley.report.table import Table, percent, ratio
 from halley.search.problem import Objective
-from halley.search.result import Certificate, Point, Result, Solution, Status
+from halley.search.result import Certificate, Point, Result, Solution
 from halley.units import format_bytes, format_energy, format_time
 
 RIGHT = frozenset({1, 2, 3, 4})

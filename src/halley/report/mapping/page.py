@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from xml.etree.ElementTree import Element
 
+from halley.answer import Status
 from halley.cost.events import Path
 from halley.io.results.result import resource_name, result_document
 from halley.ir.mapping import Node, walk
@@ -31,7 +32,7 @@ from halley.report.mapping.reasons import Reasons, all_reasons, headline, reason
 from halley.report.mapping.tree import Line, lines, path_name, phase_paths
 from halley.report.markup import el
 from halley.report.table import Table, percent, ratio
-from halley.search.result import Result, Solution, Status
+from halley.search.result import Result, Solution
 from halley.units import format_bytes, format_energy, format_time
 
 SECTIONS: tuple[tuple[str, str], ...] = (

@@ -19,7 +19,7 @@ from halley.network.time.choice import busiest_time, bytes_sent, loss, waiting
 from halley.network.time.collective import CONVENTIONS, CollectiveCost
 from halley.network.time.contention import Contention
 from halley.network.time.schedules import not_tried
-from halley.report.table import Table, ratio
+from halley.report.table import Table, gap_text, ratio
 from halley.units import format_bytes, format_energy, format_power, format_rate, format_time
 
 SHOWN = 8
@@ -77,7 +77,7 @@ def facts(answer: Answer) -> dict[str, str]:
     if cost.size:
         found["algorithm bandwidth"] = format_rate(cost.algbw)
         found["bus bandwidth"] = format_rate(cost.busbw)
-    found |= {"bound": f"{format_time(cost.bound.value)}: {cost.bound.why}", "gap": f"{ratio(cost.gap)} the bound"}
+    found |= {"bound": f"{format_time(cost.bound.value)}: {cost.bound.why}", "gap": gap_text(cost.gap)}
     found["limiting link"] = limiting_words(answer)
     if cost.limiting is not None:
         found["limiting link"] += f", busy {format_time(busiest_time(cost, team))}"
@@ -150,7 +150,7 @@ def answer_tables(answer: Answer, everything: bool = False) -> list[Table]:
 
 def _row(cost: CollectiveCost, answer: Answer) -> tuple[str, ...]:
     sent = format_bytes(bytes_sent(cost, answer.team))
-    return (cost.algorithm, format_time(cost.time), str(cost.steps), sent, ratio(cost.gap), why_it_loses(cost, answer))
+    return (cost.algorithm, format_time(cost.time), str(cost.steps), sent, gap_text(cost.gap), why_it_loses(cost, answer))
 
 
 def why_it_loses(cost: CollectiveCost, answer: Answer) -> str:

@@ -11,7 +11,7 @@ from halley.network.time.sweep import Sweep
 from halley.report.draw import FAINT, INK, PALETTE, WIDTH, canvas, decades, legend, line, words
 from halley.report.mapping.plots import Plane
 from halley.report.markup import el
-from halley.report.table import Table, ratio
+from halley.report.table import Table, gap_text
 from halley.units import format_bytes, format_rate, format_time
 
 COLOURED = 6
@@ -33,7 +33,7 @@ def sweep_table(sweep: Sweep, title: str, software: Software | None = None) -> T
     rows = []
     for place, (size, cost) in enumerate(zip(sweep.sizes, sweep.best, strict=True)):
         row = [format_bytes(size), cost.algorithm, format_time(cost.time), str(cost.steps)]
-        row += [format_rate(cost.algbw), format_rate(cost.busbw), ratio(cost.gap)]
+        row += [format_rate(cost.algbw), format_rate(cost.busbw), gap_text(cost.gap)]
         rows.append((*row, format_time(software[1][place])) if software else tuple(row))
     if software:
         head.append(f"time with {software[0]}")

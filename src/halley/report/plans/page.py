@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from xml.etree.ElementTree import Element
 
+from halley.answer import Status
 from halley.io.results.plan import plan_document
 from halley.report.document import document
 from halley.report.mapping.html import table
@@ -15,7 +16,7 @@ from halley.report.plans.partitions import on_chip_tables
 from halley.report.plans.plan import certificate_table, headline, shardings, summary_tables, verdict
 from halley.report.plans.words import plan_words
 from halley.report.table import Table, percent
-from halley.training.plan import Outcome, TrainingResult
+from halley.training.plan import TrainingResult
 from halley.units import format_time
 
 CAPTIONS = {
@@ -31,7 +32,7 @@ CAPTIONS = {
 def plan_page(result: TrainingResult) -> str:
     """The whole result as HTML; its numbers stand in it as JSON."""
     title = headline(result)
-    proven = result.outcome is Outcome.OPTIMAL
+    proven = result.status is Status.OPTIMAL
     others, ops = _tables(others_table(result)), _tables(shardings(result.cost, ops=False))
     on_chip = _tables(on_chip_tables(result.cost))
     sections = [
@@ -47,7 +48,7 @@ def plan_page(result: TrainingResult) -> str:
         el("p", "Halley plan, objective: time of an iteration", class_="kicker"),
         el("h1", title),
         el("p", plan_words(result.plan, result.cost), class_="faint"),
-        el("div", el("strong", verdict(result.certificate, result.outcome)), class_="verdict" if proven else "verdict open"),
+        el("div", el("strong", verdict(result.certificate, result.status)), class_="verdict" if proven else "verdict open"),
         el("dl", *_tiles(result), class_="tiles"),
     ]
     data = plan_document(result)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from halley.answer import Status
 from halley.network.graph.bill import Bill
 from halley.pipeline.data_parallel import Sharded
 from halley.report.mapping.plots import format_operations
@@ -16,7 +17,7 @@ from halley.report.table import Table, percent
 from halley.rewrite.recompute import Recompute
 from halley.sharding.axes import Role
 from halley.sharding.text import joined
-from halley.training.plan import Outcome, Plan, PlanCertificate, PlanCost, TrainingResult
+from halley.training.plan import Plan, PlanCertificate, PlanCost, TrainingResult
 from halley.units import format_bytes, format_energy, format_power, format_time
 
 ACCOUNT: Mapping[str, str] = {
@@ -61,13 +62,13 @@ def headline(result: TrainingResult) -> str:
     )
 
 
-def verdict(certificate: PlanCertificate, outcome: Outcome) -> str:
+def verdict(certificate: PlanCertificate, status: Status) -> str:
     """What is proven.
 
-    ``optimal: no plan of the declared space is faster (3.1e+05 plans; bound 12.3 s, gap 0 %)``
+    ``optimal: nothing in the declared space is better (3.1e+05 plans; bound 12.3 s, gap 0 %)``
     """
     gap = f"gap {_percent(certificate.gap, 2)} %" if certificate.bound > 0 else "no bound"
-    return f"{outcome.value} ({certificate.size:,} plans; bound {format_time(certificate.bound)}, {gap})"
+    return f"{status.value} ({certificate.size:,} plans; bound {format_time(certificate.bound)}, {gap})"
 
 
 def _percent(share: float, digits: int) -> str:

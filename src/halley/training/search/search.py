@@ -10,11 +10,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
+from halley.answer import Status
 from halley.errors import BadInput, Infeasible
 from halley.sharding.communication import Communication, Interconnect
 from halley.training.cost import Case, plan_cost
 from halley.training.part_costs import ModelCosts
-from halley.training.plan import Outcome, PlanCertificate, TrainingProblem, TrainingResult
+from halley.training.plan import PlanCertificate, TrainingProblem, TrainingResult
 from halley.training.search.answer import alternative, shortage
 from halley.training.search.floors import floors_of
 from halley.training.search.space import HOMES, LEFT_OUT, MEASURED, training_space
@@ -185,9 +186,9 @@ def _result(found: TrainingSearch, runs: Sequence[Run], others: int) -> Training
         closed=CLOSED_WORDS if closed else STOPPED_WORDS,
         left_out=tuple(_left_out(problem)),
     )
-    outcome = Outcome.LIMIT if not closed else Outcome.OPTIMAL if certificate.gap <= CLOSED else Outcome.CLOSE
+    status = Status.LIMIT if not closed else Status.OPTIMAL if certificate.gap <= CLOSED else Status.WITHIN
     rest = tuple(alternative(plans[0], costs[0], plan, cost) for plan, cost in zip(plans[1:], costs[1:], strict=True))
-    return TrainingResult(problem, plans[0], costs[0], rest, certificate, outcome, found.bound, found.unfit)
+    return TrainingResult(problem, plans[0], costs[0], rest, certificate, status, found.bound, found.unfit)
 
 
 def _left_out(problem: TrainingProblem) -> Iterator[str]:
