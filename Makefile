@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint bench studies referee clean
+.PHONY: help demo test test-medium test-slow durations lint bench studies referee clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -17,11 +17,18 @@ demo: $(VENV)/.core  ## best plans of attention and GEMM kernels on two chips, a
 	@echo
 	@$(ONE_THREAD) $(BIN)/halley plan gpt3-1t --train --system '1024 x h100, nvlink 8, ib' --batch 2048
 
-test: lint  ## ruff, mypy and the tests, without the slow ones
+test: lint  ## ruff, mypy and the quick tests (minutes)
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2
 
-test-slow: $(VENV)/.dev  ## only the slow tests (minutes)
-	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m slow
+test-medium: $(VENV)/.dev  ## tests that take more than a second each
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m medium
+
+test-slow: $(VENV)/.dev  ## the slow tests; with PARTS=12 PART=3 the third of twelve parts
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m slow $(if $(PARTS),--splits $(PARTS) --group $(PART))
+
+durations: $(VENV)/.dev  ## measures how long quick and medium tests take, for tests/durations.json
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m 'not slow' --store-durations --clean-durations
+	$(BIN)/python tests/trim_durations.py
 
 lint: $(VENV)/.dev  ## ruff and mypy
 	$(BIN)/ruff check .

@@ -1,9 +1,31 @@
-"""Hypothesis: where CI is set the drawn examples are the same in every run; elsewhere each run explores new ones."""
+"""Which tests run when, and what is drawn.
 
+Tests that took longer than `QUICK` seconds get the mark `medium`: `make test` leaves them out, `make test-medium` runs them.
+tests/durations.json has the seconds of tests that take half a second or more; `make durations` measures them again.
+Where CI is set the drawn examples of hypothesis are the same in every run; elsewhere each run explores new ones.
+"""
+
+import json
 import os
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
+
+QUICK = 1.0
+"""Longest test of the quick run [s], on one core."""
+
+DURATIONS = Path(__file__).with_name("durations.json")
 
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks before pytest chooses by marks."""
+    seconds = json.loads(DURATIONS.read_text(encoding="utf-8"))
+    for item in items:
+        if seconds.get(item.nodeid, 0.0) > QUICK and item.get_closest_marker("slow") is None:
+            item.add_marker(pytest.mark.medium)
