@@ -18,7 +18,7 @@ from halley.rewrite.backward import backward
 from halley.sharding.layouts import Mesh, MeshAxis
 from halley.sharding.solution import shard
 from halley.sharding.solve import ShardingProblem
-from halley.training.part_costs import Room, model_costs
+from halley.training.part_costs import MemoryBudget, model_costs
 from halley.training.part_solvers import Terms
 from halley.training.sharding import training_problem
 from halley.workloads.training import training_model
@@ -86,7 +86,7 @@ def _models() -> Iterator[Measurement]:
 
 def _parts() -> Iterator[Measurement]:
     """Embedding, layer and head of a model together, as a plan search asks for them: new microbatches on meshes of known size;
-    and with less room than the fastest shardings take."""
+    and with less budget than the fastest shardings take."""
     shape, chip = load_model("gpt3-1t"), machine(load_system("dgx-h100-pod").chip)
     for count, target in PART_TARGETS.items():
         terms = Terms(AXES[:count], collective, chip, load_chip_fit("a100").efficiency)
@@ -95,8 +95,8 @@ def _parts() -> Iterator[Measurement]:
         seconds = _cpu(lambda terms=terms, more=microbatches: model_costs(shape, next(more), shape.sequence, terms))
         yield Measurement(f"costs of gpt3-1t's parts, {count} axes", seconds, "s", target)
     free = model_costs(shape, 2, shape.sequence, terms)
-    room = Room(0.999 * math.fsum(part.sharding.memory for part, _ in free.counted))
-    seconds = _cpu(lambda: model_costs(shape, 2, shape.sequence, terms, room=room))
+    budget = MemoryBudget(0.999 * math.fsum(part.sharding.memory for part, _ in free.counted))
+    seconds = _cpu(lambda: model_costs(shape, 2, shape.sequence, terms, budget=budget))
     yield Measurement("  with a thousandth less memory than that takes, to the proven optimum, 2 axes", seconds, "s", 1.5)
 
 

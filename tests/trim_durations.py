@@ -12,4 +12,4 @@ if __name__ == "__main__":
     found = json.loads(FILE.read_text(encoding="utf-8"))
     kept = {name: round(seconds, 1) for name, seconds in sorted(found.items()) if seconds >= SHORTEST}
     FILE.write_text(json.dumps(kept, indent=0) + "\n", encoding="utf-8")
-    print(f"{len(found)} tests take {sum(found.values()):.0f} s; {len(kept)} of them, {sum(kept.values()):.0f} s, are in {FILE.name}")
+    print(f"{len(found)} tests take {sum(found.values()):.0f} s; {FILE.name} has {len(kept)}, of {sum(kept.values()):.0f} s")

@@ -13,7 +13,7 @@ from tests.certificates.test_training_search import Drawn, drawn
 from halley.memory.peak import memory
 from halley.pipeline.iteration import iteration_time
 from halley.training.cost import Batch, Case, training_of
-from halley.training.part_costs import ModelCosts, Room
+from halley.training.part_costs import MemoryBudget, ModelCosts
 from halley.training.search import paths as training_paths
 from halley.training.search.items import Timed
 from halley.training.search.paths import Closer, closer, proof_of
@@ -108,10 +108,10 @@ def nearer(search: TrainingSearch, model: Drawn, layout: int, option: int) -> Cl
     space, way = search.floors.space, search.floors.ways[search.floors.way_of[option]]
     communication, microbatch = search.floors.communications[space.assignment[layout]], int(space.microbatch[layout])
     costs = model.costs(communication, microbatch, way)
-    roomy = Room(math.inf, (0.0,) * len(costs.parts))
+    unbounded = MemoryBudget(math.inf, (0.0,) * len(costs.parts))
 
     def solve(passes: Passes, most: NDArray[np.float64]) -> tuple[float, ModelCosts]:
-        return model.along(communication, microbatch, way, passes, roomy, 1.0, most)
+        return model.along(communication, microbatch, way, passes, unbounded, 1.0, most)
 
     def timed(found: ModelCosts) -> float:
         return time_of(search, layout, option, Case(communication, found))

@@ -20,7 +20,7 @@ from halley.optim.elimination import cost
 from halley.rewrite.recompute import Recompute
 from halley.sharding.layouts import MeshAxis
 from halley.sharding.solution import Sharding, decoded
-from halley.training.part_costs import ModelCosts, Room, least_along, model_costs, training_graphs
+from halley.training.part_costs import MemoryBudget, ModelCosts, least_along, model_costs, training_graphs
 from halley.training.part_solvers import PartSolver, Solvers, Terms
 from halley.workloads.transformer import Transformer
 
@@ -34,12 +34,12 @@ def wire(kind: CollectiveKind, axes: tuple[str, ...], size: int) -> float:
 
 TERMS = Terms((MeshAxis("x", 4),), wire, machine(load_chip("a100")), EFFICIENCY)
 SOLVERS = Solvers()
-ROOMY = Room(math.inf, (1.0, 4.0, 1.0))
+UNBOUNDED = MemoryBudget(math.inf, (1.0, 4.0, 1.0))
 
 
-def along(ahead: list[float], behind: list[float], room: Room = ROOMY) -> tuple[float, ModelCosts]:
+def along(ahead: list[float], behind: list[float], budget: MemoryBudget = UNBOUNDED) -> tuple[float, ModelCosts]:
     passes = np.array(ahead), np.array(behind)
-    return least_along(SHAPE, 2, 256, TERMS, Recompute.FULL, room, passes, solvers=SOLVERS)
+    return least_along(SHAPE, 2, 256, TERMS, Recompute.FULL, budget, passes, solvers=SOLVERS)
 
 
 def taken(costs: ModelCosts, ahead: list[float], behind: list[float]) -> float:
@@ -99,7 +99,7 @@ def test_less_room_is_never_faster() -> None:
     ahead, behind = [0.0, 4.0, 1.0], [0.0, 4.0, 0.0]
     bound, costs = along(ahead, behind)
     use = held(costs)
-    tight, fitting = along(ahead, behind, replace(ROOMY, capacity=0.9 * use))
+    tight, fitting = along(ahead, behind, replace(UNBOUNDED, capacity=0.9 * use))
     assert tight >= bound * (1 - 1e-8)
     assert held(fitting) <= 0.9 * use * (1 + 1e-9)
 
@@ -111,7 +111,8 @@ def test_few_parameters_are_asked_for_and_found() -> None:
     for share in (1.0, 0.9, 0.6, 0.3):
         most = every * [math.inf, math.inf, share]
         try:
-            within, few = least_along(SHAPE, 2, 256, TERMS, Recompute.FULL, ROOMY, (np.array(ahead), np.array(behind)), most=most)
+            passes = np.array(ahead), np.array(behind)
+            within, few = least_along(SHAPE, 2, 256, TERMS, Recompute.FULL, UNBOUNDED, passes, most=most)
         except Infeasible:
             # a table in four parts is as small as it gets
             assert most[2] < SHAPE.vocabulary * SHAPE.model / 4
@@ -126,4 +127,4 @@ def test_few_parameters_are_asked_for_and_found() -> None:
 
 
 def held(costs: ModelCosts) -> float:
-    return math.fsum(many * part.sharding.memory for many, part in zip(ROOMY.held, costs.parts, strict=True))
+    return math.fsum(many * part.sharding.memory for many, part in zip(UNBOUNDED.held, costs.parts, strict=True))

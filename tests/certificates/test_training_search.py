@@ -29,7 +29,7 @@ from halley.sharding.communication import Communication, Interconnect
 from halley.simulate.schedule import interleaved
 from halley.training.axis_bounds import Way
 from halley.training.part_bounds import ModelBound, PartBound
-from halley.training.part_costs import ModelCosts, PartCosts, Room
+from halley.training.part_costs import MemoryBudget, ModelCosts, PartCosts
 from halley.training.plan import Fixed, TrainingProblem
 from halley.training.search.search import best_training_plan, started
 from halley.training.search.space import training_space
@@ -97,11 +97,16 @@ class Drawn:
         return np.min(rows, axis=0) * (0.9 if rough else 1.0)
 
     def costs(
-        self, communication: Communication, microbatch: int, way: Way, room: Room | None = None, resident: float | None = None
+        self,
+        communication: Communication,
+        microbatch: int,
+        way: Way,
+        budget: MemoryBudget | None = None,
+        resident: float | None = None,
     ) -> ModelCosts:
         found = self.shardings(communication, microbatch, way)
-        if room is not None:
-            found = [each for each in found if self.taken(each, room, resident or 0.0) <= room.capacity]
+        if budget is not None:
+            found = [each for each in found if self.taken(each, budget, resident or 0.0) <= budget.capacity]
         if not found:
             raise Infeasible([])
         known = self.shardings(communication, microbatch, way)
@@ -122,12 +127,12 @@ class Drawn:
         microbatch: int,
         way: Way,
         passes: Passes,
-        room: Room,
+        budget: MemoryBudget,
         resident: float,
         most: NDArray[np.float64] | None = None,
     ) -> tuple[float, ModelCosts]:
         every = self.shardings(communication, microbatch, way)
-        found = [each for each in every if self.taken(each, room, resident) <= room.capacity]
+        found = [each for each in every if self.taken(each, budget, resident) <= budget.capacity]
         if most is not None:
             found = [each for each in found if all(part.parameters <= own for part, own in zip(each.parts, most, strict=True))]
         if not found:
@@ -141,9 +146,9 @@ class Drawn:
         return path(best), best
 
     @staticmethod
-    def taken(costs: ModelCosts, room: Room, resident: float) -> float:
-        sizes = (resident * part.parameters + room.in_flight * part.activation for part in costs.parts)
-        return sum(held * each for held, each in zip(room.held, sizes, strict=True))
+    def taken(costs: ModelCosts, budget: MemoryBudget, resident: float) -> float:
+        sizes = (resident * part.parameters + budget.in_flight * part.activation for part in costs.parts)
+        return sum(held * each for held, each in zip(budget.held, sizes, strict=True))
 
     def bound(self, ranks: Any, microbatch: Any, way: Way) -> ModelBound:
         known = self.raised(None, ranks, microbatch, way)

@@ -27,7 +27,7 @@ from halley.sharding.layouts import CollectiveTime, Mesh, MeshAxis
 from halley.sharding.solution import shard
 from halley.sharding.text import parallelisms
 from halley.training.part_bounds import ModelBound, PartBound, model_bound
-from halley.training.part_costs import ModelCosts, PartCosts, Room, model_costs
+from halley.training.part_costs import MemoryBudget, ModelCosts, PartCosts, model_costs
 from halley.training.part_solvers import Terms
 from halley.workloads.transformer import Experts, Transformer
 
@@ -215,14 +215,14 @@ def test_parts_meet_in_the_best_layout(shape: Transformer) -> None:
 
 
 def test_less_room_takes_longer() -> None:
-    """What fits is the best of what fits: more room is never slower, and the room that the fastest takes gives it."""
+    """What fits is the best of what fits: more budget is never slower, and the budget that the fastest takes gives it."""
     free = model_costs(GPT, 1, 512, terms())
     held, sizes = (1.0, 2.0, 1.0), [part.sharding.memory for part in free.parts]
     need = math.fsum(many * size for many, size in zip(held, sizes, strict=True))
-    assert model_costs(GPT, 1, 512, terms(), room=Room(need, held)).time == free.time
+    assert model_costs(GPT, 1, 512, terms(), budget=MemoryBudget(need, held)).time == free.time
     times = []
     for share in (0.999, 0.97):
-        found = model_costs(GPT, 1, 512, terms(), room=Room(share * need, held))
+        found = model_costs(GPT, 1, 512, terms(), budget=MemoryBudget(share * need, held))
         parts_held = [part.sharding for part in found.parts]
         assert math.fsum(many * each.memory for many, each in zip(held, parts_held, strict=True)) <= share * need
         assert all(each.certificate.gap == 0 for each in parts_held)
@@ -230,7 +230,7 @@ def test_less_room_takes_longer() -> None:
     assert free.time < times[0]
     assert times == sorted(times)
     with pytest.raises(Infeasible, match="memory of gpt embedding, gpt layer, gpt head: expected a choice of at most 1 MiB"):
-        model_costs(GPT, 1, 512, terms(), room=Room(2.0**20))
+        model_costs(GPT, 1, 512, terms(), budget=MemoryBudget(2.0**20))
 
 
 def frontier(part: PartCosts, slack: float) -> list[tuple[float, float]]:
@@ -253,7 +253,7 @@ def test_what_fits_together_is_the_best_of_all_divisions_of_the_room(share: floa
     given, held, counts = terms(boundary=TOKENS), (1.0, 2.0, 1.0), (1, 3, 1)
     free = model_costs(GPT, 1, 512, given)
     need = math.fsum(many * part.sharding.memory for many, (part, _) in zip(held, free.counted, strict=True))
-    found = model_costs(GPT, 1, 512, given, room=Room(share * need, held))
+    found = model_costs(GPT, 1, 512, given, budget=MemoryBudget(share * need, held))
     slack = (1 - share) * need
     points = [frontier(part, slack / many) for many, (part, _) in zip(held, free.counted, strict=True)]
     fitting = (
@@ -265,7 +265,7 @@ def test_what_fits_together_is_the_best_of_all_divisions_of_the_room(share: floa
 
 
 def test_room_is_for_all_microbatches_in_flight() -> None:
-    one, many = (model_costs(GPT, 2, 512, terms(), room=Room(math.inf, in_flight=each)) for each in (1.0, 8.0))
+    one, many = (model_costs(GPT, 2, 512, terms(), budget=MemoryBudget(math.inf, in_flight=each)) for each in (1.0, 8.0))
     for found, flying in ((one, 1.0), (many, 8.0)):
         part = found.blocks[0][0]
         assert part.sharding.kept_memory == flying * part.activation
@@ -305,7 +305,7 @@ def test_times_add_up_to_the_shardings() -> None:
     [
         (lambda: model_costs(GPT, 2, 512, terms(boundary=(Shard("f"),))), "layout of X|layout of Y"),
         (lambda: model_costs(GPT, 2, 512, terms(splits={"up": {"x": "q"}})), "a dim of the op"),
-        (lambda: model_costs(GPT, 2, 512, terms(), room=Room(1.0, (1.0,))), "expected 3 numbers: embedding"),
+        (lambda: model_costs(GPT, 2, 512, terms(), budget=MemoryBudget(1.0, (1.0,))), "expected 3 numbers: embedding"),
         (lambda: model_costs(GPT, 2, 1024, terms()), "positions of its table"),
         (lambda: terms(resident=0.0), "above 0 bytes for a parameter"),
         (lambda: terms(microbatches=0), "at least 1 microbatch"),

@@ -31,7 +31,7 @@ LIMITS = ("compute", "memory", "network")
 """What may limit a partition."""
 
 MOST_TILES = 2048
-"""Compute tiles that kernels are dealt out over; a chip with more cores has blocks of them as tiles."""
+"""Compute tiles that kernels are distributed over; a chip with more cores has blocks of them as tiles."""
 
 NOTHING_DONE = Lattice((0,), ((),))
 """What `halley.spatial.growth.rest` needs for a lower bound of everything."""

@@ -40,7 +40,7 @@ from halley.workloads.transformer import Transformer, check_training
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which axes serve what, and how many sequences are worked off in a row."""
+    """Which axes serve what, and how many sequences are processed in a row."""
 
     assignment: Assignment
     microbatch: int
@@ -87,7 +87,7 @@ class DFModelProblem:
         return tuple(self.system.axis(part.axis) for part in parts_of(assignment, role))
 
     def stage(self, choice: Choice) -> Problem:
-        """A layer on one chip of a stage; layers are dealt out in whole ones, so that the stage with most of them decides."""
+        """A layer on one chip of a stage; layers are distributed in whole ones, so that the stage with most of them decides."""
         stages = degree(choice.assignment, Role.PIPELINE)
         return Problem(
             _graph(self.shape, self.sequence, self.axes(choice.assignment, Role.MODEL)),

@@ -123,7 +123,7 @@ def stage_time(layer: Number, layers: Number, stages: Number) -> Number:
 
     .. math:: t = t_L L / S
 
-    Symbols: t_L [s] time of a layer, L [1] layers, S [1] stages. Holds for: equal layers, dealt out evenly. Source: definition.
+    Symbols: t_L [s] time of a layer, L [1] layers, S [1] stages. Holds for: equal layers, distributed evenly. Source: definition.
 
     >>> stage_time(7.0, 96, 4)
     168.0

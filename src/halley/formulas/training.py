@@ -74,7 +74,7 @@ def sharded_backward_time(gathers: Sequence[Number], works: Sequence[Number], sc
 
 
 def sharded_bytes(parameters: Number, word: Number, ranks: Number) -> Number:
-    """Bytes of a state of the parameters that is dealt out over data-parallel ranks (one rank: not sharded).
+    """Bytes of a state of the parameters that is distributed over data-parallel ranks (one rank: not sharded).
 
     .. math:: M = w \\lceil P / n \\rceil
 

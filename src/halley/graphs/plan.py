@@ -250,7 +250,7 @@ def _all_stages(problem: GraphProblem, stages: int, layer: float, rest: float = 
 
 
 def _pipelined(problem: GraphProblem, communication: Communication, layer: _Layer, stages: int) -> GraphPlan:
-    """Layers dealt out over stages in whole ones; a stage sends its outputs on when it is done with a microbatch."""
+    """Layers distributed over stages in whole ones; a stage sends its outputs on when it is done with a microbatch."""
     layers = int(ceil_div(problem.layers, stages))
     size = layer.memory.outputs
     if problem.overlap:

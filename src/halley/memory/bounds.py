@@ -36,7 +36,7 @@ class Moments(NamedTuple):
 
 
 def moments(pipeline: Pipeline, kinds: tuple[int, ...]) -> Moments:
-    """Those of a model with ``kinds`` of layers, as they are dealt out. Of stages with the same parts only the first is looked
+    """Those of a model with ``kinds`` of layers, as they are distributed. Of stages with the same parts only the first is looked
     at: it runs ahead furthest, so that what it keeps at some moment is no less than what the others keep at any.
 
     >>> found = moments(Pipeline(2, 8), (1, 4))

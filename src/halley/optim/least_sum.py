@@ -33,7 +33,7 @@ NEAR, NEARER = 0.01, 0.0003
 least."""
 
 CLOSE = 0.003
-"""How far above the least sum, relative, sums of the values of one variable are told apart by their bounds."""
+"""How far above the least sum, relative, sums of the values of one variable are distinguished by their bounds."""
 
 SHRUNK = 0.85
 """Share of the values that is left when tables are made anew without the others."""

@@ -1,4 +1,4 @@
-"""Pipelines as values: stages, chunks, microbatches, schedule; how layers, chips and batches are dealt out to them."""
+"""Pipelines as values: stages, chunks, microbatches, schedule; how layers, chips and batches are distributed over them."""
 
 from __future__ import annotations
 
@@ -226,10 +226,10 @@ def deal(layers: int, parts: int) -> tuple[int, ...]:
 
     Raises BadInput: fewer layers than parts.
     """
-    faults = [_whole(f"layers dealt out, {name}", n) for name, n in (("layers", layers), ("parts", parts)) if not _is_whole(n)]
+    faults = [_whole(f"layers distributed, {name}", n) for name, n in (("layers", layers), ("parts", parts)) if not _is_whole(n)]
     if not faults and layers < parts:
         remedy = f"take at most {layers} stages x chunks"
-        faults = [Fault("layers dealt out", f"at least one layer for each of {parts} parts", f"{layers} layers", remedy)]
+        faults = [Fault("layers distributed", f"at least one layer for each of {parts} parts", f"{layers} layers", remedy)]
     if faults:
         raise BadInput(faults)
     each, rest = divmod(layers, parts)

@@ -16,8 +16,8 @@ FONT = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-seri
 SIZE = 13.0
 INK, FAINT, GRID, PAPER = "#1a1a1a", "#595959", "#d9d9d9", "#ffffff"
 PALETTE = ("#0072b2", "#e69f00", "#006b50", "#f0e442", "#d55e00", "#9ad2f2", "#5b2a6e", "#e3a6c8")
-"""After Okabe and Ito (jfly.uni-koeln.de/color, 2008), told apart under the common colour blindnesses; dark and light take turns,
-so that neighbours differ in grey too."""
+"""After Okabe and Ito (jfly.uni-koeln.de/color, 2008), distinguishable under the common colour blindnesses; dark and light take
+turns, so that neighbours differ in grey too."""
 OTHER = "#b3b3b3"
 HIGHLIGHT = "#d55e00"
 

@@ -1,7 +1,7 @@
 """Layouts of a tensor over the axes of a mesh, and the cheapest collectives that lead from one to another.
 
 A layout has a placement per axis. Which elements of a dim a rank has along an axis depends on the rank's coordinate there
-alone, not on other axes that split the same dim (blocks are dealt out by digits of their number). So a collective over some
+alone, not on other axes that split the same dim (blocks are distributed by digits of their number). So a collective over some
 axes changes the placements of these and no others, and every change of layout is a sequence of such collectives: a shortest
 path.
 """

@@ -184,7 +184,7 @@ def _lines(scope: Scope, hold: Visit, position: int) -> dict[Member, int]:
 
 
 def _shards(box: Box, dim: int, size: int) -> list[Box]:
-    """A box dealt out evenly along one dim.
+    """A box distributed evenly along one dim.
 
     >>> _shards(((0, 5), (2, 4)), 0, 2)
     [((0, 3), (2, 4)), ((3, 5), (2, 4))]

@@ -40,7 +40,7 @@ def busiest_first(node: Spatial, scope: Scope, workload: Workload, places: Any) 
 
 
 def _busiest(mask: Mask, node: Spatial, loop: Temporal, scope: Scope) -> int:
-    """The place with most points to compute, of those that the critical member's rows are dealt out to."""
+    """The place with most points to compute, of those that the critical member's rows are distributed to."""
     start, stop = (int(value) for value in scope.ranges[scope.dims[node.dim], :, 0])
     begin = np.arange(start, max(stop, start + 1), node.tile)
     end = np.minimum(begin + node.tile, stop)

@@ -143,7 +143,7 @@ ROUNDING = 1e-9
 
 
 class Clock:
-    """Runs tasks. An engine or axis serves whoever arrives first; of two that arrive at once, the earlier in program order."""
+    """Runs tasks. An engine or axis serves the first to arrive; of two that arrive at once, the earlier in program order."""
 
     def __init__(self, tasks: Tasks) -> None:
         count = len(tasks.names)

@@ -223,7 +223,8 @@ class Graph:
 
 @dataclass(frozen=True)
 class Problem:
-    """A layer's graph on a chip that is one of ``stages`` pipeline stages; ``layers`` such layers are dealt out evenly over them.
+    """A layer's graph on a chip that is one of ``stages`` pipeline stages; ``layers`` such layers are distributed evenly over
+    them.
 
     ``transfer`` [s]: of a sample to the next stage, beside a layer's work. ``fused``: False runs kernel by kernel, each alone.
     ``most``: samples that a partition may work off in a row; memory may hold fewer, but has to hold the ``fewest``.

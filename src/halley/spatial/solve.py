@@ -52,7 +52,7 @@ SECONDS_PER_DOWNSET, WHERE_WEIGHTS_STREAM = 2e-3, 2e-2
 class SpatialPlan:
     """Partitions in the order in which they run.
 
-    ``samples`` are worked off in a row by each partition; ``layer`` [s] is the time of a layer per sample, ``bound`` [s] a lower
+    ``samples`` are processed in a row by each partition; ``layer`` [s] is the time of a layer per sample, ``bound`` [s] a lower
     bound of it over all plans: where both are equal the plan is proven best. ``downsets``: of the graph; ``costed``: blocks that
     the search costed, once per limit that it tried."""
 

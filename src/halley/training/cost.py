@@ -34,7 +34,7 @@ from halley.sharding.axes import Role
 from halley.sharding.communication import Communication, Dimensions, Route
 from halley.sharding.layouts import local_extents
 from halley.training.loads import Stage, loads, traffic
-from halley.training.part_costs import ModelCosts, PartCosts, Room
+from halley.training.part_costs import MemoryBudget, ModelCosts, PartCosts
 from halley.training.plan import Exposed, Plan, PlanCost, TrainingProblem
 from halley.workloads.training import training_model
 
@@ -377,12 +377,14 @@ def _busiest(problem: TrainingProblem, plan: Plan, case: Case) -> Stage:
     return Stage(number, parts[number], boundary_bytes(problem, batch, case), tied_bytes(problem, batch, case))
 
 
-def room_left(problem: TrainingProblem, plan: Plan, case: Case, least: tuple[Floats, Floats] | None = None) -> tuple[Room, float]:
+def budget_left(
+    problem: TrainingProblem, plan: Plan, case: Case, least: tuple[Floats, Floats] | None = None
+) -> tuple[MemoryBudget, float]:
     """What is left for weights and kept activations on a chip of the fullest stage, and what a parameter takes there for good
     [B]: its share where data-parallel ranks share it out.
 
     Set aside is what these shardings work in; or, given the ``least`` that passes of each part work in [B], and the least
-    parameters of each [parts], what all shardings do: those that do not fit into this room fit nowhere.
+    parameters of each [parts], what all shardings do: those that do not fit into this budget fit nowhere.
     """
     held = memory(training_of(problem, Batch(plan.pipeline, plan.sharded, plan.offload), [case]))
     stage = int(held.total[:, 0].argmax())
@@ -401,4 +403,4 @@ def room_left(problem: TrainingProblem, plan: Plan, case: Case, least: tuple[Flo
         most = np.array([part.parameters for part in parts])[has].max()
         working, parameters = (each[has].max() for each in least)
         aside = float(working + (aside - own) * parameters / most)
-    return Room(problem.capacity - aside, tuple(counts.tolist()), flying), resident
+    return MemoryBudget(problem.capacity - aside, tuple(counts.tolist()), flying), resident

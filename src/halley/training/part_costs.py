@@ -73,8 +73,8 @@ class PartCosts:
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelCosts(PerPart[PartCosts]):
     """``boundary``: the layout in which parts meet. ``least`` [s]: by part, the embedding first, what it takes at least in any
-    layout of the boundary and any room; ``by_boundary`` [layouts] of the same, for each layout of the boundary. ``bound`` [s]: no
-    shardings that fit take less for all layers."""
+    layout of the boundary and any budget; ``by_boundary`` [layouts] of the same, for each layout of the boundary. ``bound`` [s]:
+    no shardings that fit take less for all layers."""
 
     boundary: Layout
     least: tuple[float, ...] = ()
@@ -95,7 +95,7 @@ class ModelCosts(PerPart[PartCosts]):
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class MemoryBudget:
     """``capacity`` [B] of a chip for weights, with gradients and optimizer state, and kept activations of ``in_flight``
     microbatches. ``held``: how many of each part the chip has, in the order of the model; one of each unless given.
     """
@@ -111,18 +111,18 @@ def model_costs(
     sequence: int,
     terms: Terms,
     recompute: Recompute = Recompute.NONE,
-    room: Room | None = None,
+    budget: MemoryBudget | None = None,
     effort: float = EFFORT,
     solvers: Solvers | None = None,
 ) -> ModelCosts:
     """Costs of the model's parts on ``microbatch`` sequences of ``sequence`` tokens under the shardings that take the least time
-    together; layers recompute as ``recompute`` says, embedding and head nothing. ``room``: what they may take on a chip;
+    together; layers recompute as ``recompute`` says, embedding and head nothing. ``budget``: what they may take on a chip;
     ``effort``: entries of tables after which a search for what fits ends, with the gap that is left. ``solvers``: what earlier
     calls found out.
 
     Raises BadInput: as `sharding_graph`, or a boundary that no part can have; Infeasible: no sharding fits.
     """
-    in_flight = room.in_flight if room else 1.0
+    in_flight = budget.in_flight if budget else 1.0
     graphs, known = training_graphs(shape, microbatch, sequence, recompute, terms.fused), solvers or Solvers()
     parts = [known.of(graph, terms).within(terms.weight_bytes, in_flight) for graph in graphs]
     counts = part_counts(shape, microbatch, sequence)
@@ -131,8 +131,8 @@ def model_costs(
     found = _together(parts, counts, times)
     if found is None:
         raise BadInput(Fault(f"parts of {shape.name}", "a layout in which all parts can meet", "none", "free the splits"))
-    if room and math.fsum(held * each.memory for held, each in zip(_held(parts, room), found, strict=True)) > room.capacity:
-        found, _ = _fitting(parts, [part.objective for part in parts], counts, room, allowed, effort)
+    if budget and math.fsum(held * each.memory for held, each in zip(_held(parts, budget), found, strict=True)) > budget.capacity:
+        found, _ = _fitting(parts, [part.objective for part in parts], counts, budget, allowed, effort)
         known.done += found[0].certificate.entries
     costs = [sharded_costs(part, sharding, in_flight) for part, sharding in zip(parts, found, strict=True)]
     possible = times[np.isfinite(times).all(axis=1)] * (1 - TOLERANCE)
@@ -153,7 +153,7 @@ def least_along(
     sequence: int,
     terms: Terms,
     recompute: Recompute,
-    room: Room,
+    budget: MemoryBudget,
     passes: tuple[NDArray[np.float64], NDArray[np.float64]],
     effort: float = EFFORT,
     solvers: Solvers | None = None,
@@ -163,7 +163,7 @@ def least_along(
     repeat; and the costs under those that take the least. ``most`` [parts]: without those under which a chip surely has more
     parameters of a part. Other arguments and errors as in `model_costs`; Infeasible also: none is left."""
     graphs, known = training_graphs(shape, microbatch, sequence, recompute, terms.fused), solvers or Solvers()
-    parts = [known.of(graph, terms).within(terms.weight_bytes, room.in_flight) for graph in graphs]
+    parts = [known.of(graph, terms).within(terms.weight_bytes, budget.in_flight) for graph in graphs]
     counts = part_counts(shape, microbatch, sequence)
     along = [list(part.along(*each)) for part, *each in zip(parts, *np.maximum(passes, 0.0).tolist(), strict=True)]
     if most is not None:
@@ -171,12 +171,12 @@ def least_along(
             own += part.without(limit)
     allowed = allowed_layouts(parts[0], terms)
     try:
-        found, bound = _fitting(parts, along, (1,) * len(parts), room, allowed, effort)
+        found, bound = _fitting(parts, along, (1,) * len(parts), budget, allowed, effort)
     except BadInput as error:
         # without a limit, some boundary is always possible
         raise error if most is None else Infeasible(error.faults) from error
     known.done += found[0].certificate.entries
-    costs = [sharded_costs(part, sharding, room.in_flight) for part, sharding in zip(parts, found, strict=True)]
+    costs = [sharded_costs(part, sharding, budget.in_flight) for part, sharding in zip(parts, found, strict=True)]
     blocks = tuple(zip(costs[1:-1], counts[1:-1], strict=True))
     return bound, ModelCosts(costs[0], blocks, costs[-1], found[0].ends["Y"])
 
@@ -264,26 +264,26 @@ def allowed_layouts(solver: PartSolver, terms: Terms) -> NDArray[np.bool_]:
     return np.asarray(np.array(known.complete) == known.index(terms.boundary))
 
 
-def _held(solvers: Sequence[PartSolver], room: Room) -> tuple[float, ...]:
+def _held(solvers: Sequence[PartSolver], budget: MemoryBudget) -> tuple[float, ...]:
     """How many of each part a chip has. Raises BadInput: not a number for each."""
-    if room.held and len(room.held) != len(solvers):
+    if budget.held and len(budget.held) != len(solvers):
         expected = f"{len(solvers)} numbers: embedding, each kind of layer, head"
-        raise BadInput(Fault("parts that a chip holds", expected, str(len(room.held))))
-    return room.held or (1.0,) * len(solvers)
+        raise BadInput(Fault("parts that a chip holds", expected, str(len(budget.held))))
+    return budget.held or (1.0,) * len(solvers)
 
 
 def _fitting(
     solvers: Sequence[PartSolver],
     objectives: Sequence[Sequence[Table]],
     counts: Sequence[int],
-    room: Room,
+    budget: MemoryBudget,
     allowed: NDArray[np.bool_],
     effort: float,
 ) -> tuple[list[Sharding], float]:
     """The shardings that take the least of the ``objectives`` of the parts, times their ``counts``, among those that fit
     together, and a bound of that [s]: all parts as one problem, in which the layout of the boundary is a variable that they
     share. Raises Infeasible: none fits."""
-    boundary, held = "boundary", _held(solvers, room)
+    boundary, held = "boundary", _held(solvers, budget)
     times, uses = [Table((boundary,), np.where(allowed, 0.0, math.inf))], list[Table]()
     for number, (solver, objective, count, many) in enumerate(zip(solvers, objectives, counts, held, strict=True)):
         times += solver.renamed(objective, number, count, boundary)
@@ -293,8 +293,8 @@ def _fitting(
         return f"{format_bytes(size)} per chip"
 
     where = f"memory of {', '.join(solver.graph.workload.name for solver in solvers)}"
-    check_fits(uses, room.capacity, where, describe)
-    best = least(times, uses, room.capacity, where, describe, effort=effort)
+    check_fits(uses, budget.capacity, where, describe)
+    best = least(times, uses, budget.capacity, where, describe, effort=effort)
     found = []
     for number, solver in enumerate(solvers):
         names = {name for item in (*solver.tables.time, *solver.tables.memory) for name in item.variables}

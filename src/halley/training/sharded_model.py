@@ -15,7 +15,7 @@ from halley.sharding.communication import Communication
 from halley.training.axis_bounds import AxisBounds, Way
 from halley.training.kernels import TrainingGraph
 from halley.training.part_bounds import ModelBound, model_bound
-from halley.training.part_costs import ModelCosts, Room, least_along, least_layer_times, model_costs, training_graphs
+from halley.training.part_costs import MemoryBudget, ModelCosts, least_along, least_layer_times, model_costs, training_graphs
 from halley.training.part_solvers import Solvers, Terms
 from halley.training.plan import TrainingProblem
 from halley.training.product_bounds import ProductBounds
@@ -38,9 +38,14 @@ class CostModel(Protocol):
         """What was done so far, in entries of tables that are joined: the same on every machine."""
 
     def costs(
-        self, communication: Communication, microbatch: int, way: Way, room: Room | None = None, resident: float | None = None
+        self,
+        communication: Communication,
+        microbatch: int,
+        way: Way,
+        budget: MemoryBudget | None = None,
+        resident: float | None = None,
     ) -> ModelCosts:
-        """Of the shardings that take the least time and fit in ``room``, with ``resident`` bytes of each parameter on the chip.
+        """Of the shardings that take the least time and fit in ``budget``, with ``resident`` bytes of each parameter on the chip.
         Raises Infeasible: none fits."""
 
     def along(
@@ -49,7 +54,7 @@ class CostModel(Protocol):
         microbatch: int,
         way: Way,
         passes: Passes,
-        room: Room,
+        budget: MemoryBudget,
         resident: float,
         most: Floats | None = None,
     ) -> tuple[float, ModelCosts] | None:
@@ -94,11 +99,16 @@ class ShardedModel:
         return self.solvers.spent
 
     def costs(
-        self, communication: Communication, microbatch: int, way: Way, room: Room | None = None, resident: float | None = None
+        self,
+        communication: Communication,
+        microbatch: int,
+        way: Way,
+        budget: MemoryBudget | None = None,
+        resident: float | None = None,
     ) -> ModelCosts:
         """As in `CostModel`."""
         problem, terms = self.problem, self.terms(communication, way, resident)
-        return model_costs(problem.shape, microbatch, problem.sequence, terms, way.recompute, room, SQUEEZING, self.solvers)
+        return model_costs(problem.shape, microbatch, problem.sequence, terms, way.recompute, budget, SQUEEZING, self.solvers)
 
     def along(
         self,
@@ -106,13 +116,13 @@ class ShardedModel:
         microbatch: int,
         way: Way,
         passes: Passes,
-        room: Room,
+        budget: MemoryBudget,
         resident: float,
         most: Floats | None = None,
     ) -> tuple[float, ModelCosts] | None:
         """As in `CostModel`."""
         problem, terms = self.problem, self.terms(communication, way, resident)
-        given = problem.shape, microbatch, problem.sequence, terms, way.recompute, room, passes
+        given = problem.shape, microbatch, problem.sequence, terms, way.recompute, budget, passes
         return least_along(*given, SQUEEZING, self.solvers, most)
 
     def terms(self, communication: Communication, way: Way, resident: float | None = None) -> Terms:

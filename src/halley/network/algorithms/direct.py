@@ -1,4 +1,4 @@
-"""Direct algorithms: every rank sends straight to whoever needs it, all at once or one partner after the other."""
+"""Direct algorithms: every rank sends directly to those that need it, all at once or one partner after the other."""
 
 from __future__ import annotations
 

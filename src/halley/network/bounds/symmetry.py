@@ -150,7 +150,7 @@ def _ends(graph: Graph) -> tuple[Indices, Indices]:
 
 
 class _Search:
-    """Colour refinement: vertices are told apart by the colours around them, until a symmetry can be read off."""
+    """Colour refinement: vertices are distinguished by the colours of their neighbours, until a symmetry can be read off."""
 
     def __init__(self, graph: Graph, demands: Demands) -> None:
         self.graph, self.demands = graph, demands

@@ -48,7 +48,7 @@ PIECES = (1, 4, 16, 64)
 CHAINED = tuple(2**power for power in range(9))
 """Into how many pieces an algorithm on one lane cuts a payload, where it leaves that open."""
 SHARES = 12
-"""Parts of a payload that are dealt out to orders of the lanes."""
+"""Parts of a payload that are distributed to orders of the lanes."""
 PERMUTED = 3
 """Lanes up to which all their orders are tried; of more, those by bandwidth."""
 COUNTED = 256

@@ -26,7 +26,7 @@ class Timed(NamedTuple):
     bound: float
 
 
-class Crowded(NamedTuple):
+class OverCapacity(NamedTuple):
     """A plan that does not fit with the shardings in ``costs``, after ``tries`` to find others; ``least`` [s]: of all that do,
     for all layers in a microbatch."""
 
@@ -39,7 +39,7 @@ class Crowded(NamedTuple):
 
 class Stage(IntEnum):
     """What is known of an item: the work of its plans at least; which of them may fit; what that takes on some axes, and after
-    it; roughly what layers take; what they take; their shardings; a single plan that is crowded."""
+    it; roughly what layers take; what they take; their shardings; a single plan that is over."""
 
     WORK = 0
     MEMORY = 1
@@ -47,7 +47,7 @@ class Stage(IntEnum):
     ROUGH = 3
     LAYERS = 4
     SHARDED = 5
-    CROWDED = 6
+    OVER_CAPACITY = 6
 
 
 class Item(NamedTuple):

@@ -5,7 +5,7 @@ Every plan of the space has a lower bound that holds for all shardings. The sear
     group     plans of one mesh, microbatch, recomputation and kernel of attention: those that cannot fit are left out; the others
               are bounded by single axes of the mesh; then each plan alone; then their shardings are found, and bounds rise
     plan      its iteration is timed exactly, together with plans of the same pipeline in its group
-    crowded   a plan whose fastest shardings do not fit: they are found again for the memory that is left
+    over      a plan whose fastest shardings do not fit: they are found again for the memory that is left
 
 and ends when no bound is below the best time: all other plans take longer. What other shardings of the plans that were timed
 may take is bounded at last, by `halley.training.search.proof`.
@@ -27,13 +27,13 @@ from halley.errors import Infeasible
 from halley.rewrite.recompute import Recompute
 from halley.sharding.axes import Role
 from halley.sharding.communication import Communication
-from halley.training.cost import Batch, Case, room_left, times_that_fit
-from halley.training.part_costs import ModelCosts, Room
+from halley.training.cost import Batch, Case, budget_left, times_that_fit
+from halley.training.part_costs import MemoryBudget, ModelCosts
 from halley.training.plan import TrainingProblem
+from halley.training.search.budgets import Budgets
 from halley.training.search.floors import Floors
-from halley.training.search.items import Crowded, Group, Item, Stage, Timed
+from halley.training.search.items import Group, Item, OverCapacity, Stage, Timed
 from halley.training.search.paths import bound_of, closer, proof_of
-from halley.training.search.rooms import Rooms
 from halley.training.sharded_model import CostModel, Passes
 
 Floats = NDArray[np.float64]
@@ -74,12 +74,12 @@ class TrainingSearch:
     solved: int = 0
     refined: int = 0
     timed: int = 0
-    crowded: list[Crowded] = field(default_factory=list)
+    over_capacity: list[OverCapacity] = field(default_factory=list)
     settled: list[tuple[float, Timed]] = field(default_factory=list)
-    aside: list[tuple[float, Crowded]] = field(default_factory=list)
+    aside: list[tuple[float, OverCapacity]] = field(default_factory=list)
     _heap: list[Item] = field(default_factory=list)
     _groups: dict[int, Group] = field(default_factory=dict)
-    _rooms: Rooms = field(default_factory=Rooms)
+    _budgets: Budgets = field(default_factory=Budgets)
     _layouts: dict[int, Integers] = field(default_factory=dict)
     _work: dict[int, Floats] = field(default_factory=dict)
     _lifts: dict[tuple[int, int], list[float]] = field(default_factory=dict)
@@ -168,8 +168,8 @@ class TrainingSearch:
                 self._open(item.key)
             case Stage.SHARDED:
                 self._time(item.key)
-            case Stage.CROWDED:
-                self._squeeze(item.bound, self.crowded[item.key])
+            case Stage.OVER_CAPACITY:
+                self._reshard(item.bound, self.over_capacity[item.key])
             case _:
                 assert_never(item.stage)
 
@@ -218,7 +218,7 @@ class TrainingSearch:
             self._heap.remove(item)
             heapq.heapify(self._heap)
             self._unless_interrupted(item, partial(self._look, item))
-            item = next((each for each in self._heap if each.key == key and each.stage is not Stage.CROWDED), None)
+            item = next((each for each in self._heap if each.key == key and each.stage is not Stage.OVER_CAPACITY), None)
 
     def _try(self, key: int) -> None:
         """All of a group, until one of its plans fits."""
@@ -241,7 +241,7 @@ class TrainingSearch:
 
     def _take(self, key: int) -> bool:
         """A group leaves the line; False: it is not in it."""
-        found = [item for item in self._heap if item.key == key and item.stage is not Stage.CROWDED]
+        found = [item for item in self._heap if item.key == key and item.stage is not Stage.OVER_CAPACITY]
         self._heap = [item for item in self._heap if item not in found]
         heapq.heapify(self._heap)
         return bool(found)
@@ -292,8 +292,8 @@ class TrainingSearch:
         if they are not enough then, with plans whose shardings are known."""
         self.others, aside = others, {(each.layout, each.option) for _, each in self.aside}
         self.settled = [each for each in self.settled if (each[1].layout, each[1].option) not in aside]
-        for bound, crowded in self.aside:
-            self._crowd(bound, crowded)
+        for bound, over in self.aside:
+            self._queue(bound, over)
         most = self.model.spent + FILLING
 
         def enough() -> bool:
@@ -358,10 +358,10 @@ class TrainingSearch:
         communication = self.floors.communications[self.floors.space.assignment[layout]]
         return self._meshes.setdefault(communication.model_key, communication)
 
-    def _solve(self, layout: int, option: int, room: Room | None = None, resident: float | None = None) -> ModelCosts:
+    def _solve(self, layout: int, option: int, budget: MemoryBudget | None = None, resident: float | None = None) -> ModelCosts:
         space, way = self.floors.space, self.floors.ways[self.floors.way_of[option]]
         self.solved += 1
-        return self.model.costs(self._mesh(layout), int(space.microbatch[layout]), way, room, resident)
+        return self.model.costs(self._mesh(layout), int(space.microbatch[layout]), way, budget, resident)
 
     def _line_up(self, key: int) -> None:
         """The group waits for its first plan that may fit, those before it for other shardings; without one it is done."""
@@ -370,8 +370,8 @@ class TrainingSearch:
         ahead = np.flatnonzero(group.waiting[: waiting[0] if waiting.size else None])
         group.waiting[ahead] = False
         for row in ahead.tolist():
-            crowded = Crowded(int(group.layouts[row]), int(group.options[row]), group.costs, group.costs.bound)
-            self._crowd(float(group.bounds[row]), crowded)
+            over = OverCapacity(int(group.layouts[row]), int(group.options[row]), group.costs, group.costs.bound)
+            self._queue(float(group.bounds[row]), over)
         if waiting.size:
             heapq.heappush(self._heap, Item(float(group.bounds[waiting[0]]), Stage.SHARDED, key))
         else:
@@ -394,7 +394,7 @@ class TrainingSearch:
             if math.isfinite(taken):
                 self._record(Timed(taken, each, int(option), group.costs, group.costs.bound))
             else:
-                self._crowd(float(group.bounds[row]), Crowded(each, int(option), group.costs, group.costs.bound))
+                self._queue(float(group.bounds[row]), OverCapacity(each, int(option), group.costs, group.costs.bound))
         self._line_up(key)
 
     def _evaluate(self, layouts: Integers, option: int, costs: ModelCosts) -> Floats:
@@ -417,48 +417,48 @@ class TrainingSearch:
         if known is None or found.time < known.time:
             self.best[kind] = found
 
-    def _crowd(self, bound: float, crowded: Crowded) -> None:
-        self.crowded.append(crowded)
-        heapq.heappush(self._heap, Item(bound, Stage.CROWDED, len(self.crowded) - 1))
+    def _queue(self, bound: float, over: OverCapacity) -> None:
+        self.over_capacity.append(over)
+        heapq.heappush(self._heap, Item(bound, Stage.OVER_CAPACITY, len(self.over_capacity) - 1))
 
-    def _squeeze(self, bound: float, crowded: Crowded) -> None:
+    def _reshard(self, bound: float, over: OverCapacity) -> None:
         """Bound a plan that does not fit by its longest path; then find its shardings again, for the memory that is left on the
         stage that has least: first beside what all shardings work in, which tells whether any fits; then beside what those at
         hand work in. What that takes is little for the first and much for the others: where the bound rises, they wait."""
-        layout, option, costs = crowded.layout, crowded.option, crowded.costs
-        if crowded.tries > 0:
-            found = self._found_again(crowded)
+        layout, option, costs = over.layout, over.option, over.costs
+        if over.tries > 0:
+            found = self._found_again(over)
             if found is None:
-                # with the first room no sharding fits; with others, none of those that were tried
-                if crowded.tries > 1:
-                    self.settled.append((bound, Timed(math.inf, layout, option, costs, crowded.least)))
+                # with the first budget no sharding fits; with others, none of those that were tried
+                if over.tries > 1:
+                    self.settled.append((bound, Timed(math.inf, layout, option, costs, over.least)))
                 return
             costs = found
-        proven = max(crowded.least, costs.bound) if crowded.tries <= 1 else crowded.least
-        if proven > crowded.least or crowded.tries == 0:
+        proven = max(over.least, costs.bound) if over.tries <= 1 else over.least
+        if proven > over.least or over.tries == 0:
             bound = max(bound, self._bound_of(Timed(math.inf, layout, option, costs, proven), self.threshold))
         self.bounds[layout, option] = bound
         open_still = bound < self.threshold
-        taken = float(self._evaluate(np.array([layout]), option, costs)[0]) if open_still and crowded.tries > 0 else math.inf
+        taken = float(self._evaluate(np.array([layout]), option, costs)[0]) if open_still and over.tries > 0 else math.inf
         if math.isfinite(taken):
             self._record(Timed(taken, layout, option, costs, proven))
-        elif open_still and crowded.tries <= TRIES:
-            self._crowd(bound, Crowded(layout, option, costs, proven, crowded.tries + 1))
+        elif open_still and over.tries <= TRIES:
+            self._queue(bound, OverCapacity(layout, option, costs, proven, over.tries + 1))
         else:
             self.settled.append((bound, Timed(math.inf, layout, option, costs, proven)))
             if not open_still:
-                self.aside.append((bound, Crowded(layout, option, costs, proven, crowded.tries + 1)))
+                self.aside.append((bound, OverCapacity(layout, option, costs, proven, over.tries + 1)))
 
-    def _found_again(self, crowded: Crowded) -> ModelCosts | None:
+    def _found_again(self, over: OverCapacity) -> ModelCosts | None:
         """Costs under shardings for the memory that is left beside those that a plan had; None where none fits."""
-        layout, option = crowded.layout, crowded.option
+        layout, option = over.layout, over.option
         floors, way = self.floors, self.floors.way_of[option]
-        case = Case(floors.communications[floors.space.assignment[layout]], crowded.costs)
+        case = Case(floors.communications[floors.space.assignment[layout]], over.costs)
         floor = floors.floor(np.array([layout]), way)
-        least = (floor.working[0], floor.parameters[0]) if crowded.tries == 1 else None
-        room, resident = room_left(self.problem, floors.space.plan(layout, option), case, least)
+        least = (floor.working[0], floor.parameters[0]) if over.tries == 1 else None
+        budget, resident = budget_left(self.problem, floors.space.plan(layout, option), case, least)
         group = int(floors.cell[layout]), way
-        return self._rooms.costs(group, room, resident, partial(self._solve, layout, option))
+        return self._budgets.costs(group, budget, resident, partial(self._solve, layout, option))
 
     def settle(self) -> None:
         """Bound the other shardings of the plans that were timed, and of those that did not fit, those of the lowest bound first,
@@ -484,10 +484,10 @@ class TrainingSearch:
         layout, option, way = timed.layout, timed.option, self.floors.way_of[timed.option]
         proof, floor, mesh = proof_of(self.floors, timed), self.floors.floor(np.array([layout]), way), self._mesh(layout)
         case = Case(proof.communication, timed.costs)
-        room, resident = room_left(self.problem, proof.plan, case, (floor.working[0], floor.parameters[0]))
+        budget, resident = budget_left(self.problem, proof.plan, case, (floor.working[0], floor.parameters[0]))
 
         def solve(passes: Passes, most: Floats) -> tuple[float, ModelCosts] | None:
-            return self.model.along(mesh, proof.plan.microbatch, self.floors.ways[way], passes, room, resident, most)
+            return self.model.along(mesh, proof.plan.microbatch, self.floors.ways[way], passes, budget, resident, most)
 
         plan = np.array([layout])
         found = closer(proof, timed.time, target, solve, lambda costs: float(self._evaluate(plan, option, costs)[0]))

@@ -35,9 +35,9 @@ from halley.training.axis_bounds import Way
 from halley.training.kernels import TrainingGraph
 from halley.training.part_bounds import ModelBound, PartBound
 from halley.training.part_costs import (
+    MemoryBudget,
     ModelCosts,
     PartCosts,
-    Room,
     allowed_layouts,
     model_costs,
     sharded_costs,
@@ -67,7 +67,7 @@ bound."""
 LAYOUTS, FUSED = 4, 4
 """In how many layouts parts are looked at together, those of the lowest bounds, and how many shardings of each."""
 
-Given = tuple[Transformer, int, int, Terms, Recompute, Room | None, float]
+Given = tuple[Transformer, int, int, Terms, Recompute, MemoryBudget | None, float]
 """What `model_costs` is asked."""
 
 CLOSE = 5e-4
@@ -178,19 +178,24 @@ class SpatialModel:
         microbatch: int,
         way: Way,
         passes: Passes,
-        room: Room,
+        budget: MemoryBudget,
         resident: float,
         most: Floats | None = None,
     ) -> None:
         """As in `CostModel`: passes of kernels that overlap are no sums over ops."""
 
     def costs(
-        self, communication: Communication, microbatch: int, way: Way, room: Room | None = None, resident: float | None = None
+        self,
+        communication: Communication,
+        microbatch: int,
+        way: Way,
+        budget: MemoryBudget | None = None,
+        resident: float | None = None,
     ) -> ModelCosts:
         """As in `CostModel`: of the best of several shardings, each with its best partitions."""
         problem, graphs = self.problem, self._graphs(microbatch, way)
         terms = self.base.terms(communication, way, resident)
-        given = problem.shape, microbatch, problem.sequence, terms, way.recompute, room, SQUEEZING
+        given = problem.shape, microbatch, problem.sequence, terms, way.recompute, budget, SQUEEZING
         # where not even this one fits, none does
         best = self._all_fused(model_costs(*given, self.base.solvers), graphs, communication)
         if terms.mesh:
@@ -198,7 +203,7 @@ class SpatialModel:
             for part, graph, count in zip(best.parts, graphs, best.counts, strict=True):
                 # a small part of the model may have a gap that is large for it
                 self._least(graph, terms).raise_to(part.time, CLOSE * best.time / count)
-            best = self._together(best, graphs, communication, terms, room)
+            best = self._together(best, graphs, communication, terms, budget)
         return self._bounded(best, terms, graphs)
 
     def _all_fused(self, costs: ModelCosts, graphs: Sequence[TrainingGraph], communication: Communication) -> ModelCosts:
@@ -216,11 +221,16 @@ class SpatialModel:
         return min(best, found, key=_rank_of)
 
     def _together(
-        self, best: ModelCosts, graphs: Sequence[TrainingGraph], communication: Communication, terms: Terms, room: Room | None
+        self,
+        best: ModelCosts,
+        graphs: Sequence[TrainingGraph],
+        communication: Communication,
+        terms: Terms,
+        budget: MemoryBudget | None,
     ) -> ModelCosts:
         """The fastest parts that fit of those that were met while their bounds were looked for, with one layout in which they
         meet, or ``best`` if that is no slower."""
-        known, in_flight = [self._least(graph, terms) for graph in graphs], room.in_flight if room else 1.0
+        known, in_flight = [self._least(graph, terms) for graph in graphs], budget.in_flight if budget else 1.0
         solvers = [self.base.solvers.of(graph, terms).within(terms.weight_bytes, in_flight) for graph in graphs]
         bounds = np.stack([each.bounds for each in known], axis=1) @ np.array(best.counts, np.float64)
         bounds = np.where(allowed_layouts(solvers[0], terms), bounds, math.inf)
@@ -236,7 +246,7 @@ class SpatialModel:
             if len(parts) < len(found):
                 continue
             made = replace(_with_parts(best, parts), boundary=parts[0].sharding.ends["Y"])
-            if room is None or _fits(made, room):
+            if budget is None or _fits(made, budget):
                 fastest = min(fastest, made, key=_rank_of)
         return fastest
 
@@ -328,10 +338,10 @@ def _promising(bounds: Floats, layers: Sequence[Branches]) -> list[int]:
     return [each for place, each in enumerate(order) if place < LAYOUTS or each in best]
 
 
-def _fits(costs: ModelCosts, room: Room) -> bool:
-    """Whether what lies still of all parts has room."""
-    held = room.held or (1.0,) * len(costs.parts)
-    return math.fsum(many * part.sharding.memory for many, part in zip(held, costs.parts, strict=True)) <= room.capacity
+def _fits(costs: ModelCosts, budget: MemoryBudget) -> bool:
+    """Whether what lies still of all parts has budget."""
+    held = budget.held or (1.0,) * len(costs.parts)
+    return math.fsum(many * part.sharding.memory for many, part in zip(held, costs.parts, strict=True)) <= budget.capacity
 
 
 def _beside(solver: PartSolver, chip: SpatialChip) -> list[Table]:

@@ -108,7 +108,7 @@ class PartTables:
 
         A kernel takes the least over its sections of all its items and what crosses the memory. That is not less than the sum
         over its items of their own least, what crosses the memory shared out among them in any way: so that least is lost for the
-        choice ``near`` which it is to be told apart from, if there is one."""
+        choice ``near`` which it is to be distinguished from, if there is one."""
         tables, by_kernel = list(self.alone), dict[int, list[Item]]()
         for item in self.items:
             by_kernel.setdefault(item.kernel, []).append(item)
