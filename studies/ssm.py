@@ -73,7 +73,7 @@ dataflow unit. Time is minimised. The scan of Mamba with what stands around it i
 Hyena with its gate (two transforms, product, transform back).
 
 The search may cut the kernels of these blocks between any two ops, and lanes lie along channels (Mamba) and the sequence (Hyena):
-see [decisions](../decisions.md).
+see [decisions](../decisions/0026-divisible-kernels.md).
 
 Ways to map:
 

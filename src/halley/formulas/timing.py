@@ -55,8 +55,8 @@ def least_phase_time(entries: Number, ramp_up: Number, ramp_down: Number, work: 
 
     Symbols: n [1] entries, U, V [s] first fill and last drain of one entry, of Holds with two buffers, W [s] time of the work
     inside and of all fills and drains of Holds with one, b_r [s] busy time of resource r. Holds for: a lower bound, whatever
-    number of buffers each Hold has; `phase_time` and `buffered_time` give no less. Source: docs/decisions.md, "Least
-    times".
+    number of buffers each Hold has; `phase_time` and `buffered_time` give no less. Source:
+    docs/decisions/0027-bounds-in-steps.md.
 
     >>> least_phase_time(2, 3, 4, 50, [60, 10]), least_phase_time(2, 3, 4, 50, [70, 10])
     (64, 70)

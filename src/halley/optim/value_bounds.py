@@ -31,11 +31,10 @@ Numbers: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.int64]
 
 SWITCH = Switch("halley.optim.value_bounds_compiled", patience=1.0)
+"""Whether passes run compiled."""
 
 PAIR_TIME, VALUE_TIME = 1e-5, 2e-9
 """About what NumPy takes in a pass for a pair of variables, and for each pair of their values [s]."""
-
-"""Whether passes run compiled."""
 
 CHAINED = 3
 """Neighbours of a variable that is one of a chain, at most: those beside it, and one that hangs on it."""

@@ -1,7 +1,7 @@
-"""One more buffer for what children at work at once hand over, where it costs nothing (docs/decisions.md, "A spare buffer").
+"""One more buffer for what children at work at once hand over, where it costs nothing.
 
 With as many buffers as rounds are under way, a child that is late by a little holds up the one before it. The formula of time
-does not see that; the simulation does.
+does not see that; the simulation does. The decision is docs/decisions/0049-buffers-from-the-chip-file.md.
 """
 
 from __future__ import annotations

@@ -35,11 +35,10 @@ AGREE = 1e-9
 """Relative difference of two sums of the same terms in another order."""
 
 SWITCH = Switch("halley.spatial.growth_compiled")
+"""Whether the search runs compiled."""
 
 BLOCK_TIME = 8e-5
 """About what the uncompiled search takes for a block that it costs [s]."""
-
-"""Whether the search runs compiled."""
 
 FIRST_STEP, LAST_STEP = 0.04, 4.0
 """How far above the lower bound the search begins to look, and from where on it looks without a limit."""
