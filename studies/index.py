@@ -16,15 +16,12 @@ NAMES = (*STUDIES, systems80.NAME, training.NAME)
 def contents() -> str:
     """docs/studies/README.md: each study that was run, with its result in a line."""
     lines = [
-        "# Studies: published claims, tried",
+        "# Studies of published claims",
         "",
-        "Each page states a claim with its source, tries it on the chips and shapes that it names or that come nearest, and "
-        "says what",
-        "agrees, what does not, and why. Written by `make studies`, which searches only what is not known for the present "
-        "source;",
-        "`python -m studies --help` has the rest. Plans are searched to a proven optimum, or say how far off they may "
-        "be; times are of [the",
-        "model](../model.md).",
+        "Each page states a claim with its source, tests it on the chips and shapes that it names or on the nearest",
+        "available ones, and reports what agrees, what does not, and why. `make studies` writes these pages; it searches",
+        "again only what has changed in the source. `python -m studies --help` lists the options. Every plan is proven",
+        "optimal or reported with its gap. Times are those of [the model](../model.md).",
         "",
         "| study | result |",
         "|---|---|",
