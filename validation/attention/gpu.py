@@ -16,7 +16,7 @@ from validation.outcome import positive, read_figures, whole
 from halley.cost.evaluate import evaluate
 from halley.errors import BadInput, Fault
 from halley.io.chips.load import load_chip
-from halley.ir.hardware import Chip, Level
+from halley.ir.hardware import Chip, Granularity, Level
 from halley.ir.mapping import Node
 from halley.ir.workload import Workload
 from halley.workloads.graph import STATISTIC, contract, elementwise, reduction, tensors
@@ -79,7 +79,8 @@ def gpu(matrix: float, bus: float, atomics: bool = False) -> Chip:
         network = replace(level.network, reduction=atomics) if level.network else None
         return replace(level, memories=memories, network=network)
 
-    engine = replace(base.matrix, clock=matrix * base.matrix.clock)
+    # as in version 2 of the file: with fp32 sums the backward kernels of published tiles do not fit into the registers
+    engine = replace(base.matrix, clock=matrix * base.matrix.clock, accumulators={}, granularity=Granularity())
     return replace(base, levels=tuple(changed(level) for level in base.levels), matrix=engine)
 
 
