@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from halley.answer import ROUNDING_GAP, Certificate, Status, relative_gap
 from halley.errors import Fault, InternalError
 from halley.optim.constrained import EFFORT, TOLERANCE, Least, least, least_use
 from halley.optim.elimination import cost
@@ -43,23 +44,13 @@ class Move:
     runs: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Certificate:
-    """Of all shardings of the declared space, none takes less than ``bound`` [s]. ``space``: how many there are, without the
-    layouts in which tensors are kept; ``nodes`` and ``entries`` of tables: what was searched."""
-
-    bound: float
-    gap: float
-    space: float
-    nodes: int
-    entries: int
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Sharding:
     """``time`` [s] of work and collectives; ``weights_memory`` and ``kept_memory`` [B] per rank: of weights, and of what is kept
     between the passes. ``ends``: the layouts of inputs and outputs; ``kept``: of tensors between the passes. ``joined``: pairs of
-    kernels that run as one; their time is that of the first op of each, and that of their other ops 0."""
+    kernels that run as one; their time is that of the first op of each, and that of their other ops 0. ``copies``: by variable of
+    `halley.sharding.solve.ShardingGraph`, the layout in which a tensor is kept for a reader. ``certificate``: none takes less than
+    its bound [s]; its size counts the shardings without these layouts."""
 
     problem: ShardingProblem
     ops: tuple[OpSharding, ...]
@@ -71,6 +62,7 @@ class Sharding:
     kept_memory: float
     certificate: Certificate
     joined: tuple[Joined, ...] = ()
+    copies: Mapping[str, Layout] = field(default_factory=dict)
 
     @property
     def memory(self) -> float:
@@ -172,9 +164,25 @@ def decoded(graph: ShardingGraph, found: Least) -> Sharding:
     if not math.isclose(time, found.cost, rel_tol=TOLERANCE, abs_tol=1e-30):
         raise InternalError(Fault(f"sharding of {problem.workload.name}", f"a time of {found.cost!r} s", f"{time!r} s"))
     sizes = {graph.variables[f"op {name}"]: float(len(each.strategies)) for name, each in graph.space.ops.items()}
-    certificate = Certificate(found.bound, found.gap, math.prod(sizes.values()), found.nodes, found.entries)
+    certificate = Certificate(
+        time,
+        found.bound,
+        Status.OPTIMAL if relative_gap(time, found.bound) <= ROUNDING_GAP else Status.LIMIT,
+        size=math.prod(sizes.values()),
+        effort={"nodes": found.nodes, "entries": found.entries},
+    )
     memory = cost(graph.weights, values), cost(graph.kept, values)
-    return Sharding(problem, tuple(ops), tuple(moves), ends, kept, time, *memory, certificate, pairs)
+    return Sharding(problem, tuple(ops), tuple(moves), ends, kept, time, *memory, certificate, pairs, _copies(graph, values))
+
+
+def _copies(graph: ShardingGraph, values: Mapping[str, int]) -> dict[str, Layout]:
+    """By variable, the layout in which a tensor is kept for a reader."""
+    return {
+        link.variable: graph.layouts[tensor].options[values[link.variable]]
+        for tensor, chain in graph.space.chains.items()
+        for link in chain.links
+        if link.variable
+    }
 
 
 def _paired(

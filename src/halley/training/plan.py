@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from halley.answer import Status, relative_gap
+from halley.answer import Certificate, Status
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.formulas.spatial import utilisation
 from halley.ir.hardware import Chip
@@ -298,36 +298,9 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanCertificate:
-    """Proof that goes with the answer.
-
-    ``space``: how many options each choice has; ``size``: complete plans, counted exactly, each with every sharding of its ops.
-    ``bounded`` plans were bounded, ``evaluated`` ones timed exactly, ``solved`` shardings of whole models found. No plan takes
-    less than ``bound`` [s], under any sharding; ``value`` [s] is the best plan's. ``closed``: how the proof ended; ``left_out``:
-    what was not searched.
-    """
-
-    space: Mapping[str, int]
-    size: int
-    bounded: int
-    evaluated: int
-    solved: int
-    bound: float
-    value: float
-    seconds: float
-    closed: str
-    left_out: tuple[str, ...]
-
-    @property
-    def gap(self) -> float:
-        """How far the best plan may be from the optimum, relative to the bound."""
-        return relative_gap(self.value, self.bound)
-
-
-@dataclass(frozen=True, slots=True)
 class TrainingResult:
     """The best plan of a problem, what it costs, the fastest plans found of other kinds in the order of their times, and the
-    proof. What may stand between these: no plan that was not timed takes less than ``untimed`` [s], none that did not fit with
+    proof: no plan takes less than its bound [s], under any sharding. What may stand between these: no plan that was not timed takes less than ``untimed`` [s], none that did not fit with
     the shardings that were tried less than ``unfit`` [s].
     """
 
@@ -335,7 +308,11 @@ class TrainingResult:
     plan: Plan
     cost: PlanCost
     alternatives: tuple[Alternative, ...]
-    certificate: PlanCertificate
-    status: Status
+    certificate: Certificate
     untimed: float
     unfit: float
+
+    @property
+    def status(self) -> Status:
+        """How the search ended."""
+        return self.certificate.status

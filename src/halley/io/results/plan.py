@@ -53,7 +53,7 @@ def plan_document(result: TrainingResult) -> dict[str, Any]:
         ],
         "untimed": _finite(result.untimed),
         "unfit": _finite(result.unfit),
-        "certificate": asdict(certificate) | {"space": dict(certificate.space), "gap": certificate.gap},
+        "certificate": asdict(certificate) | {"status": result.status.name.lower(), "effort": dict(certificate.effort), "space": dict(certificate.space), "gap": certificate.gap},
         "provenance": {"halley": halley_version(), "created": datetime.now(UTC).isoformat(timespec="seconds")},
     }
 

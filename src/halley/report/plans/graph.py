@@ -36,9 +36,9 @@ def graph_headline(plan: GraphPlan) -> str:
 
 def graph_verdict(plan: GraphPlan) -> str:
     """What is proven."""
-    if plan.gap <= ROUNDING:
-        return f"optimal: no sharding of the declared space takes less than {format_time(plan.bound)}"
-    return f"no sharding of the declared space takes less than {format_time(plan.bound)}; gap {100 * plan.gap:.3g} %"
+    if plan.certificate.gap <= ROUNDING:
+        return f"optimal: no sharding of the declared space takes less than {format_time(plan.certificate.bound)}"
+    return f"no sharding of the declared space takes less than {format_time(plan.certificate.bound)}; gap {100 * plan.certificate.gap:.3g} %"
 
 
 def graph_tables(plan: GraphPlan, ops: bool = False) -> list[Table]:
@@ -50,7 +50,7 @@ def graph_tables(plan: GraphPlan, ops: bool = False) -> list[Table]:
         _memory(plan),
         *partition_tables(plan.partitions, problem.chip.tiles if plan.partitions else 0),
         *sharding_tables(problem.workload.name, plan.sharding, "the graph", ops),
-        Table("Not searched", ("",), tuple((text,) for text in plan.left_out)),
+        Table("Not searched", ("",), tuple((text,) for text in plan.certificate.left_out)),
     ]
 
 
@@ -108,8 +108,8 @@ def graph_document(plan: GraphPlan) -> dict[str, Any]:
         "system": plan.problem.system.name,
         "chips": plan.problem.system.chips,
         "time": plan.time,
-        "bound": plan.bound,
-        "gap": plan.gap,
+        "bound": plan.certificate.bound,
+        "gap": plan.certificate.gap,
         "work": plan.problem.work,
         "peak": plan.problem.peak,
         "utilisation": plan.utilisation,
@@ -127,5 +127,5 @@ def graph_document(plan: GraphPlan) -> dict[str, Any]:
             {"kernels": list(part.names), "tiles": list(part.tiles), "limit": part.bottleneck, "time": part.steady}
             for part in plan.partitions
         ],
-        "left_out": list(plan.left_out),
+        "left_out": list(plan.certificate.left_out),
     }
