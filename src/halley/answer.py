@@ -53,7 +53,7 @@ class Certificate:
     status: Status
     unit: str = "s"
     space: Mapping[str, int] = field(default_factory=dict)
-    size: float = 0
+    size: int = 0
     left_out: tuple[str, ...] = ()
     effort: Mapping[str, int] = field(default_factory=dict)
     seconds: float = 0.0

@@ -12,7 +12,7 @@ from validation.megatron.compare import tensor_parallel
 
 from halley.cli.systems import efficiency_of, system_of
 from halley.io.networks.fits import load_libraries
-from halley.io.results.plan import plan_document
+from halley.io.results.training import plan_document
 from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Shard
 from halley.pipeline.data_parallel import Sharded

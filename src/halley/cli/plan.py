@@ -21,7 +21,7 @@ from halley.cli.systems import EfficiencyOption, SystemOption, efficiency_of, sy
 from halley.dfmodel.plan import DFModelProblem, best_training
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.io.networks.fits import load_libraries
-from halley.io.results.plan import plan_document
+from halley.io.results.training import plan_document
 from halley.io.transformers import load_model
 from halley.pipeline.data_parallel import recipe
 from halley.report.plans.dfmodel import dfmodel_document, dfmodel_headline, dfmodel_tables, dfmodel_verdict

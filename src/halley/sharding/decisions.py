@@ -41,7 +41,7 @@ def decisions_of(sharding: Sharding) -> ShardingDecisions:
 
 
 def decided(graph: ShardingGraph, decisions: ShardingDecisions) -> Sharding:
-    """The sharding that the decisions stand for, with times, memory and collectives computed anew. Its certificate claims nothing.
+    """The sharding of the decisions, with times, memory and collectives computed anew; its certificate claims nothing.
 
     Raises BadInput with every fault: ops, ends or copies that the graph lacks or that are not decided, ways and layouts that
     they cannot have, ops that are to be split alike and are not, decisions that the problem forbids together.

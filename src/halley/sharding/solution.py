@@ -49,8 +49,8 @@ class Sharding:
     """``time`` [s] of work and collectives; ``weights_memory`` and ``kept_memory`` [B] per rank: of weights, and of what is kept
     between the passes. ``ends``: the layouts of inputs and outputs; ``kept``: of tensors between the passes. ``joined``: pairs of
     kernels that run as one; their time is that of the first op of each, and that of their other ops 0. ``copies``: by variable of
-    `halley.sharding.solve.ShardingGraph`, the layout in which a tensor is kept for a reader. ``certificate``: none takes less than
-    its bound [s]; its size counts the shardings without these layouts."""
+    `halley.sharding.solve.ShardingGraph`, the layout in which a tensor is kept for a reader. ``certificate``: none takes less
+    than its bound [s]; its size counts the shardings without these layouts."""
 
     problem: ShardingProblem
     ops: tuple[OpSharding, ...]
@@ -163,7 +163,7 @@ def decoded(graph: ShardingGraph, found: Least) -> Sharding:
     time = math.fsum((*(item.time for item in ops), *(step.time for move in moves for step in move.steps)))
     if not math.isclose(time, found.cost, rel_tol=TOLERANCE, abs_tol=1e-30):
         raise InternalError(Fault(f"sharding of {problem.workload.name}", f"a time of {found.cost!r} s", f"{time!r} s"))
-    sizes = {graph.variables[f"op {name}"]: float(len(each.strategies)) for name, each in graph.space.ops.items()}
+    sizes = {graph.variables[f"op {name}"]: len(each.strategies) for name, each in graph.space.ops.items()}
     certificate = Certificate(
         time,
         found.bound,

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 from halley.errors import BadInput, Fault, Infeasible
-from halley.pipeline.data_parallel import Sharded
 from halley.sharding.axes import Role, assignment_text, cuts, degree
 from halley.sharding.communication import Communication, Interconnect
 from halley.sharding.decisions import ShardingDecisions, decided

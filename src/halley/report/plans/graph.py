@@ -36,9 +36,10 @@ def graph_headline(plan: GraphPlan) -> str:
 
 def graph_verdict(plan: GraphPlan) -> str:
     """What is proven."""
-    if plan.certificate.gap <= ROUNDING:
-        return f"optimal: no sharding of the declared space takes less than {format_time(plan.certificate.bound)}"
-    return f"no sharding of the declared space takes less than {format_time(plan.certificate.bound)}; gap {100 * plan.certificate.gap:.3g} %"
+    proof = plan.certificate
+    if proof.gap <= ROUNDING:
+        return f"optimal: no sharding of the declared space takes less than {format_time(proof.bound)}"
+    return f"no sharding of the declared space takes less than {format_time(proof.bound)}; gap {100 * proof.gap:.3g} %"
 
 
 def graph_tables(plan: GraphPlan, ops: bool = False) -> list[Table]:

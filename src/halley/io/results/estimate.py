@@ -1,0 +1,55 @@
+"""The cost of a mapping that the user wrote: to the file of an answer and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from halley.cost.estimate import Estimate
+from halley.cost.evaluate import evaluate
+from halley.errors import Fault, IllegalMapping
+from halley.io.chips.save import chip_document
+from halley.io.results.envelope import Saved, enveloped
+from halley.io.results.models import EstimateFile
+from halley.io.results.result import chip_in, estimate_document, workload_document
+from halley.ir.hardware import Chip
+from halley.ir.mapping import Node
+from halley.ir.text import parse, to_text
+from halley.ir.workload import Workload
+from halley.rewrite import legality
+from halley.workloads import build
+
+
+@dataclass(frozen=True, slots=True)
+class OwnMapping:
+    """A mapping of the user's with what it costs."""
+
+    workload: Workload
+    chip: Chip
+    plan: Node
+    estimate: Estimate
+
+
+def own_mapping(workload: Workload, chip: Chip, plan: Node, where: str = "mapping") -> OwnMapping:
+    """The mapping with its cost. Raises IllegalMapping: it breaks a rule."""
+    if faults := legality.faults(plan, workload, chip):
+        raise IllegalMapping([Fault(f"{where}: {f.where}", f.expected, f.got, f.remedy) for f in faults])
+    return OwnMapping(workload, chip, plan, evaluate(workload, chip, plan))
+
+
+def own_document(made: OwnMapping) -> dict[str, Any]:
+    """The content of a file. Raises BadInput: the workload is not what its kind makes of its parameters."""
+    question = {"workload": workload_document(made.workload), "chip": chip_document(made.chip)}
+    answer = {"plan": to_text(made.plan), "estimate": estimate_document(made.plan, made.estimate)}
+    return enveloped("estimate", question, None, answer)
+
+
+def read_own(saved: Saved) -> OwnMapping:
+    """The mapping in a file, costed again. Raises BadInput: every fault of the file; IllegalMapping: a mapping that breaks a
+    rule."""
+    chip, findings = chip_in(saved)
+    file = saved.checked(EstimateFile, findings)
+    assert chip is not None  # else there are findings
+    asked = file.question.workload
+    workload = build(asked.kind, asked.parameters)
+    return own_mapping(workload, chip, parse(file.answer.plan, saved.name), saved.name)
