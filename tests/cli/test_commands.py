@@ -237,7 +237,7 @@ def test_help_of_every_command_has_an_example() -> None:
 
 
 def test_demo(monkeypatch: pytest.MonkeyPatch) -> None:
-    import halley.cli.demo as command
+    import halley.cli.mappings.demo as command
 
     monkeypatch.setattr(command, "ROLES", {"projection-norm": "GEMM + norm"})
     outcome = halley("demo", "--tokens", "2", "--model", "bert-large", "--chip", "edge", "--time-limit", "2s", "--json")

@@ -45,7 +45,7 @@ def command(module: str, setup: str) -> subprocess.CompletedProcess[str]:
     ("module", "setup"),
     [
         pytest.param("typer", "", id="the command line is loaded"),
-        pytest.param("halley.cli.chips", "", id="the command is loaded"),
+        pytest.param("halley.cli.mappings.chips", "", id="the command is loaded"),
         pytest.param("typer", "signal.signal(signal.SIGINT, signal.SIG_IGN)", id="the parent had Ctrl-C ignored"),
         pytest.param("", AT_WORK, id="the command is at work"),
     ],

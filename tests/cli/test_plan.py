@@ -11,7 +11,7 @@ import pytest
 from tests.cli.running import halley
 from tests.report.chromium import chromium
 
-from halley.cli.fixed import parse_fixed
+from halley.cli.plans.fixed import parse_fixed
 from halley.pipeline.data_parallel import Sharded
 from halley.pipeline.schedule import Schedule
 from halley.report.browser import browser
@@ -228,7 +228,7 @@ def test_an_interrupt_before_any_answer_is_answered_in_words(folder: Path, monke
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("halley.cli.plan.best_training_plan", interrupted)
+    monkeypatch.setattr("halley.cli.plans.plan.best_training_plan", interrupted)
     outcome = halley(*OWN)
     assert (outcome.code, outcome.out) == (130, "")
     assert outcome.err.splitlines()[-1] == "halley: interrupted"

@@ -14,7 +14,8 @@ from tests.cli.running import halley
 from tests.report.chromium import Chromium, chromium
 from tests.report.made import NASTY, made_result, nasty_result
 
-from halley.io.results.result import resource_name, result_document
+from halley.cost.figures import resource_name
+from halley.io.results.result import result_document
 from halley.report.browser import browser
 from halley.report.mapping.activity import totals
 from halley.report.mapping.facts import outer_traffic

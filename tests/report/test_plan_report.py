@@ -10,7 +10,7 @@ from math import prod
 import pytest
 from validation.megatron.compare import tensor_parallel
 
-from halley.cli.systems import efficiency_of, system_of
+from halley.cli.plans.systems import efficiency_of, system_of
 from halley.io.networks.fits import load_libraries
 from halley.io.results.training import plan_document
 from halley.ir.mapping import CollectiveKind

@@ -38,7 +38,9 @@ def plan_faults(problem: TrainingProblem, plan: Plan) -> list[Fault]:
     sequences = plan.data * plan.microbatch * plan.pipeline.microbatches
     if sequences != problem.batch:
         expected = f"data x microbatch x microbatches = {problem.batch}, the batch"
-        faults.append(Fault(f"{where}, microbatches", expected, f"{plan.data} x {plan.microbatch} x {plan.pipeline.microbatches}"))
+        faults.append(
+            Fault(f"{where}, microbatches", expected, f"{plan.data} x {plan.microbatch} x {plan.pipeline.microbatches}")
+        )
     chunks = plan.pipeline.last + 1
     if len(plan.layers) != chunks or sum(plan.layers) != problem.shape.layers or min(plan.layers, default=1) < 0:
         expected = f"{chunks} chunks with {problem.shape.layers} layers together"

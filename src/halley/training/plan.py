@@ -300,8 +300,10 @@ class Alternative:
 @dataclass(frozen=True, slots=True)
 class TrainingResult:
     """The best plan of a problem, what it costs, the fastest plans found of other kinds in the order of their times, and the
-    proof: no plan takes less than its bound [s], under any sharding. What may stand between these: no plan that was not timed takes less than ``untimed`` [s], none that did not fit with
-    the shardings that were tried less than ``unfit`` [s].
+    proof: no plan takes less than its bound [s], under any sharding.
+
+    What may stand between these: no plan that was not timed takes less than ``untimed`` [s], none that did not fit with the
+    shardings that were tried less than ``unfit`` [s].
     """
 
     problem: TrainingProblem

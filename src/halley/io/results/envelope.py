@@ -1,6 +1,6 @@
 """The file of an answer, whatever its kind: what was asked, how good the answer is, the answer, and what made the file.
 
-    {"schema": "halley.answer/1", "kind": ..., "question": ..., "certificate": ..., "answer": ..., "provenance": ...}
+{"schema": "halley.answer/1", "kind": ..., "question": ..., "certificate": ..., "answer": ..., "provenance": ...}
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ def read_saved(path: str | Path) -> Saved:
     data = _json(read_text_bounded(path, FILE_LIMIT), name)
     found = data.get("schema") if isinstance(data, dict) else None
     if isinstance(data, dict) and isinstance(found, str) and found in BEFORE:
-        kind, convert, remark = BEFORE[found]
-        return Saved(name, kind, convert(data), f"{name} is of the version {found}: {remark}")
+        known, convert, remark = BEFORE[found]
+        return Saved(name, known, convert(data), f"{name} is of the version {found}: {remark}")
     if not isinstance(data, dict) or found != SCHEMA:
         foreign = not isinstance(found, str) or not found.startswith("halley.")
         got = "a file that is none" if foreign else f"the version {found!r}"

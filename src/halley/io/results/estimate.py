@@ -2,39 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from halley.cost.estimate import Estimate
-from halley.cost.evaluate import evaluate
-from halley.errors import Fault, IllegalMapping
+from halley.cost.figures import estimate_document
+from halley.cost.own import OwnMapping, own_mapping
 from halley.io.chips.save import chip_document
 from halley.io.results.envelope import Saved, enveloped
 from halley.io.results.models import EstimateFile
-from halley.io.results.result import chip_in, estimate_document, workload_document
-from halley.ir.hardware import Chip
-from halley.ir.mapping import Node
+from halley.io.results.result import chip_in, workload_document
 from halley.ir.text import parse, to_text
-from halley.ir.workload import Workload
-from halley.rewrite import legality
 from halley.workloads import build
-
-
-@dataclass(frozen=True, slots=True)
-class OwnMapping:
-    """A mapping of the user's with what it costs."""
-
-    workload: Workload
-    chip: Chip
-    plan: Node
-    estimate: Estimate
-
-
-def own_mapping(workload: Workload, chip: Chip, plan: Node, where: str = "mapping") -> OwnMapping:
-    """The mapping with its cost. Raises IllegalMapping: it breaks a rule."""
-    if faults := legality.faults(plan, workload, chip):
-        raise IllegalMapping([Fault(f"{where}: {f.where}", f.expected, f.got, f.remedy) for f in faults])
-    return OwnMapping(workload, chip, plan, evaluate(workload, chip, plan))
 
 
 def own_document(made: OwnMapping) -> dict[str, Any]:

@@ -12,9 +12,8 @@ from typing import Any
 
 from halley import answer as answers
 from halley.answer import Status
-from halley.cost.anatomy import anatomy
-from halley.cost.estimate import Estimate, Resource
 from halley.cost.evaluate import evaluate
+from halley.cost.figures import UNITS, estimate_document
 from halley.errors import BadInput, Fault, IllegalMapping
 from halley.io.chips.chip import read_chip
 from halley.io.chips.save import chip_document
@@ -30,27 +29,6 @@ from halley.rewrite import legality
 from halley.search.problem import Objective, Problem
 from halley.search.result import Certificate, Clause, Point, Result, Solution
 from halley.workloads import WORKLOADS, build
-
-UNITS: dict[str, str] = {"time": "s", "energy": "J", "edp": "J s"}
-"""Unit of each objective."""
-
-
-def resource_name(resource: Resource) -> str:
-    """One word or two for a resource, as files and tables have it.
-
-    >>> resource_name(("read", "dram")), resource_name(("axis", "cluster", "x")), resource_name(("engine", "matrix"))
-    ('read dram', 'network cluster.x', 'matrix engine')
-    """
-    match resource:
-        case ("engine", name):
-            return f"{name} engine"
-        case ("port", level, way):
-            return f"{level} port {way}"
-        case ("axis", level, axis):
-            return f"network {level}.{axis}"
-        case _:
-            return " ".join(resource)
-
 
 # --- writing --------------------------------------------------------------------------------------------------------------
 
@@ -137,37 +115,6 @@ def _solution(solution: Solution) -> dict[str, Any]:
     }
 
 
-def estimate_document(tree: Node, estimate: Estimate) -> dict[str, Any]:
-    """The content of a mapping's estimate: numbers by name, units in the keys."""
-    traffic: dict[str, dict[str, float]] = {}
-    for key, accesses in (("read_B", estimate.reads()), ("write_B", estimate.writes())):
-        for (memory, _, _), amount in accesses.items():
-            entry = traffic.setdefault(memory, {"read_B": 0.0, "write_B": 0.0})
-            entry[key] += float(amount)
-    return {
-        "time_s": float(estimate.time),
-        "energy_J": float(estimate.energy),
-        "energy_by_J": {name: float(value) for name, value in estimate.energy_by.items()},
-        "busy_s": {resource_name(resource): float(value) for resource, value in estimate.busy.items()},
-        "footprint_B": {memory: float(value) for memory, value in estimate.footprint.items()},
-        "traffic": traffic,
-        "anatomy_s": _anatomy_document(tree, estimate),
-    }
-
-
-def _anatomy_document(tree: Node, estimate: Estimate) -> dict[str, Any]:
-    parts = anatomy(tree, estimate).total
-    return {
-        "compute": {resource_name(resource): time for resource, time in parts.compute.items()},
-        "ramps": parts.ramps,
-        "serial": parts.serial,
-        "stages": parts.stages,
-        "latency": parts.latency,
-        "bandwidth": {resource_name(resource): time for resource, time in parts.bandwidth.items()},
-        "collective": {resource_name(resource): time for resource, time in parts.collective.items()},
-    }
-
-
 # --- reading --------------------------------------------------------------------------------------------------------------
 
 
@@ -230,7 +177,11 @@ def load_result(path: str | Path) -> Result:
 
     Raises BadInput as `read_record` does; IllegalMapping: a plan that breaks a rule.
     """
-    record = read_record(path)
+    return result_of(read_record(path))
+
+
+def result_of(record: Record) -> Result:
+    """The result of a record, its plans costed again. Raises as `load_result`."""
     solutions = [_rebuilt(record, model) for model in (record.content.answer.best, *record.content.answer.baselines)]
     front = tuple(Point(p.time_s, p.energy_J, parse(p.plan, f"{record.name}: front")) for p in record.content.answer.front)
     return Result(record.problem, solutions[0], tuple(solutions[1:]), front, tuple(record.content.answer.absent))

@@ -87,5 +87,3 @@ def system_in(saved: Saved, data: Mapping[str, Any]) -> System:
         return parse_system(yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True), where)
     except yaml.YAMLError:
         raise BadInput(Fault(where, "the content of a system file", "text that YAML cannot hold")) from None
-
-

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from halley.answer import Status
 from halley.cost.estimate import Estimate
-from halley.io.results.result import resource_name
+from halley.cost.figures import resource_name
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Collective, Node, walk
 from halley.ir.workload import Workload
@@ -158,7 +158,7 @@ def comparison_table(plans: Sequence[tuple[str, Chip, Solution]], absent: Sequen
             format_bytes(outer_traffic(chip, solution.estimate)),
             ratio(reference / float(solution.estimate.time)),
             ", ".join(collective_kinds(solution.plan)) or "none",
-            "optimal" if solution.status is Status.OPTIMAL else f"gap {100 * solution.certificate.gap:.1f} %",
+            _proof(solution),
         )
         for name, chip, solution in plans
     )
@@ -166,6 +166,12 @@ def comparison_table(plans: Sequence[tuple[str, Chip, Solution]], absent: Sequen
     outer = " / ".join(dict.fromkeys(outer_name(chip) for _, chip, _ in plans))
     head = ("plan", "time", "energy", outer, "speed-up", "collectives", "proof")
     return Table("Comparison", head, rows, RIGHT, frozenset({len(rows) - 1}), frozenset({6}))
+
+
+def _proof(solution: Solution) -> str:
+    if solution.status is Status.OPTIMAL:
+        return "optimal"
+    return f"gap {100 * solution.certificate.gap:.1f} %" if solution.certificate.bound > 0 else "not searched"
 
 
 def front_table(front: Sequence[Point]) -> Table:

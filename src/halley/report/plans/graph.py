@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from halley.graphs.plan import GraphPlan
 from halley.report.mapping.plots import format_operations
@@ -98,35 +97,3 @@ def partition_tables(partitions: Sequence[Partition], tiles: int) -> Iterator[Ta
         )
         head = ("kernels side by side", "tiles", "compute", "memory", "network", "limit", "SRAM")
         yield Table("Partitions of a chip, in the order in which they run", head, rows, frozenset({1, 2, 3, 4, 6}))
-
-
-def graph_document(plan: GraphPlan) -> dict[str, Any]:
-    """The plan as plain data; SI units."""
-    sharding = plan.sharding
-    return {
-        "schema": "halley.graph-plan/1",
-        "workload": plan.problem.workload.name,
-        "system": plan.problem.system.name,
-        "chips": plan.problem.system.chips,
-        "time": plan.time,
-        "bound": plan.certificate.bound,
-        "gap": plan.certificate.gap,
-        "work": plan.problem.work,
-        "peak": plan.problem.peak,
-        "utilisation": plan.utilisation,
-        "price": plan.bill.price,
-        "power": plan.bill.power,
-        "axes": assignment_text(plan.assignment),
-        "account": dict(plan.account),
-        "memory": {"inputs": plan.memory.inputs, "outputs": plan.memory.outputs, "working": plan.memory.working},
-        "ops": [{"op": item.op, "ways": [way.name for way in item.ways], "time": item.time} for item in sharding.ops],
-        "collectives": [
-            {"kind": str(step.kind), "tensor": move.tensor, "axes": list(step.axes), "bytes": step.bytes, "time": step.time}
-            for move, step in sharding.steps
-        ],
-        "partitions": [
-            {"kernels": list(part.names), "tiles": list(part.tiles), "limit": part.bottleneck, "time": part.steady}
-            for part in plan.partitions
-        ],
-        "left_out": list(plan.certificate.left_out),
-    }
