@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from halley.answer import Status
+    from halley.answers.base import Answer
+    from halley.answers.load import as_answer, load
     from halley.cost.estimate import Estimate
     from halley.cost.evaluate import evaluate
     from halley.errors import BadInput, HalleyError, IllegalMapping, Infeasible, InternalError, UnitError
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 
 _HOME = {
     "halley.answer": ("Status",),
+    "halley.answers.base": ("Answer",),
+    "halley.answers.load": ("as_answer", "load"),
     "halley.cost.estimate": ("Estimate",),
     "halley.cost.evaluate": ("evaluate",),
     "halley.errors": ("BadInput", "HalleyError", "IllegalMapping", "Infeasible", "InternalError", "UnitError"),
@@ -61,6 +65,7 @@ _HOME = {
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
+    "Answer",
     "BadInput",
     "Certificate",
     "Chip",
@@ -81,11 +86,13 @@ __all__ = [
     "Tensor",
     "UnitError",
     "Workload",
+    "as_answer",
     "build",
     "check",
     "chip_names",
     "evaluate",
     "graph",
+    "load",
     "load_chip",
     "load_problem",
     "load_result",

@@ -15,12 +15,12 @@ from halley.io.results.collective import KIND, CollectiveFile, question_document
 from halley.io.results.envelope import Plain, Saved, enveloped
 from halley.network.time.choice import busiest_time, bytes_sent, waiting
 from halley.network.time.collective import CONVENTIONS, CollectiveCost
-from halley.report.comparison import decisions_document, decisions_table, parts_document, parts_table
+from halley.report.answers.comparison import decisions_document, decisions_table, parts_document, parts_table
+from halley.report.answers.page import account_bars, simple_page
 from halley.report.networks.collective import collective_document, collective_tables, facts
 from halley.report.networks.sweep import sweep_plot
 from halley.report.networks.topology import topology_figure
 from halley.report.rows import Row
-from halley.report.simple import account_bars, simple_page
 from halley.report.table import Table
 from halley.units import format_bytes, format_time
 from halley.verify.collective import collective_findings

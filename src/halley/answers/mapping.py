@@ -20,7 +20,8 @@ from halley.ir.hardware import Chip
 from halley.ir.mapping import Compute, Node, walk
 from halley.ir.text import parse
 from halley.ir.workload import Workload
-from halley.report.comparison import loads_table
+from halley.report.answers.comparison import loads_table
+from halley.report.answers.page import simple_page
 from halley.report.mapping import figures
 from halley.report.mapping.explain import explanation
 from halley.report.mapping.facts import (
@@ -39,7 +40,6 @@ from halley.report.mapping.reasons import all_reasons, memory_names, reasons, re
 from halley.report.mapping.sheets import SHEETS
 from halley.report.mapping.tree import find, lines
 from halley.report.rows import Row
-from halley.report.simple import simple_page
 from halley.report.table import Table
 from halley.search.problem import Objective, Problem
 from halley.search.result import Certificate, Result, Solution

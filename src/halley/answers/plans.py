@@ -17,7 +17,8 @@ from halley.io.results.envelope import Plain, Saved
 from halley.io.results.graphs import GraphFile, graph_document, read_graph_plan
 from halley.io.results.training import TrainingFile, plan_document, read_training
 from halley.pipeline.data_parallel import Sharded
-from halley.report.comparison import decisions_document, decisions_table, loads_table, parts_document, parts_table
+from halley.report.answers.comparison import decisions_document, decisions_table, loads_table, parts_document, parts_table
+from halley.report.answers.page import account_bars, simple_page
 from halley.report.plans import figures
 from halley.report.plans.dfmodel import dfmodel_headline, dfmodel_tables, dfmodel_verdict
 from halley.report.plans.graph import PARTS, graph_headline, graph_tables, graph_verdict, partition_tables
@@ -28,7 +29,6 @@ from halley.report.plans.sharding import sharding_tables
 from halley.report.plans.traffic import traffic_tables
 from halley.report.plans.words import DIMS, plan_words, schedule_words, short_words
 from halley.report.rows import Row
-from halley.report.simple import account_bars, simple_page
 from halley.report.table import Table
 from halley.sharding.axes import Role, assignment_text, degree, parts_of
 from halley.sharding.solution import Sharding

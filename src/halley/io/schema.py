@@ -47,6 +47,9 @@ def schema(name: str) -> dict[str, Any]:
     result = SCHEMAS[name].model_json_schema(by_alias=True)
     _tidy(result)
     definitions = result.get("$defs", {})
+    for part, definition in definitions.items():
+        for key, value in definition.get("properties", {}).items():
+            value.setdefault("description", f"{key} of {part} in the Python API")  # a value of Halley's, described there
     # the keys that the loader's rules between parts ask for
     for engine, keys in (("MatrixFile", tuple(DTYPE_BYTES)), ("VectorFile", ELEMENTARY)):
         for table in ("rate", "energy") if engine in definitions else ():

@@ -123,7 +123,8 @@ def front_finding(problem: Problem, points: tuple[PointClaim, ...]) -> Finding:
         cost = evaluate(workload, chip, plan)
         wrong += [str(fault) for fault in capacity_faults(chip, cost, where)]
         found = {"time_s": float(cost.time), "energy_J": float(cost.energy)}
-        wrong += differences({"time_s": point.time, "energy_J": point.energy}, found, where)
+        different = differences({"time_s": point.time, "energy_J": point.energy}, found)
+        wrong += (f"{where}: {text}" for text in different)
     detail = wrong[0] if wrong else f"{len(points)} points, legal, fitting, figures equal to {TOLERANCE:g}"
     return Finding("front", "figures", not wrong, detail)
 

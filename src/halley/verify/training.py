@@ -9,8 +9,8 @@ from halley.answer import Status
 from halley.dfmodel.plan import DFModelResult, best_training
 from halley.errors import Infeasible
 from halley.sharding.axes import assignment_text
-from halley.training.decided import memory_faults, plan_faults
 from halley.training.plan import TrainingResult
+from halley.training.search.decided import memory_faults, plan_faults
 from halley.training.search.search import CLOSED, best_training_plan
 from halley.units import format_bytes, format_time
 from halley.verify.findings import TOLERANCE, Finding, Progress, certificate_finding
@@ -60,6 +60,8 @@ def _searched(result: TrainingResult, limit: float, progress: Progress | None) -
         return Finding(BEST, what, False, f"{found}, below the file's bound of {format_time(bound)}")
     if again.status is Status.OPTIMAL:
         return Finding(BEST, what, True, f"{found}, proven")
+    if again.status is Status.WITHIN and bound <= again.certificate.bound * (1 + CLOSED):
+        return Finding(BEST, what, True, f"{found}, which is where the search ends")
     return Finding(BEST, what, None, f"{found}, not proven within {limit:g} s; raise --time-limit")
 
 

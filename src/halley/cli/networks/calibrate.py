@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from halley.cli import calibrate_chip, options
+from halley.cli import options
 from halley.cli.errors import HalleyGroup
 from halley.cli.files import refuse_existing
+from halley.cli.networks import calibrate_chip
 from halley.cli.options import ForceOption, JsonOption
 from halley.errors import BadInput, Fault
 from halley.io.files.save import write_atomic

@@ -104,6 +104,9 @@ def collective(
     if out is not None and Path(out).suffix.lower() in PICTURES and figure is None:
         options.remarks().print(Text("the picture is --figure FILE now; -o FILE.json writes the answer"))
         out, figure = None, out
+    if out is not None and not out.endswith(".json"):
+        remedy = "a picture of times over sizes is --figure FILE"
+        raise BadInput(Fault("--output", "a name that ends in .json", repr(out), remedy))
     if figure is not None and Path(figure).suffix.lower() not in PICTURES:
         raise BadInput(Fault("--figure", "a name that ends in .svg or .png", repr(figure)))
     written = list(filter(None, (figure, nccl)))

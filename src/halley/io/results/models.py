@@ -151,6 +151,13 @@ class OwnQuestionModel(Model):
     chip: Annotated[ChipFile, WrapValidator(_as_it_is)] = Field(description="the whole chip, as in a chip file")
 
 
+class ChoiceModel(Model):
+    """A choice of a space."""
+
+    choice: Text = Field(description="what is chosen")
+    options: Count = Field(description="among how many")
+
+
 class CertificateModel(Model):
     """How good the answer is, and how that is known (`halley.answer.Certificate`)."""
 
@@ -159,7 +166,7 @@ class CertificateModel(Model):
     gap: Amount | None = Field(description="value / bound - 1; null without a bound")
     unit: Literal["s", "J", "J s"] = Field(description="unit of value and bound")
     status: Literal["optimal", "within", "enumerated", "limit", "interrupted"] = Field(description="how the search ended")
-    space: dict[str, Count] = Field(description="how many options each choice has")
+    space: list[ChoiceModel] = Field(description="the choices of the space")
     size: Count = Field(description="candidates of the space")
     left_out: list[Text] = Field(description="what the space lacks")
     effort: dict[str, Count] = Field(description="how many candidates were bounded, costed and so on")

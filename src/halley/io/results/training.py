@@ -27,9 +27,9 @@ from halley.pipeline.schedule import Pipeline, Schedule
 from halley.rewrite.recompute import Recompute
 from halley.sharding.text import op_names
 from halley.spatial.solve import SpatialPlan
-from halley.training.decided import decided_cost
 from halley.training.plan import Alternative, Fixed, Plan, PlanCost, TrainingProblem, TrainingResult
 from halley.training.search.answer import alternative
+from halley.training.search.decided import decided_cost
 from halley.workloads.transformer import Transformer
 
 KIND = "training-plan"
