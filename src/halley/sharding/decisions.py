@@ -24,11 +24,13 @@ class ShardingDecisions:
     """``ops``: by op, the name of its way along each axis, which is the dim that the axis splits. ``ends``: by input and output,
     its layout. ``copies``: by variable of `halley.sharding.solve.ShardingGraph`, the layout in which a tensor is kept for a
     reader. Layouts have a placement per axis: the dim that is split, "" for a copy on every rank, ``partial sum`` and the like.
+    ``in_flight``: microbatches whose tensors are kept at once; copies of weights are kept once for all of them.
     """
 
     ops: Mapping[str, tuple[str, ...]]
     ends: Mapping[str, tuple[str, ...]]
     copies: Mapping[str, tuple[str, ...]]
+    in_flight: float = 1.0
 
 
 def decisions_of(sharding: Sharding) -> ShardingDecisions:
@@ -37,6 +39,7 @@ def decisions_of(sharding: Sharding) -> ShardingDecisions:
         {item.op: tuple(way.name for way in item.ways) for item in sharding.ops},
         {name: _words(layout) for name, layout in sharding.ends.items()},
         {name: _words(layout) for name, layout in sharding.copies.items()},
+        sharding.problem.in_flight,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
 from pydantic import Field
@@ -41,6 +41,9 @@ class ShardingModel(Model):
     ops: dict[str, tuple[str, ...]] = Field(description="by op, its way along each axis: the dim that is split")
     ends: dict[str, tuple[str, ...]] = Field(description="by input and output, its layout: the dim that each axis splits")
     copies: dict[str, tuple[str, ...]] = Field(description="by kept copy of a tensor, its layout")
+    in_flight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
+        description="microbatches whose tensors are kept at once"
+    )
     axes: dict[str, int] = Field(description="ranks of each axis")
     time: float = Field(description="time of work and collectives [s]")
     work: dict[str, float] = Field(description="by op, time of its own work on one chip [s]")
@@ -49,7 +52,7 @@ class ShardingModel(Model):
 
     def decisions(self) -> ShardingDecisions:
         """What is decided."""
-        return ShardingDecisions(self.ops, self.ends, self.copies)
+        return ShardingDecisions(self.ops, self.ends, self.copies, self.in_flight)
 
 
 def sharding_document(sharding: Sharding, names: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:

@@ -88,8 +88,8 @@ def _model_costs(
     for graph, decisions in zip(
         training_graphs(problem.shape, plan.microbatch, problem.sequence, plan.recompute, plan.fused), parts, strict=True
     ):
-        solver: PartSolver = base.solvers.of(graph, terms)
-        costs = sharded_costs(solver, decided(solver.tables, decisions), solver.tables.problem.in_flight)
+        solver: PartSolver = base.solvers.of(graph, terms).within(terms.weight_bytes, decisions.in_flight)
+        costs = sharded_costs(solver, decided(solver.tables, decisions), decisions.in_flight)
         found.append(model.fused(costs, graph, communication) if isinstance(model, SpatialModel) else costs)
     first, *layers, last = found
     meets = [(part.sharding.ends[end]) for part in found for end in ("X", "Y") if end in part.sharding.ends and part is not last]
