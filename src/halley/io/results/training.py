@@ -15,7 +15,7 @@ from pydantic import Field
 
 from halley.errors import BadInput, Fault
 from halley.io.files.models import Model
-from halley.io.networks.fits import load_libraries
+from halley.io.networks.fits import load_fit, load_libraries
 from halley.io.results.envelope import Saved, enveloped, read_certificate
 from halley.io.results.models import AnswerFile, CertificateModel
 from halley.io.results.systems import AxisPartModel, ShardingModel, sharding_document, system_in, whole_system
@@ -46,6 +46,7 @@ class TrainingQuestionModel(Model):
     batch: int = Field(ge=1, description="sequences of an iteration")
     sequence: int = Field(ge=1, description="tokens of a sequence")
     efficiency: Efficiency = Field(description="how near kernels come to the data sheet")
+    libraries: dict[str, str] = Field(description="by axis, the fit of its communication library, of those the system names")
     recipe: Recipe = Field(description="bytes per parameter")
     fixed: Fixed = Field(description="what the user had decided; null: the search decides")
     whole: bool = Field(description="whether each axis has one role")
@@ -113,13 +114,13 @@ def plan_document(result: TrainingResult) -> dict[str, Any]:
     Raises BadInput: libraries of collectives other than those that the system names.
     """
     problem = result.problem
-    _named(problem.system, problem.libraries)
     question = {
         "model": asdict(problem.shape),
         "system": whole_system(problem.system),
         "batch": problem.batch,
         "sequence": problem.sequence,
         "efficiency": asdict(problem.efficiency),
+        "libraries": _named(problem.system, problem.libraries),
         "recipe": asdict(problem.recipe),
         "fixed": asdict(problem.fixed),
         "whole": problem.whole,
@@ -150,7 +151,7 @@ def read_training(saved: Saved) -> TrainingResult:
     file = saved.checked(TrainingFile)
     asked, answer = file.question, file.answer
     system = system_in(saved, asked.system)
-    libraries = load_libraries(system)
+    libraries = _libraries(saved, system, asked.libraries)
     given = (asked.model, system, asked.batch, asked.sequence, asked.efficiency, libraries)
     problem = TrainingProblem(*given, asked.recipe, asked.fixed, asked.whole, asked.home)
     plan, cost = _costed(problem, answer.plan, answer.shardings)
@@ -171,10 +172,26 @@ def _costed(problem: TrainingProblem, model: PlanModel, shardings: Sequence[Shar
     return plan, decided_cost(problem, plan, [item.decisions() for item in shardings])
 
 
-def _named(system: System, libraries: Mapping[str, Overlay]) -> None:
-    if libraries and dict(libraries) != load_libraries(system):
+def _named(system: System, libraries: Mapping[str, Overlay]) -> dict[str, str]:
+    """The libraries by the names that the system has for them."""
+    known = load_libraries(system) if libraries else {}
+    strange = [axis for axis, library in libraries.items() if known.get(axis) != library]
+    if strange:
         where, expected = f"libraries of {system.name}", "those that the system names, which a file can name too"
-        raise BadInput(Fault(where, expected, "others", "name them in a system file"))
+        raise BadInput(Fault(where, expected, f"another one of {', '.join(strange)}", "name it in a system file"))
+    return {axis: system.libraries[axis] for axis in libraries}
+
+
+def _libraries(saved: Saved, system: System, names: Mapping[str, str]) -> dict[str, Overlay]:
+    """The libraries that count. Raises BadInput: some that the system does not name."""
+    faults = [
+        Fault(f"{saved.name}: question.libraries.{axis}", "the library that the system names", repr(name))
+        for axis, name in names.items()
+        if system.libraries.get(axis) != name
+    ]
+    if faults:
+        raise BadInput(faults)
+    return {axis: load_fit(name) for axis, name in names.items()}
 
 
 def _part_names(cost: PlanCost) -> list[str]:
