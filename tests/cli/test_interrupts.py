@@ -89,5 +89,5 @@ def test_ctrl_c_ends_searches_that_would_follow(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(solve, "optimise", search)
     words = ["compare", "embedding", "--tokens", "9", "--vocabulary", "4", "--width", "3", "--chip", "edge", "--chip", "cloud"]
     outcome = halley(*words, "--json")
-    assert (outcome.code, searched, len(outcome.json["results"])) == (3, ["edge"], 1)
+    assert (outcome.code, searched, len(outcome.json["answers"])) == (3, ["edge"], 1)
     assert "halley: interrupted; 1 of 2 are searched" in outcome.err

@@ -9,7 +9,7 @@ from halley.cost.own import OwnMapping, own_mapping
 from halley.io.chips.save import chip_document
 from halley.io.results.envelope import Saved, enveloped
 from halley.io.results.models import EstimateFile
-from halley.io.results.result import chip_in, workload_document
+from halley.io.results.result import with_chip, workload_document
 from halley.ir.text import parse, to_text
 from halley.workloads import build
 
@@ -24,9 +24,7 @@ def own_document(made: OwnMapping) -> dict[str, Any]:
 def read_own(saved: Saved) -> OwnMapping:
     """The mapping in a file, costed again. Raises BadInput: every fault of the file; IllegalMapping: a mapping that breaks a
     rule."""
-    chip, findings = chip_in(saved)
-    file = saved.checked(EstimateFile, findings)
-    assert chip is not None  # else there are findings
+    file, chip = with_chip(saved, EstimateFile)
     asked = file.question.workload
     workload = build(asked.kind, asked.parameters)
     return own_mapping(workload, chip, parse(file.answer.plan, saved.name), saved.name)

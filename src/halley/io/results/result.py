@@ -18,8 +18,8 @@ from halley.errors import BadInput, Fault, IllegalMapping
 from halley.io.chips.chip import read_chip
 from halley.io.chips.save import chip_document
 from halley.io.files.save import dumps, write_atomic
-from halley.io.files.text import Document, Finding
-from halley.io.results.envelope import Saved, enveloped, read_saved
+from halley.io.files.text import Document
+from halley.io.results.envelope import File, Saved, enveloped, read_saved
 from halley.io.results.models import MappingFile, SolutionModel
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Node
@@ -150,9 +150,7 @@ def record_of(saved: Saved) -> Record:
     """The result in a file of an answer. Raises BadInput as `read_record`."""
     if saved.kind != "mapping":
         raise BadInput(Fault(saved.name, "the answer to a mapping problem", f"a {saved.kind}", "read it with halley.load"))
-    chip, findings = chip_in(saved)
-    content = saved.checked(MappingFile, findings)
-    assert chip is not None  # else there are findings
+    content, chip = with_chip(saved, MappingFile)
     question = content.question
     problem = Problem(
         build(question.workload.kind, question.workload.parameters),
@@ -167,9 +165,13 @@ def record_of(saved: Saved) -> Record:
     return Record(saved.name, problem, content)
 
 
-def chip_in(saved: Saved) -> tuple[Chip | None, list[Finding]]:
-    """The chip of the question, or all that is wrong with it."""
-    return read_chip(Document(saved.name, saved.content, {(): 1}), ("question", "chip"))
+def with_chip(saved: Saved, model: type[File]) -> tuple[File, Chip]:
+    """A file and the chip of its question. Raises BadInput: every fault of both."""
+    chip, findings = read_chip(Document(saved.name, saved.content, {(): 1}), ("question", "chip"))
+    file = saved.checked(model, findings)
+    if chip is None:
+        raise BadInput(Fault(f"{saved.name}: question.chip", "a chip", "none"))
+    return file, chip
 
 
 def load_result(path: str | Path) -> Result:
