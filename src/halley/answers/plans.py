@@ -236,8 +236,8 @@ class TrainingAnswer(Answer[TrainingResult]):
     def compared(self, other: Answer[Any], names: tuple[str, str]) -> Comparison:
         first, second = self.value, other.value
         accounts = first.cost.account, second.cost.account
-        memory = parts_table(names, _fullest(first.cost), _fullest(second.cost), HELD, format_bytes)
-        memory = Table("Memory of the fullest chip", memory.head, memory.rows, memory.right, memory.strong)
+        fullest = _fullest(first.cost), _fullest(second.cost)
+        memory = parts_table(names, fullest[0], fullest[1], HELD, format_bytes, "Memory of the fullest chip")
         decided = _training_decisions(first), _training_decisions(second)
         return _compared((self, other), names, decided, accounts, ACCOUNT, (memory,))
 

@@ -29,8 +29,10 @@ def parts_table(
     second: Mapping[str, float],
     words: Mapping[str, str],
     show: Callable[[float], str],
+    title: str = "",
 ) -> Table:
-    """The parts of two wholes, those that change most first; differences add up to that of the wholes."""
+    """The parts of two wholes, those that change most first; differences add up to that of the wholes. ``title``: of parts that
+    are no times."""
     whole, other = math.fsum(first.values()), math.fsum(second.values())
     least = SMALL * max(whole, other)
     rows = [
@@ -38,9 +40,9 @@ def parts_table(
         for key, change in changes(first, second)
         if abs(change) > least
     ]
-    speed = f"{signed(other - whole, show)} ({ratio(whole / other)} as fast)" if other else signed(other - whole, show)
-    rows.append(("together", show(whole), show(other), speed))
-    title = f"Why {names[0]} takes {show(whole)} and {names[1]} {show(other)}"
+    speed = f" ({ratio(whole / other)} as fast)" if other and not title else ""
+    rows.append(("together", show(whole), show(other), signed(other - whole, show) + speed))
+    title = title or f"Why {names[0]} takes {show(whole)} and {names[1]} {show(other)}"
     return Table(title, ("", *names, "change"), tuple(rows), frozenset({1, 2, 3}), frozenset({len(rows) - 1}))
 
 
