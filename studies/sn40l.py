@@ -38,11 +38,7 @@ GROUPS = (SCORES, PREFILL, MLP, DECODE, DECODES, MLP_DECODE)
 def cases() -> list[Case]:
     """Every operation on every tier."""
     tiers = {series: load_chip(chip) for series, chip in TIERS.items()}
-    return [
-        Case(group, model, series, work, chip)
-        for group, model, work in _operations()
-        for series, chip in tiers.items()
-    ]
+    return [Case(group, model, series, work, chip) for group, model, work in _operations() for series, chip in tiers.items()]
 
 
 def _operations() -> Iterator[tuple[str, str, Workload]]:

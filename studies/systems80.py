@@ -141,9 +141,7 @@ def solve(case: Case, mark: str) -> Row:
         parts[_PART_OF.get(name, name)] += share
     used = float(utilisation(found.work, found.time, found.peak))
     seconds = time.process_time() - start
-    return Row(
-        *case.key, found.time, used, rate / whole.price, rate / whole.power, parts, found.plan, found.gap, seconds, mark
-    )
+    return Row(*case.key, found.time, used, rate / whole.price, rate / whole.power, parts, found.plan, found.gap, seconds, mark)
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,8 +60,7 @@ def costs(rows: Iterable[Row]) -> list[str]:
     kinds = ("op_by_op", "unfused", "best")
     head = ("case", "chip", *(f"energy: {WORDS[k]}" for k in kinds), *(f"traffic: {WORDS[k]}" for k in kinds))
     lines = [
-        (row.name, row.series, *(_shown(getattr(row, k), unit) for unit in ("energy", "traffic") for k in kinds))
-        for row in rows
+        (row.name, row.series, *(_shown(getattr(row, k), unit) for unit in ("energy", "traffic") for k in kinds)) for row in rows
     ]
     return table(head, lines, 2)
 

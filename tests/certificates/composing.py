@@ -17,10 +17,10 @@ from halley.ir.hardware import Axis, Chip, Topology
 from halley.ir.mapping import Hold, Node, Overlap, Parallel, Spatial, Temporal
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Op, Workload
-from halley.search.frames import frames
-from halley.search.space import Frame
-from halley.search.stages import BUFFERS, Slot, Stage
-from halley.search.template import template
+from halley.mapping.space.chip import template
+from halley.mapping.space.frame_sets import Frame
+from halley.mapping.space.frames import frames
+from halley.mapping.space.stages import BUFFERS, Slot, Stage
 
 Runs = tuple[tuple[int, ...], ...]
 """Numbers of the stages that follow each other, by child."""
@@ -212,4 +212,3 @@ def assignments(slots: Sequence[Slot], tiles: Mapping[str, int]) -> Iterator[Map
         return
     for size in slots[0].sizes(int(slots[0].limit(tiles))):
         yield from assignments(slots[1:], {**tiles, slots[0].name: size})
-

@@ -21,9 +21,9 @@ from halley.formulas.terms import Operation, Terms
 from halley.io.chips.load import load_chip
 from halley.ir.text import to_text
 from halley.ir.workload import Workload
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Problem
 from halley.optim.switch import PATIENCE, VARIABLE, Switch
-from halley.search.optimise import optimise
-from halley.search.problem import Problem
 from halley.workloads import attention, gated_mlp, gemm, gemm_layernorm, gemm_softmax
 
 ARITHMETIC = [operation for operation in Operation if operation not in (Operation.CONSTANT, Operation.OPEN)]

@@ -8,13 +8,13 @@ import numpy as np
 
 from halley.formulas.terms import Term
 from halley.io.chips.load import load_chip
-from halley.search.alike import form
-from halley.search.groups import Groups, _kept
-from halley.search.partitions import group_ops, kernels
-from halley.search.problem import Objective, Problem
-from halley.search.shapes import Trees
-from halley.search.stages import Slot
-from halley.search.tally import Tally
+from halley.mapping.bounds.progress import Tally
+from halley.mapping.bounds.shapes import Trees
+from halley.mapping.groups import Groups, _kept
+from halley.mapping.problem import Objective, Problem
+from halley.mapping.space.equal_groups import form
+from halley.mapping.space.partitions import group_ops, kernels
+from halley.mapping.space.stages import Slot
 from halley.workloads import gemm_softmax, gpt_layer
 
 

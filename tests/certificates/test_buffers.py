@@ -14,14 +14,14 @@ from halley.cost.evaluate import evaluate
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Hold, Node, walk
 from halley.ir.workload import Workload
-from halley.search.buffers import hasten
-from halley.search.choice import Choice
-from halley.search.frames import frames
-from halley.search.solve import GroupSearch, fits
-from halley.search.space import Frame, Space
-from halley.search.stages import BUFFERS
-from halley.search.tally import Tally
-from halley.search.template import template
+from halley.mapping.bounds.progress import Tally
+from halley.mapping.solve.group_search import GroupSearch, fits
+from halley.mapping.solve.more_buffers import hasten
+from halley.mapping.space.chip import template
+from halley.mapping.space.choice import Choice
+from halley.mapping.space.frame_sets import Frame, Space
+from halley.mapping.space.frames import frames
+from halley.mapping.space.stages import BUFFERS
 
 
 def drawn(seed: int) -> tuple[Workload, Chip, Choice, Frame]:

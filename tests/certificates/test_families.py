@@ -18,20 +18,20 @@ from halley.ir.hardware import Chip
 from halley.ir.mapping import Overlap, walk
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Workload
-from halley.search import waves
-from halley.search.baselines import Shapes
-from halley.search.count import count_mappings
-from halley.search.frames import frames
-from halley.search.frontier import Frontier
-from halley.search.groups import Groups
-from halley.search.pipelines import Pipelines
-from halley.search.problem import Problem
-from halley.search.shapes import Trees
-from halley.search.solve import GroupSearch
-from halley.search.space import Family, Frame, Space
-from halley.search.stages import Skeleton, Stage
-from halley.search.tally import Interrupted, Tally
-from halley.search.template import template
+from halley.mapping.baselines import Shapes
+from halley.mapping.bounds.incumbents import Frontier
+from halley.mapping.bounds.progress import Interrupted, Tally
+from halley.mapping.bounds.shapes import Trees
+from halley.mapping.groups import Groups
+from halley.mapping.problem import Problem
+from halley.mapping.solve import frame_order as waves
+from halley.mapping.solve.group_search import GroupSearch
+from halley.mapping.solve.pipelines import Pipelines
+from halley.mapping.solve.space_size import count_mappings
+from halley.mapping.space.chip import template
+from halley.mapping.space.frame_sets import Family, Frame, Space
+from halley.mapping.space.frames import frames
+from halley.mapping.space.stages import Skeleton, Stage
 from halley.workloads import attention, gated_mlp
 
 OBJECTIVES = [("time",), ("energy",), ("time", "energy")]

@@ -15,15 +15,15 @@ from halley.cost.evaluate import evaluate
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Hold
 from halley.ir.workload import Workload
+from halley.mapping.bounds.compulsory import Floors
+from halley.mapping.groups import _kept
+from halley.mapping.space.chip import template
+from halley.mapping.space.choice import Choice
+from halley.mapping.space.frame_sets import Frame
+from halley.mapping.space.frames import frames
+from halley.mapping.space.partitions import every_partition, group_ops
+from halley.mapping.space.stages import Skeleton
 from halley.rewrite.tidy import tidy
-from halley.search.choice import Choice
-from halley.search.floors import Floors
-from halley.search.frames import frames
-from halley.search.groups import _kept
-from halley.search.partitions import every_partition, group_ops
-from halley.search.space import Frame
-from halley.search.stages import Skeleton
-from halley.search.template import template
 from halley.workloads import attention, build, graph, variants
 
 MAPPINGS = 6

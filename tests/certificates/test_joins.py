@@ -13,13 +13,13 @@ from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Collective, CollectiveKind, Spatial, walk
 from halley.ir.workload import OpKind, Workload, roles
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Objective, Problem
+from halley.mapping.space.chip import template
+from halley.mapping.space.frame_sets import Frame
+from halley.mapping.space.frames import frames
+from halley.mapping.space.stages import Skeleton
 from halley.rewrite.tidy import tidy
-from halley.search.frames import frames
-from halley.search.optimise import optimise
-from halley.search.problem import Objective, Problem
-from halley.search.space import Frame
-from halley.search.stages import Skeleton
-from halley.search.template import template
 from halley.workloads import attention, graph
 
 

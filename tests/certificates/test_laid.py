@@ -10,12 +10,12 @@ import pytest
 from halley import build
 from halley.io.chips.load import load_chip
 from halley.ir.workload import Workload
-from halley.search.frames import frames
-from halley.search.partitions import every_partition, group_ops
-from halley.search.shapes import Trees
-from halley.search.space import Frame, Space
-from halley.search.template import template
-from halley.search.through_shared import Laid
+from halley.mapping.bounds.shapes import Trees
+from halley.mapping.space.chip import template
+from halley.mapping.space.frame_sets import Frame, Space
+from halley.mapping.space.frames import frames
+from halley.mapping.space.partitions import every_partition, group_ops
+from halley.mapping.space.shared_buffer import Laid
 from halley.workloads import attention, gated_mlp
 
 GROUPS = 12

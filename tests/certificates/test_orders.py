@@ -12,12 +12,12 @@ from tests.certificates.test_floors import drawn
 from halley import load_chip
 from halley.cost.estimate import Estimate
 from halley.ir.workload import Workload, roles
-from halley.search.groups import Groups
-from halley.search.problem import Problem
-from halley.search.solve import GroupSearch
-from halley.search.space import Frame
-from halley.search.stages import Skeleton, outer_orders
-from halley.search.tally import Tally
+from halley.mapping.bounds.progress import Tally
+from halley.mapping.groups import Groups
+from halley.mapping.problem import Problem
+from halley.mapping.solve.group_search import GroupSearch
+from halley.mapping.space.frame_sets import Frame
+from halley.mapping.space.stages import Skeleton, outer_orders
 from halley.workloads import attention, graph
 
 

@@ -12,12 +12,15 @@ from halley.cost.evaluate import evaluate
 from halley.io.chips.load import load_chip
 from halley.ir.mapping import Hold
 from halley.ir.workload import Op, Workload
-from halley.search import partitions as module
-from halley.search.declared import TOO_MANY
-from halley.search.frames import frames
-from halley.search.groups import Groups
-from halley.search.optimise import optimise
-from halley.search.partitions import (
+from halley.mapping.bounds.progress import Tally
+from halley.mapping.declared_space import TOO_MANY
+from halley.mapping.groups import Groups
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Problem
+from halley.mapping.space import partitions as module
+from halley.mapping.space.chip import template
+from halley.mapping.space.frames import frames
+from halley.mapping.space.partitions import (
     Breadth,
     before,
     consecutive_groups,
@@ -27,9 +30,6 @@ from halley.search.partitions import (
     members,
     partitions,
 )
-from halley.search.problem import Problem
-from halley.search.tally import Tally
-from halley.search.template import template
 from halley.workloads import attention, gated_mlp, gemm_softmax, graph, mla, moe, transformer_layer
 
 

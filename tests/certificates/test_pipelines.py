@@ -16,16 +16,16 @@ from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip, Topology
 from halley.ir.mapping import Node, Parallel, walk
 from halley.ir.workload import Workload
-from halley.search import shares
-from halley.search.compose import compositions
-from halley.search.frames import frames
-from halley.search.frontier import Values
-from halley.search.optimise import optimise
-from halley.search.problem import Objective, Problem
-from halley.search.solve import GroupSearch
-from halley.search.space import Frame
-from halley.search.stages import Skeleton
-from halley.search.template import template
+from halley.mapping.bounds.incumbents import Values
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Objective, Problem
+from halley.mapping.solve import axis_partitions as shares
+from halley.mapping.solve.group_search import GroupSearch
+from halley.mapping.space.chip import template
+from halley.mapping.space.compose import compositions
+from halley.mapping.space.frame_sets import Frame
+from halley.mapping.space.frames import frames
+from halley.mapping.space.stages import Skeleton
 from halley.simulate.simulation import simulate
 from halley.workloads import attention, gemm_softmax
 

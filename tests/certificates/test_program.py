@@ -15,16 +15,16 @@ from halley.formulas.terms import Term, Terms
 from halley.io.chips.load import load_chip
 from halley.ir.mapping import Hold
 from halley.ir.workload import Workload
-from halley.search.choice import Choice
-from halley.search.frames import frames
-from halley.search.partitions import kernels
-from halley.search.shapes import Trees
-from halley.search.solve import GroupSearch
-from halley.search.space import Space
-from halley.search.stages import BUFFERS
-from halley.search.tally import Tally
-from halley.search.template import template
-from halley.search.tiles import tile_sizes
+from halley.mapping.bounds.progress import Tally
+from halley.mapping.bounds.shapes import Trees
+from halley.mapping.solve.group_search import GroupSearch
+from halley.mapping.space.chip import template
+from halley.mapping.space.choice import Choice
+from halley.mapping.space.frame_sets import Space
+from halley.mapping.space.frames import frames
+from halley.mapping.space.partitions import kernels
+from halley.mapping.space.stages import BUFFERS
+from halley.mapping.space.tile_sizes import tile_sizes
 from halley.workloads import attention, gated_mlp, gemm, gemm_layernorm, gemm_softmax
 
 

@@ -14,10 +14,10 @@ from halley.cost.movement import Body
 from halley.cost.window import counter_of
 from halley.ir.mapping import Compute, Node
 from halley.ir.mapping import Sequence as Steps
-from halley.search.choice import Choice
-from halley.search.rooms import may_be_full, on_a_share
-from halley.search.solve import GroupSearch
-from halley.search.space import Frame
+from halley.mapping.bounds.capacity import may_be_full, on_a_share
+from halley.mapping.solve.group_search import GroupSearch
+from halley.mapping.space.choice import Choice
+from halley.mapping.space.frame_sets import Frame
 
 
 def drawn_mapping(frame: Frame, draw: random.Random) -> Choice:

@@ -28,15 +28,15 @@ from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip, Level
 from halley.ir.mapping import Hold, Node, Overlap, Sequence, Spatial, Temporal, walk
 from halley.ir.workload import Workload
-from halley.search.choice import Choice
-from halley.search.frames import frames
-from halley.search.optimise import optimise
-from halley.search.problem import Objective, Problem
-from halley.search.result import Result
-from halley.search.solve import GroupSearch
-from halley.search.space import Space
-from halley.search.tally import Tally
-from halley.search.template import template
+from halley.mapping.bounds.progress import Tally
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Objective, Problem
+from halley.mapping.result import Result
+from halley.mapping.solve.group_search import GroupSearch
+from halley.mapping.space.chip import template
+from halley.mapping.space.choice import Choice
+from halley.mapping.space.frame_sets import Space
+from halley.mapping.space.frames import frames
 from halley.simulate.simulation import simulate
 from halley.workloads import attention, gemm, gemm_softmax
 
@@ -168,7 +168,7 @@ def stopped(problem: Problem, ticks: float) -> tuple[Result, int]:
             raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("halley.search.optimise._Optimiser._tick", tick)
+        patch.setattr("halley.mapping.optimise._Optimiser._tick", tick)
         return optimise(problem), seen
 
 

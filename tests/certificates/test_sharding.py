@@ -192,8 +192,13 @@ class Enumeration:
         if made is not None:
             starts = [tuple(way.writes[made.outputs.index(tensor)] for way in strategy[made.name])]
         ends = self.layouts(tensor, complete=True) if ("end", 0) in readers else [()]
-        wants = [[None if op == "kept" else end if op == "end" else tuple(way.reads[place] for way in strategy[op])
-                  for op, place in readers] for end in ends]
+        wants = [
+            [
+                None if op == "kept" else end if op == "end" else tuple(way.reads[place] for way in strategy[op])
+                for op, place in readers
+            ]
+            for end in ends
+        ]
         key = (tensor, tuple(starts), tuple(map(tuple, wants)))
         if key not in self.known:
             self.known[key] = pareto([p for start in starts for each in wants for p in self.tensor_front(tensor, start, each)])

@@ -10,13 +10,14 @@ from tests.certificates.test_families import shared_out, whole_group
 
 from halley.cost.program import Indices
 from halley.io.chips.load import load_chip
-from halley.search import around, sharpen
-from halley.search.around import Around
-from halley.search.baselines import Shapes
-from halley.search.frames import frames
-from halley.search.overlap import Vector
-from halley.search.sets import starts
-from halley.search.template import template
+from halley.mapping.baselines import Shapes
+from halley.mapping.bounds import tighten as sharpen
+from halley.mapping.bounds.chain_sets import starts
+from halley.mapping.solve import outside_stages as around
+from halley.mapping.solve.outside_stages import Around
+from halley.mapping.solve.overlap import Vector
+from halley.mapping.space.chip import template
+from halley.mapping.space.frames import frames
 from halley.workloads import attention
 
 

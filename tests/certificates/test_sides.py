@@ -20,11 +20,11 @@ from halley.ir.hardware import Chip, Dataflow
 from halley.ir.mapping import Compute, Node, Spatial, Temporal, children, walk
 from halley.ir.text import parse, to_text
 from halley.ir.workload import OpKind, Workload, roles
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Objective, Problem
+from halley.mapping.space.chip import template
+from halley.mapping.space.frames import frames
 from halley.rewrite.legality import faults
-from halley.search.frames import frames
-from halley.search.optimise import optimise
-from halley.search.problem import Objective, Problem
-from halley.search.template import template
 from halley.workloads import attention, conv_chain, gemm, graph
 
 

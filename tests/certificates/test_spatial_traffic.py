@@ -117,9 +117,7 @@ def test_sections_are_in_every_chain(shape: int, choice: Recompute) -> None:
             at = places(drawn_chain(draw, each), len(groups))
             assert sorted({at[cut] for cut in chain}) == [at[cut] for cut in chain]
             section = [sum(at[cut] < place for cut in chain) for place in at]
-            for kernel, (allowed, crossings) in enumerate(
-                zip(demands.sections.allowed, demands.sections.crossings, strict=True)
-            ):
+            for kernel, (allowed, crossings) in enumerate(zip(demands.sections.allowed, demands.sections.crossings, strict=True)):
                 assert section[kernel] in allowed
                 for crossing in crossings:
                     if crossing.at == section[kernel]:

@@ -16,14 +16,14 @@ from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Hold, Node, Overlap, walk
 from halley.ir.workload import Workload
+from halley.mapping.baselines import Shapes
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Objective, Problem
+from halley.mapping.solve.overlap import Rounds
+from halley.mapping.space.chip import template
+from halley.mapping.space.compose import cuts
+from halley.mapping.space.frames import frames
 from halley.rewrite.legality import faults
-from halley.search.baselines import Shapes
-from halley.search.compose import cuts
-from halley.search.frames import frames
-from halley.search.optimise import optimise
-from halley.search.overlap import Rounds
-from halley.search.problem import Objective, Problem
-from halley.search.template import template
 from halley.simulate.simulation import simulate
 from halley.workloads import attention
 

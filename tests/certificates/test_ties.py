@@ -16,14 +16,14 @@ from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Node
 from halley.ir.workload import Workload
-from halley.search.buffers import hasten
-from halley.search.choice import Choice
-from halley.search.optimise import optimise
-from halley.search.problem import Objective, Problem
-from halley.search.solve import GroupSearch
-from halley.search.space import Space
-from halley.search.tally import Interrupted, Tally
-from halley.search.ties import fastest
+from halley.mapping.bounds.progress import Interrupted, Tally
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Objective, Problem
+from halley.mapping.solve.group_search import GroupSearch
+from halley.mapping.solve.more_buffers import hasten
+from halley.mapping.solve.ties import fastest
+from halley.mapping.space.choice import Choice
+from halley.mapping.space.frame_sets import Space
 from halley.workloads import attention_einsum
 
 WALKS = 300

@@ -14,10 +14,10 @@ from halley.errors import Infeasible
 from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.workload import Workload
-from halley.search.optimise import optimise
-from halley.search.overlap import Rounds
-from halley.search.problem import Objective, Problem
-from halley.search.settling import Settling
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Objective, Problem
+from halley.mapping.solve.fixed_shared_tiles import Settling
+from halley.mapping.solve.overlap import Rounds
 from halley.workloads import gemm_gelu_gemm
 
 KINDS = (draw_workload, draw_attention, draw_hidden)

@@ -15,14 +15,14 @@ from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Hold, Temporal, walk
 from halley.ir.workload import Workload
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Objective, Problem
+from halley.mapping.result import Solution
+from halley.mapping.space.chip import template
+from halley.mapping.space.frame_sets import Frame
+from halley.mapping.space.frames import frames
 from halley.rewrite.legality import faults
 from halley.rewrite.tidy import tidy
-from halley.search.frames import frames
-from halley.search.optimise import optimise
-from halley.search.problem import Objective, Problem
-from halley.search.result import Solution
-from halley.search.space import Frame
-from halley.search.template import template
 from halley.workloads import gated_mlp, gemm_gelu_gemm, gemm_softmax, graph
 
 

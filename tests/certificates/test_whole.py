@@ -17,17 +17,18 @@ from halley.formulas.timing import total
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Workload
-from halley.search import around, shares
-from halley.search.frames import frames
-from halley.search.frontier import Values
-from halley.search.groups import Groups
-from halley.search.partitions import every_partition, group_ops
-from halley.search.problem import Problem
-from halley.search.solve import GroupSearch
-from halley.search.space import Frame
-from halley.search.stages import BUFFERS, Skeleton
-from halley.search.tally import Tally
-from halley.search.template import template
+from halley.mapping.bounds.incumbents import Values
+from halley.mapping.bounds.progress import Tally
+from halley.mapping.groups import Groups
+from halley.mapping.problem import Problem
+from halley.mapping.solve import axis_partitions as shares
+from halley.mapping.solve import outside_stages as around
+from halley.mapping.solve.group_search import GroupSearch
+from halley.mapping.space.chip import template
+from halley.mapping.space.frame_sets import Frame
+from halley.mapping.space.frames import frames
+from halley.mapping.space.partitions import every_partition, group_ops
+from halley.mapping.space.stages import BUFFERS, Skeleton
 
 SLACK = 1 + 1e-12
 FRAMES, MAPPINGS = 6, 3

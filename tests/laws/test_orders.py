@@ -12,15 +12,15 @@ from halley.cost.evaluate import evaluate
 from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.text import to_text
-from halley.search import solve
-from halley.search.choice import Choice
-from halley.search.groups import Groups
-from halley.search.optimise import optimise
-from halley.search.partitions import every_partition
-from halley.search.problem import Objective, Problem
-from halley.search.shapes import Compiled
-from halley.search.solve import GroupSearch
-from halley.search.tally import Tally
+from halley.mapping.bounds.progress import Tally
+from halley.mapping.bounds.shapes import Compiled
+from halley.mapping.groups import Groups
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Objective, Problem
+from halley.mapping.solve import group_search as solve
+from halley.mapping.solve.group_search import GroupSearch
+from halley.mapping.space.choice import Choice
+from halley.mapping.space.partitions import every_partition
 from halley.workloads import build
 
 DRAWS = 3

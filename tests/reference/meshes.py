@@ -178,8 +178,10 @@ class Run:
         results: list[Parts] = [{} for _ in op.outputs]
         counts: dict[Member, int] = {}
         for member in self.members:
-            own = [self.share(name, array[member], tuple(way.reads[place] for way in strategy), member)
-                   for place, (name, array) in enumerate(zip(op.inputs, operands, strict=True))]
+            own = [
+                self.share(name, array[member], tuple(way.reads[place] for way in strategy), member)
+                for place, (name, array) in enumerate(zip(op.inputs, operands, strict=True))
+            ]
             made, counts[member] = self.local(op, member, own)
             for parts, array in zip(results, made, strict=True):
                 parts[member] = array
@@ -288,8 +290,11 @@ def joined_by(step: Step, mesh: Mesh, arrays: list[np.ndarray]) -> np.ndarray:
     """What the members of a group know together: sums or maxima of partial values, the union of shares."""
     stack = np.stack(arrays)
     if step.kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER):
-        monoid = next(place.monoid for place, axis in zip(step.before, mesh, strict=True)
-                      if axis.name in step.axes and isinstance(place, Partial))
+        monoid = next(
+            place.monoid
+            for place, axis in zip(step.before, mesh, strict=True)
+            if axis.name in step.axes and isinstance(place, Partial)
+        )
         assert (np.isnan(stack).all(axis=0) | ~np.isnan(stack).any(axis=0)).all(), "members add up different elements"
         return np.asarray(stack.sum(axis=0) if monoid == "sum" else stack.max(axis=0))
     seen = (~np.isnan(stack)).sum(axis=0)

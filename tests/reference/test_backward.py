@@ -141,9 +141,7 @@ def test_functions(name: str, summed: bool, narrow: bool) -> None:
 def hide(work: Workload) -> Workload:
     """Minus infinity taken away again by an exponential, so that differences exist."""
     extra = elementwise("seen", "exp", "Y", "Z", "b m n")
-    return Workload(
-        work.name, work.dims, {**work.tensors, "Z": Tensor("Z", ("b", "m", "n"), "fp64")}, (*work.ops, extra), ("Z",)
-    )
+    return Workload(work.name, work.dims, {**work.tensors, "Z": Tensor("Z", ("b", "m", "n"), "fp64")}, (*work.ops, extra), ("Z",))
 
 
 @pytest.mark.parametrize("monoid", ["sum", "mean", "max", "softmax", "welford"])

@@ -122,5 +122,3 @@ def test_memories_that_keep_up_change_nothing() -> None:
     huge: dict[str, object] = {"read_bandwidth": 1e15, "write_bandwidth": 1e15}
     tree = summed("all-reduce", "ring")
     assert exchanged(on_axis(chip(4, 1), **quick), tree) == exchanged(on_axis(chip(4, 1), **huge), tree)
-
-

@@ -40,10 +40,10 @@ from halley.ir.mapping import (
     walk,
 )
 from halley.ir.workload import OpKind, Workload
+from halley.mapping.space.chip import template
+from halley.mapping.space.frames import frames
+from halley.mapping.space.stages import BUFFERS
 from halley.rewrite.tidy import tidy
-from halley.search.frames import frames
-from halley.search.stages import BUFFERS
-from halley.search.template import template
 from halley.workloads import build, variants
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -136,8 +136,9 @@ def test_vocabulary_parallel_embedding_and_head() -> None:
     """Rows of the table and columns of the head are split; then logits are not gathered, only their statistics are combined."""
     model, vocabulary = 4096, 128256
     both = embedding_and_head(tokens=8192, model=model, vocabulary=vocabulary)
-    problem = ShardingProblem(both, MESH, work, FULL, layouts={"loss": WHOLE}, weights={"table": 18.0, "Wh": 18.0},
-                              splits={"T": {"x": ""}})
+    problem = ShardingProblem(
+        both, MESH, work, FULL, layouts={"loss": WHOLE}, weights={"table": 18.0, "Wh": 18.0}, splits={"T": {"x": ""}}
+    )
     plan = shard(problem, capacity=2 * model * vocabulary * 18 / 8)
     assert plan.ends["Wh"] == (Shard("v"),)
     assert collectives(plan)["all-reduce", "mx z"] == 1
@@ -202,8 +203,9 @@ def test_two_axes_split_tokens_and_batches() -> None:
     fast, slow = Axis("node", 8, Topology.SWITCH, Link(400e9, 1e-6)), Axis("rail", 4, Topology.SWITCH, Link(12e9, 5e-6))
     layer = training_layer(layer_dims(2048, 8192, 64, 32768, batch=16))
     mesh = (MeshAxis("node", 8), MeshAxis("rail", 4))
-    problem = ShardingProblem(layer, mesh, work, network(fast, slow), tied=TIED, together=ALIKE,
-                              weights=dict.fromkeys(WEIGHTS, 16.0), backward="dH")
+    problem = ShardingProblem(
+        layer, mesh, work, network(fast, slow), tied=TIED, together=ALIKE, weights=dict.fromkeys(WEIGHTS, 16.0), backward="dH"
+    )
     plan = shard(problem)
     assert plan.certificate.gap == 0.0
     assert parallelisms(plan) == {"node": ("CP",), "rail": ("DP",)}

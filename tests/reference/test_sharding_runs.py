@@ -67,8 +67,16 @@ def test_a_layer_with_its_backward(seed: int, axes: int) -> None:
     mesh = drawn_mesh(random, axes)
     costs = Costs(random, mesh)
     work = training_layer(layer_dims(6, 12, 3, 8, batch=2))
-    problem = ShardingProblem(work, mesh, costs.kernel, costs.wire, tied=TIED, backward="dH",
-                              together=(*GRADIENTS, ("X", "Y", "dX", "dY")), weights=dict.fromkeys(WEIGHTS, 16.0))
+    problem = ShardingProblem(
+        work,
+        mesh,
+        costs.kernel,
+        costs.wire,
+        tied=TIED,
+        backward="dH",
+        together=(*GRADIENTS, ("X", "Y", "dX", "dY")),
+        weights=dict.fromkeys(WEIGHTS, 16.0),
+    )
     plan = shard(problem)
     agree(plan, random)
     if axes == 1:

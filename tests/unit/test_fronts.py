@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from halley.search.fronts import BRANCHES, Fronts
+from halley.mapping.solve.stage_fronts import BRANCHES, Fronts
 
 
 @pytest.mark.parametrize("count", [1, 2, BRANCHES, BRANCHES + 1, 3 * BRANCHES, BRANCHES**2 + 1, BRANCHES**2 + BRANCHES + 1])

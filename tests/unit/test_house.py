@@ -25,7 +25,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("network",),
     ("library", "workloads", "rewrite", "execute", "simulate"),
     ("cost",),
-    ("search", "kernels"),
+    ("mapping", "kernels"),
     ("sharding", "pipeline", "spatial"),
     ("memory", "dfmodel"),
     ("graphs", "training"),
@@ -104,10 +104,10 @@ def test_every_package_has_its_place_in_the_order() -> None:
 
 def test_a_wrong_import_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The check itself can fail."""
-    text = "from halley.search.optimise import optimise\nfrom halley import io\nfrom halley.ir.mapping import Hold\n"
+    text = "from halley.mapping.optimise import optimise\nfrom halley import io\nfrom halley.ir.mapping import Hold\n"
     monkeypatch.setattr(sys.modules[__name__], "tree", lambda path: ast.parse(text))
     faults = wrong_way(SOURCE / "cost" / "evaluate.py")
-    assert [fault.split(": ")[1] for fault in faults] == ["cost imports halley.search.optimise", "cost imports halley.io"]
+    assert [fault.split(": ")[1] for fault in faults] == ["cost imports halley.mapping.optimise", "cost imports halley.io"]
 
 
 def room(module: str) -> str:
@@ -157,7 +157,7 @@ def test_the_page_on_packages_has_all_of_them_in_order() -> None:
     assert ranks == sorted(ranks)
 
 
-CROWDED = {"search": 51, "cli": 36}
+CROWDED = {"cli": 36}
 """Folders that have more files than a newcomer can take in, with what they have: none more, and none of them more than now."""
 
 
@@ -275,7 +275,7 @@ def fresh_python(code: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, env=environment, timeout=60).stdout
 
 
-@pytest.mark.parametrize("module", ["halley", "halley.cost.evaluate", "halley.search.optimise", "halley.execute.interpreter"])
+@pytest.mark.parametrize("module", ["halley", "halley.cost.evaluate", "halley.mapping.optimise", "halley.execute.interpreter"])
 def test_core_pulls_in_no_heavy_module(module: str) -> None:
     """Costing and searching need NumPy alone; files, terminal and command line bring their own."""
     loaded = json.loads(fresh_python(f"import sys, json, {module}; print(json.dumps(sorted(sys.modules)))"))

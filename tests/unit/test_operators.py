@@ -164,7 +164,7 @@ def test_a_fit_is_saved_and_read(judged: Judgement) -> None:
     [
         ("matrix: 0.", "matrix: 1.", "efficiency.matrix: expected"),
         ("latency:", "latncy:", "did you mean 'latency'"),
-        ("operator: \"softmax\"", "operator: \"gemm\"", "expected each operator once; got 'gemm' twice"),
+        ('operator: "softmax"', 'operator: "gemm"', "expected each operator once; got 'gemm' twice"),
         ("halley.chip-fit/1", "halley.chip-fit/2", "format"),
         ("launch: 3 us", "launch: 3 parsecs", "launch"),
     ],

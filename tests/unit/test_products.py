@@ -16,9 +16,9 @@ from halley.errors import BadInput
 from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.workload import DTYPE_BYTES
-from halley.search.optimise import optimise
-from halley.search.problem import Problem
-from halley.search.template import template
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Problem
+from halley.mapping.space.chip import template
 from halley.workloads.gemm import gemm
 
 KB, MB, GB, TB, PB = (10**power for power in (3, 6, 9, 12, 15))

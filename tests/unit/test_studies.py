@@ -22,7 +22,7 @@ from studies.study import Study
 
 from halley import Problem, build, evaluate, load_chip, optimise, variants
 from halley.ir.mapping import Collective, Temporal, walk
-from halley.search.result import Result
+from halley.mapping.result import Result
 
 QUICK = [case for study in STUDIES.values() for case in study.cases() if study.quick(case)]
 ROUNDING = 1 + 1e-9

@@ -12,7 +12,7 @@ import yaml
 from halley.formulas.collectives import all_reduce_bound
 from halley.formulas.numbers import ceil_div
 from halley.formulas.timing import busy_time
-from halley.search.partitions import Kernels
+from halley.mapping.space.partitions import Kernels
 from halley.spatial.chip import DFMODEL, Assumptions, Engine, Graph, Kernel, Problem, SpatialChip, Tensor, Walked
 
 HERE = Path(__file__).parent
@@ -30,9 +30,7 @@ def chip(bandwidth: float | None = None) -> SpatialChip:
     """An SN10; ``bandwidth`` [B/s] of its DRAM, if not the published input file's."""
     each = published()["chip"]
     rate = each["dram_GBs"] * GB if bandwidth is None else bandwidth
-    return SpatialChip(
-        each["cores"], each["width"], each["height"], each["GHz"] * GB, each["sram_B"], each["dram_B"], rate
-    )
+    return SpatialChip(each["cores"], each["width"], each["height"], each["GHz"] * GB, each["sram_B"], each["dram_B"], rate)
 
 
 def graph(tensor: int, name: str = "forward", hop: float = 0.0, joined: bool = False) -> Graph:
@@ -118,6 +116,4 @@ def mapping(name: str) -> Mapping:
     row = published()["mappings"][name]
     place = {kernel: number for number, kernel in enumerate(published()["forward"]["kernels"])}
     groups = tuple(sum(1 << place[kernel] for kernel in part) for part in row["partitions"])
-    return Mapping(
-        name, row["topology"], row["tensor"], row["stages"], row["tile"], row["samples"], groups, row["figures"]
-    )
+    return Mapping(name, row["topology"], row["tensor"], row["stages"], row["tile"], row["samples"], groups, row["figures"])

@@ -22,8 +22,8 @@ from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Node
 from halley.ir.workload import Workload
+from halley.mapping.result import Result
 from halley.rewrite import legality
-from halley.search.result import Result
 from halley.simulate.beginning import affordable
 from halley.simulate.simulation import Simulation, simulate
 from halley.workloads import variants

@@ -47,9 +47,7 @@ def network(
     source: Annotated[
         str | None, typer.Option("--source", help="Where the rows come from; the files' names by default.", metavar="TEXT")
     ] = None,
-    ranks: Annotated[
-        str | None, typer.Option("--ranks", help="Ranks, for logs that do not list them.", metavar="NUMBER")
-    ] = None,
+    ranks: Annotated[str | None, typer.Option("--ranks", help="Ranks, for logs that do not list them.", metavar="NUMBER")] = None,
     kind: Annotated[
         str | None, typer.Option("--collective", help="Collective, for logs that do not name it.", metavar="WORD")
     ] = None,

@@ -29,9 +29,9 @@ from halley.ir.hardware import Chip
 from halley.ir.mapping import Compute, Node, walk
 from halley.ir.text import parse
 from halley.ir.workload import Workload
+from halley.mapping.optimise import objective_value
 from halley.report.mapping.facts import objective_text
 from halley.rewrite import legality
-from halley.search.optimise import objective_value
 from halley.simulate.beginning import affordable
 from halley.simulate.simulation import simulate
 from halley.units import format_time

@@ -252,9 +252,7 @@ def _library(asked: Asked, sizes: Sequence[int], bounds: Sequence[float]) -> Sof
     if overlay is None or not isinstance(asked.kind, CollectiveKind):
         return None
     kind = asked.kind
-    times = tuple(
-        float(overlaid_time(overlay.time(kind, ranks, size), bound)) for size, bound in zip(sizes, bounds, strict=True)
-    )
+    times = tuple(float(overlaid_time(overlay.time(kind, ranks, size), bound)) for size, bound in zip(sizes, bounds, strict=True))
     return f"{overlay.machine}, {overlay.software}", times
 
 

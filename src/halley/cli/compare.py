@@ -15,10 +15,10 @@ from halley.cli.solve import enough, solve_each
 from halley.errors import BadInput, Fault
 from halley.io.chips.load import load_chip
 from halley.io.results.result import load_result, result_document
+from halley.mapping.problem import Problem
 from halley.report.mapping.facts import comparison, comparison_table, problem_text
 from halley.report.mapping.reasons import all_reasons, memory_names, reasons, reasons_document, reasons_table
 from halley.report.terminal import show
-from halley.search.problem import Problem
 
 
 def compare(
@@ -52,9 +52,7 @@ def compare(
     wanted = options.baselines(baseline)
     names = chip or [options.needed_chip(None)]
     machines = [load_chip(name) for name in names]
-    problems = [
-        Problem(work, machine, goal, time_limit=limit, baselines=wanted, fixed_variant=fixed) for machine in machines
-    ]
+    problems = [Problem(work, machine, goal, time_limit=limit, baselines=wanted, fixed_variant=fixed) for machine in machines]
     remarks = options.remarks()
     results = solve_each([(problem.chip.name, problem) for problem in problems], remarks)
     if json:

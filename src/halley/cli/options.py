@@ -15,8 +15,8 @@ from rich.console import Console
 from halley.cli.errors import options_of
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.io.files.save import dumps
-from halley.search.baselines import BASELINES
-from halley.search.problem import Objective, gap_faults, objective_faults
+from halley.mapping.baselines import BASELINES
+from halley.mapping.problem import Objective, gap_faults, objective_faults
 from halley.units import SECONDS, parse
 
 WALL_TIME = replace(SECONDS, example="60 s", per_cycle={})
@@ -38,9 +38,7 @@ BaselineOption = Annotated[
     typer.Option("--baseline", help="Search this baseline only; give it again for more, or 'all' or 'none'.", metavar="NAME"),
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace a file that exists.")]
-TraceOption = Annotated[
-    str | None, typer.Option("--trace", help="Also write a trace for Perfetto or Chrome.", metavar="FILE")
-]
+TraceOption = Annotated[str | None, typer.Option("--trace", help="Also write a trace for Perfetto or Chrome.", metavar="FILE")]
 ResultArgument = Annotated[str, typer.Argument(metavar="FILE", help="A result file that 'halley optimise' wrote.")]
 
 

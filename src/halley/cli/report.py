@@ -13,7 +13,7 @@ from halley.cli.options import ForceOption, ResultArgument, TraceOption
 from halley.errors import BadInput, Fault
 from halley.io.files.save import dumps, write_atomic
 from halley.io.results.result import load_result, read_record
-from halley.search.result import Result
+from halley.mapping.result import Result
 
 DEFAULT_FILE = "report.html"
 

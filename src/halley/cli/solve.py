@@ -14,9 +14,9 @@ from halley.answer import Status
 from halley.cli.errors import Cancelled, LimitReached
 from halley.cli.interrupts import noted
 from halley.errors import Fault, Infeasible
-from halley.search.optimise import optimise
-from halley.search.problem import Problem
-from halley.search.result import Result
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Problem
+from halley.mapping.result import Result
 
 PATIENCE = 1.0
 """Seconds before a progress bar appears."""

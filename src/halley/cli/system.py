@@ -43,9 +43,7 @@ def list_systems(
 
 @app.command()
 def show(
-    name: Annotated[
-        str, typer.Argument(metavar="SYSTEM", help="A shipped system, a path to a file, or a short form in quotes.")
-    ],
+    name: Annotated[str, typer.Argument(metavar="SYSTEM", help="A shipped system, a path to a file, or a short form in quotes.")],
     out: Annotated[str | None, typer.Option("-o", "--output", help="Also draw its network to this .svg.", metavar="FILE")] = None,
     json: JsonOption = False,
     force: ForceOption = False,

@@ -138,7 +138,6 @@ def _run_grid(grid: Grid, capacities: Sequence[float], result: Array) -> list[tu
 # --- compiled ---------------------------------------------------------------------------------------------------------
 
 
-
 """The doubles at an address."""
 
 

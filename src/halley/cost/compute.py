@@ -62,9 +62,7 @@ def _contract(counter: Counter, scope: Scope, op: Op, array: Array, engine: Matr
     yield from _pipeline(counter, scope, engine, dtype)
 
 
-def _folds(
-    counter: Counter, loops: tuple[Loop, ...], dims: tuple[str, ...], side: Side, width: int, multiple: int = 1
-) -> Leaf:
+def _folds(counter: Counter, loops: tuple[Loop, ...], dims: tuple[str, ...], side: Side, width: int, multiple: int = 1) -> Leaf:
     """Folds of the dims in one role: those of the side lie on the array, counted with the first as the others are whole there;
     the rest are walked. ``multiple``: that whole instructions have of what lies there."""
     first, others = side[:1], side[1:]
@@ -145,9 +143,7 @@ def _masked_cycles(counter: Counter, loops: tuple[Loop, ...], role: Roles, array
     return systolic_cycles(1, times * counter.product(loops, factors), tiles, engine.rows, engine.cols, _load(engine))
 
 
-def _filled(
-    counter: Counter, loops: tuple[Loop, ...], factors: Leaf, dims: tuple[str, ...], multiple: int
-) -> tuple[Leaf, int]:
+def _filled(counter: Counter, loops: tuple[Loop, ...], factors: Leaf, dims: tuple[str, ...], multiple: int) -> tuple[Leaf, int]:
     """Factors with the last of some dims in whole instructions, and how many points of it each has."""
     if multiple == 1 or not dims:
         return factors, 1
@@ -234,16 +230,12 @@ def _result(counter: Counter, scope: Scope, op: Op, name: str, leaf: Leaf) -> It
         yield from _passages(counter, scope, hold.depth, True, again)
 
 
-def fresh(
-    counter: Counter, scope: Scope, hold: OpenHold, name: str, reduced: tuple[str, ...], critical: int | None
-) -> Number:
+def fresh(counter: Counter, scope: Scope, hold: OpenHold, name: str, reduced: tuple[str, ...], critical: int | None) -> Number:
     """Bytes written for the first time since an entry of the Hold that did not fill them; ``critical``: in sibling 0 of
     that depth alone."""
     tensor = counter.workload.tensors[name]
     below = scope.loops[len(hold.loops) :]
-    loops = hold.loops + tuple(
-        loop.first if loop.axis is None and loop.dim in reduced else loop for loop in below
-    )
+    loops = hold.loops + tuple(loop.first if loop.axis is None and loop.dim in reduced else loop for loop in below)
     first = frozenset() if critical is None else counter.upto(critical)
     each = counter.upto(hold.depth)
     entered = counter.boxes(tensor.dims, scope, loops, each, first)

@@ -122,9 +122,7 @@ class Counter:
     once = False
     least = False
 
-    def __init__(
-        self, workload: Workload, chip: Chip, totals: bool = True, times: bool = True, sums: Sums | None = None
-    ) -> None:
+    def __init__(self, workload: Workload, chip: Chip, totals: bool = True, times: bool = True, sums: Sums | None = None) -> None:
         self.workload = workload
         self.chip = chip
         self.resources = Resources(chip)
@@ -177,9 +175,7 @@ class Counter:
     def covered(self, dim: str, loops: tuple[Loop, ...], summed: Axes) -> Number:
         return self._sum(dim, loops, summed, covered, "covered")
 
-    def folds(
-        self, dim: str, loops: tuple[Loop, ...], summed: Axes, width: int, beside: int = 1, multiple: int = 1
-    ) -> Number:
+    def folds(self, dim: str, loops: tuple[Loop, ...], summed: Axes, width: int, beside: int = 1, multiple: int = 1) -> Number:
         if width == 1 and multiple == 1:
             return self.covered(dim, loops, summed) * beside
         if multiple > 1:

@@ -226,9 +226,7 @@ class _Fold:
         name = (node.level, node.axis)
         return {index: ({name: share}, {name: sum(node.shares[:index])}) for index, share in enumerate(node.shares)}
 
-    def _phases(
-        self, children: tuple[Node, ...], scope: Scope, shares: Shares, waits: frozenset[str] | None = None
-    ) -> Phases:
+    def _phases(self, children: tuple[Node, ...], scope: Scope, shares: Shares, waits: frozenset[str] | None = None) -> Phases:
         """Each child as a phase of its own, and their busy times together: members that are disjoint work at once. ``waits``:
         where the children's first tiles come early, the tensors whose do not."""
         times: list[Number] = []

@@ -65,9 +65,7 @@ class MaskCounter(Counter):
     def entries(self, scope: Scope) -> Number:
         return self.boxes((), scope, scope.loops, frozenset(), self._every)
 
-    def _seen(
-        self, loops: tuple[Loop, ...], along: Mapping[str, Along], counted: Mapping[str, Axes], critical: Axes
-    ) -> Number:
+    def _seen(self, loops: tuple[Loop, ...], along: Mapping[str, Along], counted: Mapping[str, Axes], critical: Axes) -> Number:
         """Sum over the pairs of tiles that are seen. ``along``: what each of both dims counts as, along the axes ``counted``."""
         at, loop, mask = next((at, loop, loop.mask) for at, loop in enumerate(loops) if loop.mask)
 

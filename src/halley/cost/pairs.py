@@ -1,7 +1,7 @@
 """How many pairs of a tile of rows and a tile of keys a mask lets through, by the sizes of both.
 
 Tiles of rows are listed one by one, for all sizes of the tiles of keys at once. With open tile sizes the numbers are open ones,
-of a kind of their own: a search looks them up for each combination (`halley.search.visible`).
+of a kind of their own: a search looks them up for each combination (`halley.mapping.space.masked_tiles`).
 """
 
 from __future__ import annotations

@@ -82,9 +82,7 @@ class Ramp:
             ports[resource] = ports[resource].inside(port) if resource in ports else port
         return Ramp(chains, ports)
 
-    def after(
-        self, transfers: Mapping[str, Transfer], visit: Callable[[Resource], Number], there: Number, sized: bool
-    ) -> Ramp:
+    def after(self, transfers: Mapping[str, Transfer], visit: Callable[[Resource], Number], there: Number, sized: bool) -> Ramp:
         """With the transfers of one more Hold, which run side by side; where it is not ``there`` (0 instead of 1), without.
         ``visit``: what is done in one visit [s] beside what a resource does in it. Without ``sized`` transfers take only their
         latency."""

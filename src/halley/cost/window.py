@@ -17,9 +17,7 @@ from halley.ir.masks import masks
 from halley.ir.workload import Window, Workload
 
 
-def counter_of(
-    workload: Workload, chip: Chip, totals: bool = True, times: bool = True, sums: Sums | None = None
-) -> Counter:
+def counter_of(workload: Workload, chip: Chip, totals: bool = True, times: bool = True, sums: Sums | None = None) -> Counter:
     """The counter that the workload needs."""
     made = WindowCounter if workload.windows else MaskCounter if masks(workload) else Counter
     return made(workload, chip, totals, times, sums)
@@ -29,9 +27,7 @@ class WindowCounter(Counter):
     """A `Counter` that knows the dims whose tiles overlap. Such a dim is either cut by loops of its own, around whoever walks
     it, or by those over the dims that add up to it, around whoever reads windows of it; never by both."""
 
-    def __init__(
-        self, workload: Workload, chip: Chip, totals: bool = True, times: bool = True, sums: Sums | None = None
-    ) -> None:
+    def __init__(self, workload: Workload, chip: Chip, totals: bool = True, times: bool = True, sums: Sums | None = None) -> None:
         super().__init__(workload, chip, totals, times, sums)
         self._windows = workload.windows
 

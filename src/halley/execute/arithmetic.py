@@ -113,9 +113,7 @@ def _transformed(
     return tuple(align(plane, [end if dim == op.along else dim for dim in left], target) for plane in cut)
 
 
-def _windows(
-    workload: Workload, op: Op, source: Array, dims: Sequence[str], target: Sequence[str], ranges: Ranges
-) -> Array:
+def _windows(workload: Workload, op: Op, source: Array, dims: Sequence[str], target: Sequence[str], ranges: Ranges) -> Array:
     """out[base, offset] = source[base + offset]; along a sequence, the elements up to each place, zeros before the first."""
     if op.along:
         (offset,) = (dim for dim in target if dim not in dims)

@@ -266,9 +266,7 @@ class _Search:
         if node.over is None:
             return
         over = node.over.values
-        item, name = next(
-            (item, name) for item in self.uses for name in item.variables if over[name] != node.best.values[name]
-        )
+        item, name = next((item, name) for item in self.uses for name in item.variables if over[name] != node.best.values[name])
         values = allowed.get(name, np.arange(item.values.shape[item.variables.index(name)]))
         for left in (values[values == over[name]], values[values != over[name]]):
             yield {**allowed, name: left}

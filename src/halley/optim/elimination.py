@@ -166,9 +166,7 @@ def thinned(tables: Iterable[Table], keep: Iterable[str], most: int) -> Thinned:
     return Thinned(rest, sum(step.size + STEP for step in steps), steps, known)
 
 
-def _completed(
-    steps: Sequence[Step], tables: Sequence[NDArray[np.float64]], kept: Mapping[str, int]
-) -> dict[str, int]:
+def _completed(steps: Sequence[Step], tables: Sequence[NDArray[np.float64]], kept: Mapping[str, int]) -> dict[str, int]:
     found = dict(kept)
     for step in reversed(steps):
         columns = [_column(tables[part.slot], part, found) for part in step.parts]

@@ -163,8 +163,20 @@ class ValueBounds:
         sizes = np.array([int(mask.sum()) for mask in masks])
         left = [numbers[mask] for numbers, mask in zip(self.left, masks, strict=True)]
         pairs = Pairs(sizes, _starts(sizes), p.first, p.second, *_edges(sizes, p.first, p.second), p.starts, p.of)
-        return ValueBounds(self.names, left, pairs, self.single[keep], _row(pieces), _row(moved), self.constant, self.forbidden,
-                           self.of_values[keep], self.best, self.chosen, self.lowest)
+        return ValueBounds(
+            self.names,
+            left,
+            pairs,
+            self.single[keep],
+            _row(pieces),
+            _row(moved),
+            self.constant,
+            self.forbidden,
+            self.of_values[keep],
+            self.best,
+            self.chosen,
+            self.lowest,
+        )
 
     def with_value(self, name: str, value: int) -> ValueBounds:
         """The same for one value of a variable."""

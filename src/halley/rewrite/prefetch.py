@@ -68,5 +68,3 @@ def prefetch_faults(tree: Node, workload: Workload, chip: Chip) -> Iterator[tupl
                 expected = "a child that holds, in several buffers, what no other child changes or needs"
                 got = f"none; children hand over {' '.join(sorted(waits)) or 'nothing'}"
                 yield path, Fault("sequence prefetch", expected, got, "write 'sequence', or give a hold two buffers")
-
-

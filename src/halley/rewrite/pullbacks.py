@@ -1,12 +1,12 @@
 """What the inputs of an op receive when its outputs receive a gradient, by kind of op.
 
-    C = A B                 dA = dC B^T, dB = A^T dC
-    Y = f(X, g)             dX = dY df/dX; summed over the dims that X lacks
-    z = sum over n of f(X)  as a map, with dz the same along n
-    out = table[index]      d table[index] += d out, and the other way round
-    H[t] = a[t] H[t-1] + x  g[t] = a[t+1] g[t+1] + dH[t]; dx = g, da[t] = g[t] H[t-1]
-    F = DFT(x)              dx = the conjugate transform of dF, not divided by the points
-    U[p, r] = x[p + r]      dx[p + r] += dU[p, r]
+C = A B                 dA = dC B^T, dB = A^T dC
+Y = f(X, g)             dX = dY df/dX; summed over the dims that X lacks
+z = sum over n of f(X)  as a map, with dz the same along n
+out = table[index]      d table[index] += d out, and the other way round
+H[t] = a[t] H[t-1] + x  g[t] = a[t+1] g[t+1] + dH[t]; dx = g, da[t] = g[t] H[t-1]
+F = DFT(x)              dx = the conjugate transform of dF, not divided by the points
+U[p, r] = x[p + r]      dx[p + r] += dU[p, r]
 """
 
 from __future__ import annotations
@@ -171,9 +171,7 @@ def _of_points(graph: GradientGraph, op: Op, points: Callable[[], str], independ
                 if result:  # the sum is relative to the maximum
                     pair = (result, op.outputs[1])
                     dims = graph.dims(first)
-                    minus = graph.make(
-                        op, first, OpKind.MAP, pair, dims, dims, "scaled_product", constants={"scale": -1.0}
-                    )
+                    minus = graph.make(op, first, OpKind.MAP, pair, dims, dims, "scaled_product", constants={"scale": -1.0})
                     graph.give(first, minus[0])
                 largest = graph.total(first)
                 found += [_chosen(graph, op, points(), first, largest)] if largest else []
@@ -253,9 +251,7 @@ def _transform(graph: GradientGraph, op: Op) -> None:
     inverse = dict(op.constants).get("inverse", 0.0) == 1.0
     constants = {} if inverse else {"inverse": 1.0}
     points = graph.workload.dims[op.along]
-    made = graph.make(
-        op, op.inputs[0], OpKind.FFT, planes, own, over, along=op.along, constants=constants, outputs=op.inputs
-    )
+    made = graph.make(op, op.inputs[0], OpKind.FFT, planes, own, over, along=op.along, constants=constants, outputs=op.inputs)
     for name, plane in zip(op.inputs, made, strict=True):
         if graph.needs(name):
             graph.give(name, _scaled(graph, op, name, plane, 1.0 / points if inverse else float(points)))

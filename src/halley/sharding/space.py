@@ -164,9 +164,7 @@ def _wanted(pattern: Pattern, op: Op, found: tuple[Way, ...]) -> list[Named]:
     return [{way.name: way for way in found if way.split == fixed.get(axis, way.split)} for axis in pattern.axes]
 
 
-def _tied(
-    pattern: Pattern, variables: Mapping[str, str], free: Mapping[str, list[Named]]
-) -> dict[str, tuple[Strategy, ...]]:
+def _tied(pattern: Pattern, variables: Mapping[str, str], free: Mapping[str, list[Named]]) -> dict[str, tuple[Strategy, ...]]:
     """The strategies of each op; tied ops keep those that they have in common, in one order."""
     groups: dict[str, list[Op]] = {}
     for op in pattern.workload.ops:

@@ -124,8 +124,15 @@ def sharding_text(plan: Sharding) -> str:
     called = {name: " ".join(dict.fromkeys(filter(None, each))) for name, each in by_op.items()}
     ops = [[item.op, *(way.name or "-" for way in item.ways), called[item.op], format_time(item.time)] for item in plan.ops]
     moved = [
-        [str(step.kind), move.tensor, " ".join(step.axes), _change(move, step),
-         move.reader or "-", format_bytes(step.bytes), format_time(step.time)]
+        [
+            str(step.kind),
+            move.tensor,
+            " ".join(step.axes),
+            _change(move, step),
+            move.reader or "-",
+            format_bytes(step.bytes),
+            format_time(step.time),
+        ]
         for move, step in plan.steps
     ]
     tables = [

@@ -217,8 +217,11 @@ class Holds:
         for index, step in enumerate(first):
             if step.count:
                 kinds.append((step, "share" if step.position < width and all(step in way for way in others) else "apart"))
-            elif step.is_split and step.position < width and step.dim not in walked and all(
-                _cuts(way, step) == _cuts(first[: index + 1], step) for way in others
+            elif (
+                step.is_split
+                and step.position < width
+                and step.dim not in walked
+                and all(_cuts(way, step) == _cuts(first[: index + 1], step) for way in others)
             ):
                 kinds.append((step, "split"))
             elif step.dim in dims:
@@ -317,5 +320,3 @@ def _cuts(way: Sequence[Step], split: Step) -> list[tuple[int, int]]:
             if step.is_split and step.position == split.position:
                 return found
     return []
-
-

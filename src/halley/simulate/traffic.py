@@ -52,9 +52,7 @@ class Ports:
         resource = ("bus" if self.chip.memory(memory).shared_bus else way, memory)
         return team.axes.server(lead, self.chip.depth(memory), *resource)
 
-    def _levels(
-        self, team: Team, lead: Member, outer: int, inner: int, way: str, moves: Sequence[Move], word: int
-    ) -> Requests:
+    def _levels(self, team: Team, lead: Member, outer: int, inner: int, way: str, moves: Sequence[Move], word: int) -> Requests:
         found = []
         for depth in range(outer + 1, inner + 1):
             level = self.chip.levels[depth]

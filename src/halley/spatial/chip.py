@@ -21,7 +21,7 @@ from halley.errors import BadInput, Fault
 from halley.formulas import spatial as formulas
 from halley.formulas.numbers import ceil_div
 from halley.formulas.timing import total
-from halley.search.partitions import Kernels
+from halley.mapping.space.partitions import Kernels
 
 Array: TypeAlias = NDArray[np.float64]
 

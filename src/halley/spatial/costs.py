@@ -14,7 +14,7 @@ import numpy as np
 from halley.formulas import spatial as formulas
 from halley.formulas.numbers import ceil_div
 from halley.formulas.timing import busy_time, longest, total
-from halley.search.partitions import Kernels
+from halley.mapping.space.partitions import Kernels
 from halley.spatial.chip import Choices, Graph, Kernel, Problem, Tensor, choices
 
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from halley.formulas.spatial import buffer_bytes, ramp_time, streamed_time
 from halley.formulas.timing import busy_time, longest, total
+from halley.mapping.space.partitions import Kernels, members
 from halley.optim.downsets import Costs, Lattice
-from halley.search.partitions import Kernels, members
 from halley.spatial.chip import Array, Problem, choices
 from halley.spatial.costs import held_bytes, network_time, sequence_tiles, stalls, tile_bytes
 

@@ -18,9 +18,9 @@ import numpy as np
 from halley.errors import BadInput, Fault, Infeasible, InternalError
 from halley.formulas.spatial import stage_time, utilisation
 from halley.formulas.timing import longest, total
+from halley.mapping.space.partitions import Kernels
 from halley.optim.downsets import MOST_DOWNSETS, Costs, Lattice, TooManyDownsets, best_chain, in_line, lattice
 from halley.optim.switch import Switch
-from halley.search.partitions import Kernels
 from halley.spatial.chip import Problem
 from halley.spatial.costs import Partition, held_bytes, on_chip, partition
 from halley.spatial.growth import Block, Tables, grow, least, price, price_alone, rest, single, tables

@@ -236,9 +236,7 @@ def _shares(found: Differentiated, weights: Collection[str]) -> Iterator[tuple[s
     return shares_of(found, weights, kernels(found.workload))
 
 
-def shares_of(
-    found: Differentiated, weights: Collection[str], parts: Iterable[tuple[str, ...]]
-) -> Iterator[tuple[str, Share]]:
+def shares_of(found: Differentiated, weights: Collection[str], parts: Iterable[tuple[str, ...]]) -> Iterator[tuple[str, Share]]:
     """What each op of these kernels adds to its own."""
     work = found.workload
     readers: dict[str, list[str]] = {}

@@ -35,9 +35,7 @@ def hyena(length: int, model: int, taps: int = 3, batch: int = 1, dtype: str = "
     walk, spectrum = f"{b}e t", f"{b}e u"  # lanes lie along the sequence: each tile has all of it
     names = {"v": "V", "1": "X1", "2": "X2"}
     projections = tuple(contract(f"project_{mark}", f"X W{mark}", f"P{mark}", f"{b}t m e") for mark in names)
-    shorts = tuple(
-        causal_convolution(f"P{mark}", name, f"short_{mark}", f"{b}t", "t", "e", mark) for mark, name in names.items()
-    )
+    shorts = tuple(causal_convolution(f"P{mark}", name, f"short_{mark}", f"{b}t", "t", "e", mark) for mark, name in names.items())
     first = _long_convolution("V", "h1", "L1", spectrum, "v", "1")
     second = _long_convolution("Z2", "h2", "L2", spectrum, "z", "2")
     gates = (elementwise("gate_1", "mul", "X1 L1", "Z2", walk), elementwise("gate_2", "mul", "X2 L2", "Z3", walk))

@@ -18,9 +18,7 @@ class Steps:
     kernels: tuple[tuple[str, ...], ...]
 
 
-def softmax_and_values(
-    variant: str, scale: Op, rows: str, key: str, value: str, values: str = "V", result: str = "O"
-) -> Steps:
+def softmax_and_values(variant: str, scale: Op, rows: str, key: str, value: str, values: str = "V", result: str = "O") -> Steps:
     """``scale``, which makes the scores S2 [rows, key]; their softmax along ``key``; its product with ``values`` [key, value].
 
     - plain: ``mx; E = exp(S2 - mx); z; P = E / z; result = P V``.
@@ -55,9 +53,7 @@ def softmax_and_values(
     return Steps((*first, *last), tensors, {"mx": rows, "z": rows}, kernels)
 
 
-def scale_scores(
-    scores: str, dims: str, scale: float, causal: bool, queries: int, keys: int, window: int | None = None
-) -> Op:
+def scale_scores(scores: str, dims: str, scale: float, causal: bool, queries: int, keys: int, window: int | None = None) -> Op:
     """``S2 = scale x scores``; under a causal mask query i (row modulo ``queries``) sees the keys to ``i + keys - queries``, of
     these the last ``window`` if there is one."""
     constants = {"scale": scale}

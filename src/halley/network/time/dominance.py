@@ -73,9 +73,13 @@ class _Shape(NamedTuple):
     ) -> _Shape:
         counts = profile(kind, name, topology, size)
         found = streams(kind, name, topology, size, rates)
-        rows = found.links if found else tuple(
-            (times, tuple(tuple((chunk, count * rates.link) for chunk, count in row) for row in step))
-            for times, step in counts.rows
+        rows = (
+            found.links
+            if found
+            else tuple(
+                (times, tuple(tuple((chunk, count * rates.link) for chunk, count in row) for row in step))
+                for times, step in counts.rows
+            )
         )
         return cls(counts, ALGORITHMS[name].network, rows, found.members if found else (), counts.steps if stepped else 0)
 

@@ -13,9 +13,9 @@ from typing import Any
 from halley.cost.events import Access, Crossing
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Collective, walk
+from halley.mapping.result import Result, Solution
 from halley.report.mapping.causes import causes
 from halley.report.table import Table, ratio
-from halley.search.result import Result, Solution
 from halley.units import format_bytes, format_energy, format_time
 
 SMALL = 0.01

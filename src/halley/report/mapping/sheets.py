@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.io.results.result import resource_name
+from halley.mapping.result import Result
 from halley.report.mapping.activity import totals
 from halley.report.mapping.causes import causes
 from halley.report.mapping.facts import outer_traffic
 from halley.report.mapping.figures import accesses, plans
 from halley.report.mapping.tree import lines, path_name
-from halley.search.result import Result
 
 Cell = str | float | int
 Row = tuple[Cell, ...]

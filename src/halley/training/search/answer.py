@@ -46,9 +46,7 @@ def changes(best: Plan, plan: Plan) -> Iterator[str]:
         yield "attention fused" if plan.fused else "attention op by op"
 
 
-def shortage(
-    problem: TrainingProblem, floors: Floors, stopped: bool, fits: Callable[[TrainingProblem], bool]
-) -> Iterator[Fault]:
+def shortage(problem: TrainingProblem, floors: Floors, stopped: bool, fits: Callable[[TrainingProblem], bool]) -> Iterator[Fault]:
     """Why no plan was found: what the least demanding one needs, and what would help. ``fits``: whether a problem has a plan that
     fits."""
     where = f"{problem.shape.name} on {problem.system.name}"

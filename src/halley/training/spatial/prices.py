@@ -157,8 +157,10 @@ def _least_shared(
     for section in range(1, len(crossing)):
         added = crossing[section] - crossing[0]
         most = np.array([max(0.0, float((each[0] - each[section]).max())) for each in found])
-        here = most if near is None else np.array(
-            [max(0.0, float(each[0][at] - each[section][at])) for each, at in zip(found, near, strict=True)]
+        here = (
+            most
+            if near is None
+            else np.array([max(0.0, float(each[0][at] - each[section][at])) for each, at in zip(found, near, strict=True)])
         )
         shares = _shared(added, here, most)
         least = [np.minimum(known, each[section] + share) for known, each, share in zip(least, found, shares, strict=True)]
@@ -247,5 +249,5 @@ def _against(choices: Sequence[Choice], ties: Integers) -> Floats:
     always, times = np.array([each.always for each in choices]), np.array([each.times for each in choices])
     sums = (ties == np.arange(int(ties.max()) + 1)[:, None]).astype(np.float64)
     found = best_prices(always, sums @ times)[ties]
-    tried = [found ** power / (found**power).sum(axis=1, keepdims=True) for power in SHARPER]
+    tried = [found**power / (found**power).sum(axis=1, keepdims=True) for power in SHARPER]
     return max(tried, key=lambda shares: float((always + (shares * times).sum(axis=(1, 2))).min()))

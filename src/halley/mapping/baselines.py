@@ -1,0 +1,176 @@
+"""Baselines: parts of the declared space that stand for how mappings are made elsewhere, each searched to its own optimum.
+
+| baseline | kernels | shapes of a group |
+|---|---|---|
+| unfused | each alone, whole or cut where a search may cut it | every one |
+| partially fused | at least two together, not all together | every one |
+| FlashAttention-2 style | those of attention together, any others alone | running softmax; clusters split heads and query rows |
+| FlashDecoding style | the same | running softmax; clusters split the keys, collectives combine their states |
+| fused, no split reductions | all together | those that split no reduction over clusters |
+
+Sources of the two attention kernels: Dao, arXiv 2307.08691; Dao, Haziza, Massa and Sizov, "Flash-Decoding for long-context
+inference", 2023. What is taken from them is what is split over the clusters and what is combined, and that the stages of a tile
+follow each other; loop order and tile sizes are searched as everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+from halley.errors import BadInput, Fault, did_you_mean
+from halley.ir.workload import Op, Workload
+from halley.mapping.problem import Problem
+from halley.mapping.space.choice import Choice
+from halley.mapping.space.frame_sets import Frame, Space
+from halley.mapping.space.partitions import Kernels, group_ops, kernels, spans
+from halley.mapping.space.stages import Stage
+
+
+class Shapes(Enum):
+    """Which shapes a group may take."""
+
+    EVERY = auto()
+    LOCAL = auto()
+    STREAMED_WHOLE = auto()
+    STREAMED_SPLIT = auto()
+
+    def of(self, space: Space) -> Space:
+        """Those frames, with those of their stages' shapes, that are admitted."""
+        match self:
+            case Shapes.EVERY:
+                return space
+            case Shapes.LOCAL:
+                return _local(space)
+            case Shapes.STREAMED_WHOLE | Shapes.STREAMED_SPLIT:
+                return Space(tuple(frame for frame in space.plain if self._streams(frame)))  # none streams on shares
+
+    def admits(self, choice: Choice) -> bool:
+        """Whether a mapping is one of the frames that `of` leaves."""
+        match self:
+            case Shapes.EVERY:
+                return True
+            case Shapes.LOCAL:
+                return not any(skeleton.splits_reduction for skeleton in choice.skeletons)
+            case Shapes.STREAMED_WHOLE | Shapes.STREAMED_SPLIT:
+                return self._streams(choice.frame)
+
+    def _streams(self, frame: Frame) -> bool:
+        return frame.streamed and not frame.cut and frame.splits_reduction is (self is Shapes.STREAMED_SPLIT)
+
+
+def _local(space: Space) -> Space:
+    """The frames that have any, with only those shapes that split no reduction. Stages that frames have in common stay so: what
+    is found of one serves all."""
+    known: dict[int, tuple[Stage, Stage]] = {}  # the first is kept: a freed one's id could be given to another
+
+    def local(stage: Stage) -> Stage:
+        if id(stage) not in known:
+            left = tuple(skeleton for skeleton in stage.skeletons if not skeleton.splits_reduction)
+            known[id(stage)] = stage, replace(stage, skeletons=left)
+        return known[id(stage)][1]
+
+    made = (replace(frame, stages=tuple(map(local, frame.stages)), splits_reduction=False) for frame in space.plain)
+    plain = tuple(frame for frame in made if all(stage.skeletons for stage in frame.stages))
+    return Space(plain, tuple(family.restricted(local) for family in space.families))
+
+
+@dataclass(frozen=True, slots=True)
+class Restriction:
+    """A part of the declared space: partitions of the kernels whose groups are all admitted, with a group of several kernels
+    among them where ``fused``; and the shapes that a group of ops may take. ``about`` completes "of these mappings, those
+    with ..."."""
+
+    name: str
+    about: str
+    admits: Callable[[Workload, Kernels], bool]
+    shapes: Callable[[Sequence[Op]], Shapes]
+    fused: bool = False
+
+
+def _any_group(workload: Workload, group: Kernels) -> bool:
+    return True
+
+
+def _alone(workload: Workload, group: Kernels) -> bool:
+    return len(workload.kernels or workload.ops) > 1 and not spans(workload, group)
+
+
+def _not_all(workload: Workload, group: Kernels) -> bool:
+    return group.bit_count() < len(kernels(workload))
+
+
+def _together(workload: Workload, group: Kernels) -> bool:
+    return group.bit_count() == len(kernels(workload))
+
+
+def _alone_or_attention(workload: Workload, group: Kernels) -> bool:
+    return not spans(workload, group) or _rescales(group_ops(workload, group))
+
+
+def _rescales(ops: Sequence[Op]) -> bool:
+    """Whether the ops have an accumulator that follows a running maximum."""
+    return any(op.scaled_by for op in ops)
+
+
+def _every(ops: Sequence[Op]) -> Shapes:
+    return Shapes.EVERY
+
+
+def _local_only(ops: Sequence[Op]) -> Shapes:
+    return Shapes.LOCAL
+
+
+def _streamed_whole(ops: Sequence[Op]) -> Shapes:
+    return Shapes.STREAMED_WHOLE if _rescales(ops) else Shapes.EVERY
+
+
+def _streamed_split(ops: Sequence[Op]) -> Shapes:
+    return Shapes.STREAMED_SPLIT if _rescales(ops) else Shapes.EVERY
+
+
+BEST = Restriction("best", "nothing left out", _any_group, _every)
+
+BASELINES: dict[str, Restriction] = {
+    "unfused": Restriction("unfused", "each kernel on its own", _alone, _every),
+    "partially-fused": Restriction(
+        "partially fused", "some kernels fused, but not all of them together", _not_all, _every, fused=True
+    ),
+    "flash-attention-2": Restriction(
+        "FlashAttention-2 style",
+        "attention fused by running softmax, its stages in turn, clusters split over heads and rows of queries only",
+        _alone_or_attention,
+        _streamed_whole,
+        fused=True,
+    ),
+    "flash-decoding": Restriction(
+        "FlashDecoding style",
+        "attention fused by running softmax, its stages in turn, keys split over clusters, their states combined by collectives",
+        _alone_or_attention,
+        _streamed_split,
+        fused=True,
+    ),
+    "fused-local": Restriction(
+        "fused, no split reductions",
+        "all kernels fused, no reduction split over clusters, so that no collective is needed",
+        _together,
+        _local_only,
+    ),
+}
+"""By the word that asks for it, in the order in which results have them."""
+
+
+def wanted(problem: Problem) -> tuple[Restriction, ...]:
+    """The baselines that a problem asks for. Raises BadInput: one of no such name."""
+    if isinstance(problem.baselines, bool):
+        return tuple(BASELINES.values()) if problem.baselines else ()
+    expected = f"none, all, or some of {', '.join(BASELINES)}"
+    faults = [
+        Fault("baselines", expected, repr(word), did_you_mean(word, BASELINES))
+        for word in problem.baselines
+        if word not in BASELINES
+    ]
+    if faults:
+        raise BadInput(faults)
+    return tuple(restriction for word, restriction in BASELINES.items() if word in problem.baselines)

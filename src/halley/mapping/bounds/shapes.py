@@ -1,0 +1,238 @@
+"""Shapes of stages, compiled: what they cost on open tile sizes, and bounds of that over sets of tile chains."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from halley.cost.counting import Sums
+from halley.cost.pairs import PAIRS
+from halley.cost.program import Array, Indices, Normal, Program
+from halley.errors import Fault, InternalError
+from halley.formulas.numbers import Number
+from halley.formulas.terms import Term, Terms
+from halley.ir.workload import Workload
+from halley.mapping.bounds.incumbents import Flags, Values
+from halley.mapping.space.masked_tiles import PairTree
+from halley.mapping.space.stages import BUFFERS, Skeleton, Slot
+from halley.mapping.space.tile_chains import ChainTree
+
+PATIENCE = 1 << 13
+"""Sets of mappings that the least costs leave open before the formulas of all costs are compiled to bound them."""
+
+
+class Trees:
+    """Open tile sizes and their chains, kept for all shapes that have them in common."""
+
+    def __init__(self) -> None:
+        self.terms = Terms()
+        self.normal = Normal(self.terms)
+        self.cautious = Normal(self.terms, differences=False)
+        self.stages: dict[Hashable, StageCosts] = {}
+        self.whole: dict[Hashable, Values] = {}
+        self._programs: dict[Hashable, Compiled] = {}
+        self._known: dict[object, ChainTree] = {}
+        self._of: dict[tuple[int, ...], tuple[Mapping[str, ChainTree], object]] = {}  # these two by the ids of slots, which they
+        self._of_slots: dict[tuple[int, ...], tuple[ChainTree, object]] = {}  # keep: a freed one's id could be given to another
+        self._paired: dict[tuple[object, ...], PairTree] = {}
+        self._sums: dict[tuple[tuple[str, int], ...], Sums] = {}
+
+    def sums(self, workload: Workload) -> Sums:
+        """What was found of dims of these extents."""
+        return self._sums.setdefault(tuple(workload.dims.items()), {})
+
+    def symbols(self, slots: Sequence[Slot]) -> dict[str, Number]:
+        return {slot.name: self.terms.open(slot.name, slot.dim, slot.among) for slot in slots}
+
+    def program(self, outputs: Sequence[Number], trees: Mapping[str, ChainTree], where: str) -> Compiled:
+        """Lower bounds of terms over sets of chains, with the tables of their factors; of equal ones, one."""
+        terms = (output.index if isinstance(output, Term) else (float(output),) for output in outputs)
+        key = *terms, *map(id, trees.values())
+        if key not in self._programs:
+            self._programs[key] = self.compiled(outputs, trees, where)
+        return self._programs[key]
+
+    def compiled(self, outputs: Sequence[Number], trees: Mapping[str, ChainTree], where: str) -> Compiled:
+        """The same for bounds that are asked for once: it is not kept."""
+        for normal in (self.normal, self.cautious):
+            program = Program(normal, outputs)
+            tables = _tables(program, trees)
+            if not any(trees[factor.kind].negative(factor) for factor in program.factors):
+                return Compiled(program, tables)
+        raise InternalError(Fault("search", "sizes and counts of at least 0", f"a negative factor in {where}", "please report"))
+
+    def single(self, outputs: Sequence[Number], trees: Mapping[str, ChainTree]) -> Compiled:
+        """The values of terms on sets of a single choice."""
+        program = Program(None, outputs)
+        return Compiled(program, _tables(program, trees))
+
+    def of(self, shared: Sequence[Slot], own: Sequence[Slot]) -> Mapping[str, ChainTree]:
+        """The chains of each dim: shared slots outermost."""
+        slots = (*shared, *own)
+        key = len(shared), *map(id, slots)
+        if key not in self._of:
+            self._of[key] = self._chains(shared, slots), slots
+        return self._of[key][0]
+
+    def combinations(self, shared: Sequence[Slot]) -> int:
+        """In how many ways shared sizes can be chosen."""
+        return math.prod(len(tree.given) for tree in self.of(shared, ()).values())
+
+    def _chains(self, shared: Sequence[Slot], slots: Sequence[Slot]) -> dict[str, ChainTree]:
+        of_dim: dict[str, list[Slot]] = {}
+        for slot in slots:
+            of_dim.setdefault(slot.dim, []).append(slot)
+        symbols: dict[str, Number] = {}
+        result: dict[str, ChainTree] = {}
+        for dim, mine in of_dim.items():
+            given = sum(slot.dim == dim for slot in shared)
+            key = given, *map(id, mine)
+            if key not in self._of_slots:
+                symbols = symbols or self.symbols(slots)
+                self._of_slots[key] = self._tree(dim, mine, given, symbols), mine
+            result[dim] = self._of_slots[key][0]
+        for slot in shared:
+            if slot.rows:
+                result[PAIRS] = self._pairs((slot.rows, slot.dim), result[slot.rows], result[slot.dim])
+        return result
+
+    def _pairs(self, dims: tuple[str, str], rows: ChainTree, keys: ChainTree) -> PairTree:
+        """The pairs of tiles of two dims: of the same chains, the same."""
+        key = *dims, id(rows), id(keys)
+        if key not in self._paired:
+            self._paired[key] = PairTree(dims, rows, keys)
+        return self._paired[key]
+
+    def _tree(self, dim: str, slots: Sequence[Slot], given: int, symbols: Mapping[str, Number]) -> ChainTree:
+        """The chains of one dim: of slots that are alike, the same."""
+        limits = (slot.limit(symbols) for slot in slots)
+        key = (
+            given,
+            *(
+                (slot.name, slot.sizes, limit if isinstance(limit, int) else limit.index, isinstance(limit, int))
+                for slot, limit in zip(slots, limits, strict=True)
+            ),
+        )
+        if key not in self._known:
+            self._known[key] = ChainTree(dim, slots, given, symbols)
+        return self._known[key]
+
+
+def _tables(program: Program, trees: Mapping[str, ChainTree]) -> list[Array]:
+    """Of each factor of a program, its values by node."""
+    tables: list[Array] = [np.empty(0)] * len(program.factors)
+    for dim, tree in trees.items():
+        own = [at for at, factor in enumerate(program.factors) if factor.kind == dim]
+        for at, table in zip(own, tree.tables([program.factors[at] for at in own]), strict=True):
+            tables[at] = table
+    return tables
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A program, and the tables of its factors."""
+
+    program: Program
+    tables: Sequence[Array]
+
+    def __call__(self, nodes: Mapping[str, Indices], rows: int) -> Values:
+        """Lower bounds, a row per set."""
+        return self.program(self.tables, nodes, rows).T
+
+
+def least_of_buffers(
+    costs: Callable[[Mapping[str, Indices], int], Values],
+    trees: Mapping[str, ChainTree],
+    nodes: Mapping[str, Indices],
+    rows: int,
+    free: bool = False,
+) -> Values:
+    """Lower bounds of sets, a row each, by the ``costs`` of such sets: the least over numbers of buffers one by one, as sets that
+    leave these open have poor bounds. ``free``: the costs hold whatever number there is, so that only whether a Hold is there
+    matters."""
+    if BUFFERS not in trees:
+        return costs(nodes, rows)
+    tree = trees[BUFFERS]
+    each, number = (tree.alike if free else tree.singles)(nodes[BUFFERS])
+    wide = {dim: each if dim == BUFFERS else np.repeat(own, number) for dim, own in nodes.items()}
+    least: Values = np.minimum.reduceat(costs(wide, len(each)), np.cumsum(number) - number, axis=0)
+    return least
+
+
+@dataclass(slots=True)
+class StageCosts:
+    """Costs of a stage in its frame: at ``least``, whatever numbers of buffers there are; lower bounds for the given ones
+    (``given``) and the costs of single mappings (``exact``), once these are asked for."""
+
+    least: Compiled
+    given: Compiled | None = None
+    exact: Compiled | None = None
+
+
+@dataclass(slots=True)
+class Shape:
+    """A skeleton of a stage, compiled: the chains of its dims, and lower bounds over sets of them, each asked only where those
+    before leave something open. What is needed of each memory (``room``); the objectives whatever numbers of buffers there are
+    (``least``, the cheapest one); the objectives once these numbers are settled (``given``; none if there is nothing to choose);
+    the objectives of single mappings (``exact``; none if they are known by then). Both are compiled when they are first asked
+    for."""
+
+    skeleton: Skeleton
+    trees: Mapping[str, ChainTree]
+    capacities: Array
+    width: int
+    room: Compiled
+    least: Compiled
+    given: Callable[[], Compiled] | None
+    exact: Callable[[], Compiled] | None
+    _asked: int = 0
+
+    def bounds(self, nodes: Mapping[str, Indices], rows: int, hopeless: Callable[[Values], Flags] | None = None) -> Values:
+        """Lower bounds of the objectives, one row per set; inf where a memory overflows in all of it, or where the least costs
+        are ``hopeless``. Those of single mappings are what they cost."""
+        result = self._fitting(nodes, rows, self.least)
+        left = self._promising(np.arange(rows), result, hopeless)
+        if self.given is not None:
+            left = left[self.trees[BUFFERS].size[nodes[BUFFERS][left]] == 1]
+            self._asked += len(left)
+            if self._asked >= PATIENCE and len(left):
+                result[left] = np.maximum(result[left], self.given()(_some(nodes, left), len(left)))
+                left = self._promising(left, result, hopeless)
+        if self.exact is not None:
+            left = left[np.logical_and.reduce([tree.size[nodes[dim][left]] == 1 for dim, tree in self.trees.items()])]
+            if len(left):
+                result[left] = np.maximum(result[left], self.exact()(_some(nodes, left), len(left)))
+        return result
+
+    def _promising(self, some: Indices, result: Values, hopeless: Callable[[Values], Flags] | None) -> Indices:
+        """Those of some sets that are not hopeless; the others are left out of the result."""
+        left: Indices = some[result[some, 0] < np.inf]
+        if hopeless is not None:
+            gone = hopeless(result[left])
+            result[left[gone]] = np.inf
+            left = left[~gone]
+        return left
+
+    def _fitting(self, nodes: Mapping[str, Indices], rows: int, costs: Compiled) -> Values:
+        """Lower bounds of the objectives, of those that fit."""
+        if not len(self.capacities):
+            return costs(nodes, rows)
+        left = np.flatnonzero((self.room(nodes, rows) <= self.capacities).all(axis=1))
+        result: Values = np.full((rows, self.width), np.inf)
+        result[left] = costs(_some(nodes, left), len(left))
+        return result
+
+    def floor(self, nodes: Mapping[str, Indices], rows: int) -> Values:
+        """Lower bounds like `bounds`, the least over which Holds are left out, one by one: sets that leave that open have poor
+        bounds."""
+        if self.given is None:
+            return self.bounds(nodes, rows)
+        return least_of_buffers(partial(self._fitting, costs=self.least), self.trees, nodes, rows, free=True)
+
+
+def _some(nodes: Mapping[str, Indices], rows: Indices) -> dict[str, Indices]:
+    return {dim: own[rows] for dim, own in nodes.items()}

@@ -1,0 +1,142 @@
+"""Lower bounds of stages that each run on a part of the clusters of an axis, before they are compiled together.
+
+Every part of an axis is another layout of each stage, and most of these are pruned by two bounds: the time of the ops on the
+engines of their clusters (`halley.mapping.bounds.compulsory`), and the least cost of each shape of each stage alone. The latter
+is found once for all groups, cuts and parts of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from halley.cost.estimate import Estimate, Resource
+from halley.formulas.numbers import Number
+from halley.formulas.timing import total
+from halley.ir.mapping import Spatial, walk
+from halley.mapping.bounds.incumbents import Flags, Values
+from halley.mapping.space.frame_sets import Frame
+from halley.mapping.space.stages import Skeleton, Slot, members, one
+
+if TYPE_CHECKING:
+    from halley.mapping.solve.group_search import GroupSearch
+
+
+def promising(search: GroupSearch, frame: Frame) -> tuple[Frame, list[Values]] | None:
+    """The frame with those shapes of its stages that may beat what is found, and what each takes alone (shapes x combinations of
+    the shared sizes x time and energy but for what leaks); none where a stage has no such shape."""
+    if search.found.hopeless(search.least_of(frame)).all() or (useful := search.useful(frame)) is None:
+        return None
+    frame = useful
+    rows, stages = search.costs.combinations(frame), range(len(frame.stages))
+    alone: list[Values] = [np.zeros((1, rows, 2)) for _ in stages]
+    known = search.costs.lone
+    for index in sorted(stages, key=lambda index: sum(id(shape) not in known for shape in frame.stages[index].skeletons)):
+        found = [_alone(search, frame, index, shape)[:, :2] for shape in frame.stages[index].skeletons]
+        alone[index] = np.array(found).reshape(-1, rows, 2)
+        if _hopeless(search, frame, index, alone).all():
+            return None
+    kept = []
+    for index, stage in enumerate(frame.stages):
+        left = np.flatnonzero(~_hopeless(search, frame, index, alone))
+        if not len(left):
+            return None
+        alone[index] = alone[index][left]
+        kept.append(replace(stage, skeletons=tuple(stage.skeletons[at] for at in left)))
+    return replace(frame, stages=tuple(kept)), alone
+
+
+def least_alone(search: GroupSearch, frame: Frame, index: int) -> Values:
+    """What a stage takes alone at least (`_alone`), whatever its shape; infinite where it has none."""
+    least: Values = np.full((search.costs.combinations(frame), 2 + len(common(search, frame))), np.inf)
+    for shape in frame.stages[index].skeletons:
+        if not search.wastes(frame, shape):
+            least = np.minimum(least, _alone(search, frame, index, shape))
+    return least
+
+
+MANY = 4
+"""From so many numbers of members on, a stage is looked at on all of its shares at once."""
+
+
+def common(search: GroupSearch, frame: Frame) -> list[Resource]:
+    """What all shares of the clusters have in common: the ways into and out of the memories around them."""
+    chip, shares = search.chip, frame.shares
+    assert shares is not None
+    outside = [memory for memory in chip.memories if chip.depth(memory.name) < chip.levels.index(chip.level(shares.level))]
+    return [(way, memory.name) for memory in outside for way in (("bus",) if memory.shared_bus else ("read", "write"))]
+
+
+def _alone(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton) -> Values:
+    """What a shape of a stage takes alone at least, whatever its own tile sizes and the room that it takes: time, energy but for
+    what leaks, and busy times of what it has in common with other shares, a row for each combination of the shared sizes. Frames
+    that differ in their cut, or in the shares of other stages, have it in common."""
+    known = search.costs.lone
+    if id(skeleton) not in known:
+        known[id(skeleton)] = _found_alone(search, frame, index, skeleton)
+    return known[id(skeleton)]
+
+
+def _found_alone(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton) -> Values:
+    number = _open_members(search, frame, skeleton)
+    shares = frame.shares
+    assert shares is not None
+    if number is None:
+        return _bounds(search, frame, index, skeleton, ())
+    *_, most = number.sizes(1)
+    every = replace(frame, shares=replace(shares, counts=(most,) * len(frame.cut)))
+    found = _bounds(search, every, index, skeleton, (number,))
+    child = next(at for at, stages in enumerate(frame.cut) if index in stages)
+    by_number = found.reshape(search.costs.combinations(frame), -1, found.shape[1])  # shared sizes, numbers of members, parts
+    return np.asarray(by_number[:, number.sizes(1).index(shares.counts[child])])
+
+
+def _open_members(search: GroupSearch, frame: Frame, skeleton: Skeleton) -> Slot | None:
+    """The number of members of a stage's share as an open number, where the shares of its axis are many, and it says no more than
+    how large the parts of a split are: not for one member, which splits nothing, nor where collectives take steps by it."""
+    shares = frame.shares
+    assert shares is not None
+    most = search.chip.axis(shares.level, shares.axis).size - 1
+    if most - 1 < MANY or skeleton.splits_reduction:
+        return None
+    node = skeleton.build(search.costs.symbols(frame, skeleton))
+    split = [inner.dim for _, inner in walk(node) if isinstance(inner, Spatial) and inner.axis == shares.axis]
+    return _members(shares.axis, split[0], most) if split else None
+
+
+@cache
+def _members(axis: str, dim: str, most: int) -> Slot:
+    numbers = tuple(range(2, most + 1))
+    return Slot(members(axis), dim, lambda extent: numbers, one, (2, most))
+
+
+def _bounds(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton, further: Sequence[Slot]) -> Values:
+    """The same with further open numbers beside the shared sizes: combinations of them all."""
+
+    def parts(found: Estimate) -> list[Number]:
+        energy = total(part for name, part in found.energy_by.items() if name != "static")
+        return [found.time, energy, *(found.busy.get(resource, 0) for resource in common(search, frame))]
+
+    return search.costs.on_whole(frame, index, skeleton, parts, further)
+
+
+def _hopeless(search: GroupSearch, frame: Frame, index: int, alone: list[Values]) -> Flags:
+    """Which shapes of a stage cannot matter, whatever the shared sizes and the other stages' shapes: the longest child sets the
+    time, energies add up."""
+    least = [own.min(axis=0) for own in alone]
+    child_of = {stage: at for at, child in enumerate(frame.cut) for stage in child}
+    times: Values = np.zeros((len(frame.cut), *alone[index].shape[:2]))
+    energy: Values = np.zeros(alone[index].shape[:2])
+    for stage, best in enumerate(least):
+        found = alone[index] if stage == index else best
+        times[child_of[stage]] += found[..., 0]
+        energy = energy + found[..., 1]
+    floor = search.least(frame, None)
+    time = np.maximum(times.max(axis=0), floor["time"])
+    costs = {"time": time, "energy": np.maximum(energy + search.chip.static_power * time, floor["energy"])}
+    bounds = np.stack([costs[name] for name in search.objectives], axis=-1)
+    return np.asarray(search.found.hopeless(bounds.reshape(-1, bounds.shape[-1])).reshape(bounds.shape[:2]).all(axis=1))

@@ -1,0 +1,73 @@
+"""The order in which the frames of a group are searched: those on all clusters, then those with stages on shares of them.
+
+The latter are searched some at a time, so that neither they nor what is known of them have to be kept, and against what those
+before have reached: most are hopeless by then, and never made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from halley.mapping.bounds.incumbents import Values
+from halley.mapping.bounds.progress import Interrupted
+from halley.mapping.solve.first_plans import dive
+from halley.mapping.solve.pipelines import Pipelines
+
+if TYPE_CHECKING:
+    from halley.mapping.solve.group_search import GroupSearch
+
+WAVE = 1 << 8
+"""Frames with stages on shares of the clusters that are at hand at once: each keeps bounds of all shapes that are left."""
+
+
+def search_all(search: GroupSearch) -> None:
+    """Search every frame of a group. On `Interrupted`, ``open_bounds`` has lower bounds of what was left."""
+    every = [Pipelines(search, family) for family in search.space.families]
+    _wave(search, range(len(search.frames)), _bounds(search, every))
+    for at, pipelines in enumerate(every):
+        _on_shares(search, pipelines, _bounds(search, every[at:]))
+
+
+def _bounds(search: GroupSearch, every: Sequence[Pipelines]) -> Values:
+    """Lower bounds of some families."""
+    return np.vstack([np.empty((0, len(search.objectives))), *(pipelines.bounds() for pipelines in every)])
+
+
+def _on_shares(search: GroupSearch, pipelines: Pipelines, left: Values) -> None:
+    """Search a family. ``left``: lower bounds of this and those whose turn comes after."""
+    first, frames = len(search.frames), pipelines.frames()
+    try:
+        while wave := list(islice(frames, WAVE)):
+            search.frames += wave
+            _wave(search, range(first, len(search.frames)), left)
+            search.forget(first)
+    except (Interrupted, KeyboardInterrupt):
+        search.forget(first)
+        search.leave(left)
+        raise
+
+
+def _wave(search: GroupSearch, numbers: Sequence[int], later: Values) -> None:
+    """Search some of the frames. ``later``: lower bounds of those whose turn comes after."""
+    left = np.vstack([np.empty((0, len(search.objectives))), *(search.least_of(search.frames[number]) for number in numbers)])
+    try:
+        bounds, places = search.candidates(numbers)
+        left, order = bounds, np.lexsort(bounds.T[::-1])
+        order = order[~search.found.hopeless(bounds[order])]
+        dive(search, bounds, places, order)
+        order = order[~search.found.hopeless(bounds[order])]
+        if len(search.objectives) > 1:  # against a poor front stages that overlap have too many trade-offs: the others before
+            order = order[np.argsort([bool(search.frames[places[position][0]].cut) for position in order], kind="stable")]
+        for index, position in enumerate(order):
+            if search.found.hopeless(bounds[position][None, :])[0]:
+                continue
+            left = bounds[order[index:]]
+            search.tally.tick()
+            search.solve(*places[position])
+    except (Interrupted, KeyboardInterrupt):
+        search.leave(np.vstack([left, later]))
+        raise

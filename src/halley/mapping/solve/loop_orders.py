@@ -1,0 +1,78 @@
+"""Shapes of a stage that differ just in the order of their loops, bounded together.
+
+A tensor moves once at least, whatever the order. With that, and with the first fill and the last drain of the tiles, the costs of
+all orders have one lower bound over tile sizes and numbers of buffers (``once`` of `halley.cost.evaluate`). Where it shows that
+none of its mappings improves on what is found, no shape has to be compiled: small problems wait for their ramps, not for what
+moves, so that this rules out most of theirs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from halley.mapping.bounds.chain_sets import foremost, split_in, starts
+from halley.mapping.bounds.incumbents import Values
+from halley.mapping.space.frame_sets import Frame
+from halley.mapping.space.stages import BUFFERS, Skeleton
+
+if TYPE_CHECKING:
+    from halley.cost.program import Indices
+    from halley.mapping.solve.group_search import GroupSearch
+
+PATIENCE = 1 << 13
+"""Sets that are bounded before the shapes are looked at one by one: more than small problems take, and soon done."""
+
+VAIN = 3
+"""So many more bounds that leave their shapes open than ones that do not, and no more are tried."""
+
+
+def ruled_out(search: GroupSearch, frame: Frame, skeleton: Skeleton) -> bool:
+    """Whether no mapping of a shape, or of another order of its loops, improves on what is found. Only for stages that are all
+    of their group; of others the cost depends on what shares their loops. Asked once for all orders: what is left open stays so.
+    """
+    if skeleton.kin is None or len(frame.stages) > 1 or frame.joint or search.costs.combinations(frame) > 1:
+        return False
+    if not len(search.found.points) or any(memory.lockstep for memory in search.chip.memories):
+        return False
+    key = id(frame), skeleton.kin
+    if key not in search.orders:
+        outcomes = [outcome for _, outcome in search.orders.values()]
+        if outcomes.count(False) - outcomes.count(True) >= VAIN:
+            return False
+        search.orders[key] = frame, _ruled_out(search, frame, skeleton)  # the frame is kept: a freed one's id could be another's
+    return search.orders[key][1]
+
+
+def _ruled_out(search: GroupSearch, frame: Frame, skeleton: Skeleton) -> bool:
+    """Whether sets of sizes that are split, the most promising first, all turn out hopeless before one is a single mapping, whose
+    order of loops matters."""
+    costs = search.costs
+    chains = costs.trees.of(costs.unsettled(frame.shared), costs.unsettled(skeleton.slots))
+    least = costs.in_any_order(frame, skeleton)
+    trees, at = tuple(chains.values()), {dim: index for index, dim in enumerate(chains)}
+
+    def bounded(nodes: Indices) -> Values:
+        return least({dim: np.ascontiguousarray(nodes[:, index]) for dim, index in at.items()}, len(nodes))
+
+    first = starts(chains, costs.unsettled(frame.shared), 1)
+    nodes = np.stack([first[dim] for dim in at], axis=1)
+    if BUFFERS in at:  # bounds with open ones are poor, and there are few
+        singles, _ = chains[BUFFERS].singles(nodes[:, at[BUFFERS]])
+        nodes = nodes.repeat(len(singles), axis=0)
+        nodes[:, at[BUFFERS]] = singles
+    stack, asked = [(bounded(nodes), nodes)], 0
+    while stack:
+        search.tally.tick()
+        _, nodes = foremost(stack, search.found.hopeless)
+        if not len(nodes):
+            continue
+        sizes = np.array([tree.size[nodes[:, index]] for index, tree in enumerate(trees)])
+        if (sizes.max(axis=0) == 1).any() or asked > PATIENCE:
+            return False
+        children = split_in(trees, nodes, sizes.argmax(axis=0))
+        asked += len(children)
+        search.tally.bounds += len(children)
+        stack.append((bounded(children), children))
+    return True

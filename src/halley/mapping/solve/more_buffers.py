@@ -1,0 +1,37 @@
+"""Further buffers for a plan that was chosen for its energy alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from halley.cost.evaluate import evaluate
+from halley.mapping.solve.group_search import GroupSearch
+from halley.mapping.space.choice import Choice
+from halley.mapping.space.stages import BUFFERS, Slot
+
+
+def hasten(search: GroupSearch, choice: Choice) -> Choice:
+    """The mapping of a group with more buffers wherever that makes it faster and fits.
+
+    Stages follow each other, so that each is settled for itself; traffic stays what it is."""
+    frame = choice.frame
+    for slots in (frame.shared, *(skeleton.slots for skeleton in choice.skeletons)):
+        choice = _fastest(search, choice, [s for s in slots if s.dim == BUFFERS and choice.tiles[s.name]])
+    return choice
+
+
+def _fastest(search: GroupSearch, choice: Choice, slots: Sequence[Slot]) -> Choice:
+    """The fastest choice of some Holds' buffers that fits, the others given: all of them at once, as arrays."""
+    if not slots:
+        return choice
+    grid = np.meshgrid(*(np.arange(1.0, int(slot.limit({})) + 1) for slot in slots), indexing="ij")
+    columns = {slot.name: axis.ravel() for slot, axis in zip(slots, grid, strict=True)}
+    estimate = evaluate(search.workload, search.chip, search.around(replace(choice, tiles={**choice.tiles, **columns}).tree()))
+    times = np.broadcast_to(np.asarray(estimate.time, dtype=np.float64), grid[0].size).copy()
+    for memory, used in estimate.footprint.items():
+        times[np.broadcast_to(used > search.chip.memory(memory).capacity, times.shape)] = np.inf
+    best = int(np.argmin(times))
+    return replace(choice, tiles={**choice.tiles, **{name: int(column[best]) for name, column in columns.items()}})

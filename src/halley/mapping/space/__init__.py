@@ -1,0 +1,1 @@
+"""Which mappings there are: shapes of trees and tile sizes that a search chooses among."""

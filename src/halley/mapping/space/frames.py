@@ -1,0 +1,79 @@
+"""Frames: the part of a fused group's mapping outside its stages.
+
+A frame says where the intermediate tensors are held and which tile sizes its stages share. Given these, the stages are
+independent of each other: they run one after the other and hand over through buffers that the frame holds.
+
+| frame | ops | intermediates |
+|---|---|---|
+| single | one contraction | none |
+| rows | one run of vector operations | none |
+| resident | contractions and vector runs | in the clusters' output buffers; one split for all stages |
+| shared | contractions and vector runs | in the shared buffer; each stage has its own split |
+| walked | the same, all over one more dim, walked inside the rows | a tile of it; outside: sums, inputs without it |
+| streamed | attention with running softmax | tiles of scores in the output buffers, keys walked in an outer loop |
+
+Frames with several stages come with the stages sequential and overlapped (of streamed ones, those inside the loop over keys);
+shared ones also with each stage on a part of the clusters (`halley.mapping.space.compose`). Resident, shared and streamed frames
+have a module each; all ask `halley.mapping.space.fused_group` about the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from halley.ir.workload import Op, OpKind, Workload, roles
+from halley.mapping.space.chip import Template
+from halley.mapping.space.frame_sets import Frame, Space
+from halley.mapping.space.fused_group import Fused
+from halley.mapping.space.joins import joins
+from halley.mapping.space.resident import resident, split_around
+from halley.mapping.space.rows import RowStage, chunked_skeletons
+from halley.mapping.space.shared_buffer import Laid, ThroughShared
+from halley.mapping.space.stages import Skeleton, Stage, always, gemm_skeletons, loop_orders
+from halley.mapping.space.streamed import streamed
+
+
+def frames(workload: Workload, template: Template, ops: Sequence[Op], laid: Laid | None = None) -> Space:
+    """Every frame of the declared space for a group of ops that is fused. ``laid``: what other groups have of it."""
+    group = Fused(workload, template, tuple(ops))
+    if any(op.running or op.scaled_by for op in ops):
+        over_keys = tuple(streamed(group))
+        return Space((*over_keys, *(made for frame in over_keys for made in frame.overlapped())))
+    if not group.walks_rows():
+        return Space()
+    first_contracts = group.runs[0][0].kind is OpKind.CONTRACT
+    if len(group.runs) == 1:
+        return Space(tuple(_single(group) if first_contracts else _rows(group)))
+    if not group.connected():
+        return Space()
+    through_shared = ThroughShared(group, laid or Laid())
+    shared = through_shared.frame()
+    in_turn = [*(resident(group) if first_contracts else ()), shared]
+    plain = (*in_turn, *(made for frame in in_turn for made in frame.overlapped()), *through_shared.walking())
+    return Space(plain, tuple(through_shared.pipelined(shared)))
+
+
+def _single(group: Fused) -> Iterator[Frame]:
+    """One contraction from and to the outer memory."""
+    (op,) = group.ops
+    role = roles(group.workload, op)
+    for split in group.splits((*role.batch, *role.rows, *role.columns, *role.reduced)):
+        skeletons = gemm_skeletons(
+            group.workload, group.template, op, "", always(group.of_member(split)), group.sizes, loop_orders(role), op.inputs,
+            False, joins(group.template, group.workload, op, split, stays=False), None, True,
+        )  # fmt: skip
+        stage = Stage(op.name, (op.name,), tuple(skeletons))
+        yield split_around(group, "single", split, (stage,), bool(set(split) & set(role.reduced)))
+
+
+def _rows(group: Fused) -> Iterator[Frame]:
+    """One run of vector operations from and to the outer memory."""
+    long = group.long(group.ops)
+    for split in group.splits(dict.fromkeys((*group.batch, group.row, long))):
+        ranges, joined = always(group.of_member(split)), group.row_joins(split, long, group.ops)
+        skeletons: list[Skeleton] = []
+        for join in joined:
+            stage = RowStage(group.workload, group.template, group.ops, long, frozenset(), join)
+            skeletons += chunked_skeletons(stage, ranges, group.sizes, "v", group.row, (), None)
+        stages = (Stage("rows", tuple(op.name for op in group.ops), tuple(skeletons)),)
+        yield split_around(group, "rows", split, stages, any(joined))

@@ -1,0 +1,165 @@
+"""Frames through the shared buffer: stages hand over there, each with a split of its own; all over one more dim that is walked,
+and with stages on shares of the clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import compress, product
+
+from halley.ir.mapping import Hold, Node, Temporal
+from halley.ir.workload import Op, OpKind, roles
+from halley.mapping.space.compose import Cut, Handover, Shares
+from halley.mapping.space.frame_sets import Family, Frame
+from halley.mapping.space.fused_group import Fused, prefix
+from halley.mapping.space.joins import joins
+from halley.mapping.space.rows import RowStage, chunked_skeletons
+from halley.mapping.space.stages import Ranges, Skeleton, Slot, Stage, Tiles, buffers, gemm_skeletons, outer_orders, splits
+from halley.mapping.space.tile_sizes import halvings
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """What groups of one workload have in common on one machine: the ``stages`` that hand over through the shared buffer, by
+    all that their shapes depend on of their group, and their ``tiles`` of the dims that groups walk. One group has few that
+    no smaller one has."""
+
+    stages: dict[Hashable, Stage] = field(default_factory=dict)
+    tiles: dict[tuple[str, str], Slot] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ThroughShared:
+    """The stages of a group that hand over through the shared buffer. ``walk``: a dim that they walk inside their rows, if any;
+    ``kept``: what lies in that buffer around it."""
+
+    group: Fused
+    laid: Laid
+    walk: str = ""
+    kept: tuple[str, ...] = ()
+
+    def frame(self) -> Frame:
+        """Contractions and vector runs, each with its own split."""
+        group, shared = self.group, self.group.template.shared
+        handover = Handover(group.workload, shared, tuple((handed,) for handed in group.handed_over), group.runs)
+        stages = tuple(map(self.stage, range(len(group.runs))))
+        rows, *further = slots = self._slots()
+        around = buffers(f"{' '.join(self.kept)} in {shared}", group.template.memory(shared))
+
+        def wrap(tiles: Tiles, nodes: Sequence[Node], cut: Cut, shares: Shares | None) -> Node:
+            node = handover.body(nodes, cut, shares)
+            for slot in further:
+                node = Temporal(slot.dim, tiles[slot.name], node)
+            if self.kept:
+                node = Hold(shared, tuple((name,) for name in self.kept), node, tiles[around.name])
+            return group.one_by_one(Temporal(rows.dim, tiles[rows.name], node))
+
+        reduces = any(skeleton.splits_reduction for stage in stages for skeleton in stage.skeletons)
+        kept = tuple((name, frozenset(at for at, run in enumerate(group.runs) if _touches(run, name))) for name in self.kept)
+        return Frame(self._name(), (*slots, around) if self.kept else tuple(slots), stages, wrap, reduces, kept=kept)
+
+    def _name(self) -> str:
+        if not self.walk:
+            return "through the shared buffer"
+        return f"through the shared buffer, {self.walk} walked" + (f" beside {' '.join(self.kept)}" if self.kept else "")
+
+    def _slots(self) -> list[Slot]:
+        """The tiles that all stages have: of the rows, and of the dim that is walked inside them."""
+        return [self._slot(dim) for dim in (self.group.row, self.walk) if dim]
+
+    def _slot(self, dim: str) -> Slot:
+        group = self.group
+        if dim == group.row:
+            return self.laid.tiles.setdefault(("rows", dim), group.row_slot(group.workload.dims))
+        name = f"tile of {dim}"
+        return self.laid.tiles.setdefault((name, dim), Slot(name, dim, halvings, lambda tiles: group.workload.dims[dim]))
+
+    def walking(self) -> Iterator[Frame]:
+        """The same with a further dim walked inside the rows. What lacks the dim, and so is the same for all of its tiles, is
+        held around these: sums, for they grow, and any of the inputs, or else each stage brings its own. Where all of it is,
+        stages also overlap."""
+        group = self.group
+        made = {name for op in group.ops for name in op.outputs}
+        for dim in _walkable(group):
+            touched = dict.fromkeys(name for op in group.ops for name in (*op.inputs, *op.outputs))
+            same = [name for name in touched if dim not in group.workload.tensors[name].dims]
+            for chosen in product(*((True,) if name in made else (False, True) for name in same)):
+                frame = replace(self, walk=dim, kept=tuple(compress(same, chosen))).frame()
+                yield frame
+                if all(chosen):
+                    yield from frame.overlapped()
+
+    def pipelined(self, whole: Frame) -> Iterator[Family]:
+        """The same with stages on shares of the clusters: of each axis that is not like one before, in every way."""
+        template = self.group.template
+        for axis in {replace(axis, name=""): axis for axis in reversed(template.axes)}.values():
+            if axis.size > 1:
+                yield Family(template.level, axis.name, axis.size, whole, partial(self._on_share, axis.name))
+
+    def _on_share(self, axis: str, stage: int, members: int) -> Stage:
+        """A stage as it is laid out on some members of an axis."""
+        narrowed = replace(self.group, template=self.group.template.narrowed(axis, members))
+        return replace(self, group=narrowed).stage(stage)
+
+    def stage(self, index: int) -> Stage:
+        """A stage that reads from and writes to the shared buffer, with its own split: the same in all groups that walk the
+        same rows and batch around it, hand over the same of its tensors, and leave the same of its dims whole."""
+        group, run = self.group, self.group.runs[index]
+        handed = tuple(name for name in (*group.handed_over, *self.kept) if _touches(run, name))
+        whole = frozenset(dim for op in run for dim in op.dims if dim in group.whole)
+        key = group.template.axes, run, group.row, self.walk, group.batch, handed, whole
+        if key not in self.laid.stages:
+            self.laid.stages[key] = self._made(run, handed)
+        return self.laid.stages[key]
+
+    def _made(self, run: tuple[Op, ...], handed: tuple[str, ...]) -> Stage:
+        ranges = self.group.walking(self.group.workload.dims, self._slots())
+        if run[0].kind is OpKind.CONTRACT:
+            skeletons = _gemm(self.group, run[0], handed, ranges)
+        else:
+            skeletons = _rows(self.group, run, ranges)
+        return Stage(run[0].name, tuple(op.name for op in run), tuple(skeletons))
+
+
+def _touches(run: Sequence[Op], name: str) -> bool:
+    return any(name in (*op.inputs, *op.outputs) for op in run)
+
+
+def _walkable(group: Fused) -> Iterator[str]:
+    """Dims that stages through the shared buffer may walk inside their rows: those of every op, which none reduces over but
+    contractions whose sums leave. These sums grow from tile to tile; what else leaves, or is handed over, is done with. None
+    where something is handed over and leaves."""
+    here = {op.name for op in group.ops}
+    if any(group.workload.leaves(name, here) for name in group.handed_over):
+        return
+    barred = {*group.batch, group.row, *group.whole}
+    for dim in group.ops[0].dims:
+        reducing = [op for op in group.ops if dim in group.workload.reduced(op)]
+        leave = all(op.kind is OpKind.CONTRACT and not set(op.outputs) & set(group.inside) for op in reducing)
+        if leave and group.workload.dims[dim] > 1 and dim not in barred and all(dim in op.dims for op in group.ops):
+            yield dim
+
+
+def _gemm(group: Fused, op: Op, handed: tuple[str, ...], ranges: Callable[[Tiles], Ranges]) -> list[Skeleton]:
+    role = roles(group.workload, op)
+    staged = tuple(name for name in op.inputs if name not in handed)
+    leaves = op.outputs[0] not in handed
+    skeletons: list[Skeleton] = []
+    dims, reduced = (group.splittable(dims, (op,)) for dims in ((*role.rows, *role.columns), role.reduced))
+    for split in splits(group.template, group.workload, (*dims, *reduced)):
+        skeletons += gemm_skeletons(
+            group.workload, group.template, op, prefix((op,)), ranges, group.sizes, outer_orders(role, leaves), staged,
+            False, joins(group.template, group.workload, op, split, stays=False), split, leaves,
+        )  # fmt: skip
+    return skeletons
+
+
+def _rows(group: Fused, run: tuple[Op, ...], ranges: Callable[[Tiles], Ranges]) -> list[Skeleton]:
+    long = group.long(run)
+    skeletons: list[Skeleton] = []
+    for split in group.splits((group.row, long), run):
+        for join in group.row_joins(split, long, run):
+            stage = RowStage(group.workload, group.template, run, long, frozenset(), join)
+            skeletons += chunked_skeletons(stage, ranges, group.sizes, prefix(run), group.row, (), split)
+    return skeletons
