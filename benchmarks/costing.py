@@ -29,7 +29,7 @@ from halley.ir.workload import Workload
 from halley.mapping.bounds.shapes import Trees
 from halley.mapping.optimise import optimise
 from halley.mapping.problem import Problem
-from halley.mapping.space.chip import template
+from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.frames import frames
 from halley.mapping.space.tile_chains import ChainTree
@@ -86,7 +86,7 @@ def family(workload: Workload, chip: Chip, frame: Frame) -> Family:
 
 def families(workload: Workload, chip: Chip) -> list[Family]:
     """One of each frame that fuses the whole workload."""
-    return [family(workload, chip, frame) for frame in frames(workload, template(chip), workload.ops)]
+    return [family(workload, chip, frame) for frame in frames(workload, hierarchy(chip), workload.ops)]
 
 
 def together(group: Sequence[Family]) -> float:

@@ -17,7 +17,7 @@ from halley.ir.hardware import Axis, Chip, Topology
 from halley.ir.mapping import Hold, Node, Overlap, Parallel, Spatial, Temporal
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Op, Workload
-from halley.mapping.space.chip import template
+from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.frames import frames
 from halley.mapping.space.stages import BUFFERS, Slot, Stage
@@ -63,7 +63,7 @@ def _of(workload: Workload, op: str) -> tuple[str, ...]:
 
 def in_turn(workload: Workload, chip: Chip, ops: Sequence[Op]) -> list[Frame]:
     """The frames of the search in which the stages follow each other."""
-    return [frame for frame in frames(workload, template(chip), ops) if not frame.cut]
+    return [frame for frame in frames(workload, hierarchy(chip), ops) if not frame.cut]
 
 
 def every_run(stages: int) -> list[Runs]:

@@ -27,7 +27,7 @@ from halley.ir.hardware import (
 )
 from halley.ir.mapping import Hold, Node
 from halley.ir.workload import Op, Workload
-from halley.mapping.space.chip import template
+from halley.mapping.space.hierarchy import hierarchy
 from halley.rewrite.tidy import tidy
 from halley.workloads import attention, conv_chain, gated_mlp, gemm, gemm_layernorm, gemm_rmsnorm, gemm_softmax, graph
 
@@ -113,7 +113,7 @@ def _ops(workload: Workload, names: set[str]) -> list[Op]:
 
 
 def _group(workload: Workload, chip: Chip, group: Part, walks: list[tuple[Node, int]]) -> tuple[Front, int]:
-    machine = template(chip)
+    machine = hierarchy(chip)
     names = {name for kernel in group for name in kernel}
     ops = _ops(workload, names)
     made = {name for op in ops for name in op.outputs}
@@ -229,7 +229,7 @@ def draw_workload(draw: random.Random) -> Workload:
 
 
 def draw_chip(draw: random.Random) -> Chip:
-    """A small chip of the template whose buffers, ports and links are each sometimes the bottleneck."""
+    """A small chip of the hierarchy whose buffers, ports and links are each sometimes the bottleneck."""
 
     def memory(name: str, capacity: float) -> Memory:
         rates = (draw.choice([0.5, 1, 2, 4]) * 1e9 for _ in range(2))

@@ -31,7 +31,7 @@ from halley.mapping.baselines import BASELINES
 from halley.mapping.optimise import optimise
 from halley.mapping.problem import Objective, Problem
 from halley.mapping.result import Result
-from halley.mapping.space.chip import template
+from halley.mapping.space.hierarchy import hierarchy
 from halley.rewrite.tidy import tidy
 from halley.workloads import attention, gated_mlp, gemm, gemm_rmsnorm, gemm_softmax, variants
 
@@ -69,7 +69,7 @@ def belongs(baseline: str, workload: Workload, groups: Cut, trees: list[Node]) -
 
 def mappings_of(workload: Workload, chip: Chip, group: list[tuple[str, ...]], limit: int) -> list[tuple[Node, int]]:
     """Every mapping of a group, whether it fits or not; those that differ in one buffer or two together, with their number."""
-    machine = template(chip)
+    machine = hierarchy(chip)
     names = {name for kernel in group for name in kernel}
     ops = [op for op in workload.ops if op.name in names]
     made = {name for op in ops for name in op.outputs}

@@ -17,7 +17,7 @@ from halley.ir.workload import Workload
 from halley.mapping.bounds.progress import Tally
 from halley.mapping.solve.group_search import GroupSearch, fits
 from halley.mapping.solve.more_buffers import hasten
-from halley.mapping.space.chip import template
+from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.choice import Choice
 from halley.mapping.space.frame_sets import Frame, Space
 from halley.mapping.space.frames import frames
@@ -29,7 +29,7 @@ def drawn(seed: int) -> tuple[Workload, Chip, Choice, Frame]:
     draw = random.Random(seed)
     while True:
         workload, chip = draw_workload(draw), draw_chip(draw)
-        space = list(frames(workload, template(chip), workload.ops))
+        space = list(frames(workload, hierarchy(chip), workload.ops))
         if space:
             frame = draw.choice(space)
             skeletons = tuple(draw.choice(stage.skeletons) for stage in frame.stages)

@@ -28,7 +28,7 @@ from halley.mapping.solve import frame_order as waves
 from halley.mapping.solve.group_search import GroupSearch
 from halley.mapping.solve.pipelines import Pipelines
 from halley.mapping.solve.space_size import count_mappings
-from halley.mapping.space.chip import template
+from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.frame_sets import Family, Frame, Space
 from halley.mapping.space.frames import frames
 from halley.mapping.space.stages import Skeleton, Stage
@@ -55,7 +55,7 @@ def shared_out(count: int) -> Iterator[tuple[Workload, Chip, Space]]:
     seed = 100_000
     while count:
         workload, chip = drawn(seed)
-        space = frames(workload, template(chip), workload.ops)
+        space = frames(workload, hierarchy(chip), workload.ops)
         if any(True for family in space.families for _ in family):
             count -= 1
             yield workload, chip, space
@@ -65,7 +65,7 @@ def shared_out(count: int) -> Iterator[tuple[Workload, Chip, Space]]:
 @pytest.mark.parametrize("shapes", [Shapes.EVERY, Shapes.LOCAL])
 def test_all_frames_are_counted_at_once_as_one_by_one(shapes: Shapes) -> None:
     spaces = [space for _, _, space in shared_out(6)]
-    spaces += [frames(work, template(load_chip("cloud")), work.ops) for work in (gated_mlp(8, 12, 6), plain_attention())]
+    spaces += [frames(work, hierarchy(load_chip("cloud")), work.ops) for work in (gated_mlp(8, 12, 6), plain_attention())]
     for space in map(shapes.of, spaces):
         every = list(space)
         assert len(every) > len(space.plain)

@@ -17,7 +17,7 @@ from halley.ir.mapping import Hold
 from halley.ir.workload import Workload
 from halley.mapping.bounds.compulsory import Floors
 from halley.mapping.groups import _kept
-from halley.mapping.space.chip import template
+from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.choice import Choice
 from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.frames import frames
@@ -49,7 +49,7 @@ def attentions(draw: random.Random) -> Workload:
 
 def compared(workload: Workload, chip: Chip, draw: random.Random) -> int:
     """Mappings of one group, drawn in some of its frames, against the floors of the frame and of the group."""
-    machine = template(chip)
+    machine = hierarchy(chip)
     groups = every_partition(workload)[0].groups
     tried = draw.sample(groups, len(groups))
     kernels = next(group for group in tried if frames(workload, machine, group_ops(workload, group)))

@@ -15,7 +15,7 @@ from halley.ir.mapping import Collective, CollectiveKind, Spatial, walk
 from halley.ir.workload import OpKind, Workload, roles
 from halley.mapping.optimise import optimise
 from halley.mapping.problem import Objective, Problem
-from halley.mapping.space.chip import template
+from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.frames import frames
 from halley.mapping.space.stages import Skeleton
@@ -27,7 +27,7 @@ def splitting(workload: Workload, chip: Chip) -> list[tuple[Frame, int, Skeleton
     """The shapes of stages of fused groups that split a sum and leave it through the shared buffer."""
     return [
         (frame, place, shape)
-        for frame in frames(workload, template(chip), workload.ops)
+        for frame in frames(workload, hierarchy(chip), workload.ops)
         if len(frame.stages) > 1 and "through the shared buffer" in frame.name
         for place, stage in enumerate(frame.stages)
         if workload.op(stage.ops[0]).kind is OpKind.CONTRACT

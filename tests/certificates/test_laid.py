@@ -11,7 +11,7 @@ from halley import build
 from halley.io.chips.load import load_chip
 from halley.ir.workload import Workload
 from halley.mapping.bounds.shapes import Trees
-from halley.mapping.space.chip import template
+from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.frame_sets import Frame, Space
 from halley.mapping.space.frames import frames
 from halley.mapping.space.partitions import every_partition, group_ops
@@ -38,7 +38,7 @@ def at_hand(space: Space) -> list[Frame]:
 
 @pytest.mark.parametrize("made", [lambda: gated_mlp(8, 12, 6), lambda: attention(1, 2, 1, 4, 4, 4, variant="plain"), scanned])
 def test_stages_in_common_are_those_of_each_group(made: Callable[[], Workload]) -> None:
-    workload, machine = made(), template(load_chip("cloud"))
+    workload, machine = made(), hierarchy(load_chip("cloud"))
     groups = list(every_partition(workload)[0].groups)
     random.Random(0).shuffle(groups)
     laid, trees, spaces, asked = Laid(), Trees(), 0, 0

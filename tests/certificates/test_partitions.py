@@ -18,7 +18,7 @@ from halley.mapping.groups import Groups
 from halley.mapping.optimise import optimise
 from halley.mapping.problem import Problem
 from halley.mapping.space import partitions as module
-from halley.mapping.space.chip import template
+from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.frames import frames
 from halley.mapping.space.partitions import (
     Breadth,
@@ -80,7 +80,7 @@ def test_sets_that_are_no_group_have_no_frame(seed: int) -> None:
     draw = random.Random(seed)
     fixed = [attention(1, 2, 2, 3, 4, 2), gated_mlp(2, 3, 4), moe(4, 2, 3, 2, 1), mla(2, 2, 3, 2, 2, 2)]
     work = draw.choice([draw_workload(draw), draw_graph(draw), *fixed])
-    needs, machine = before(work), template(draw_chip(draw))
+    needs, machine = before(work), hierarchy(draw_chip(draw))
     groups = set(module.convex_groups(work))
     for cut in draw.sample(cuts(work), min(30, len(cuts(work)))):
         for part in cut:

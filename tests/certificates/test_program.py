@@ -18,7 +18,7 @@ from halley.ir.workload import Workload
 from halley.mapping.bounds.progress import Tally
 from halley.mapping.bounds.shapes import Trees
 from halley.mapping.solve.group_search import GroupSearch
-from halley.mapping.space.chip import template
+from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.choice import Choice
 from halley.mapping.space.frame_sets import Space
 from halley.mapping.space.frames import frames
@@ -42,7 +42,7 @@ def group(workload: Workload, chip_name: str, draw: random.Random) -> GroupSearc
         for name in dict.fromkeys(name for op in ops for name in (*op.inputs, *op.outputs))
         if name not in made or name in workload.outputs or any(op.name not in inside for op in workload.consumers(name))
     )
-    space = Space(tuple(frames(workload, template(chip), ops)))  # those on shares at hand as well
+    space = Space(tuple(frames(workload, hierarchy(chip), ops)))  # those on shares at hand as well
     objectives = draw.choice([("time",), ("energy",), ("time", "energy")])
     return GroupSearch(workload, chip, space, lambda node: Hold("dram", kept, node, 1), objectives, Tally())
 

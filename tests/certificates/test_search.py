@@ -33,7 +33,7 @@ from halley.mapping.optimise import optimise
 from halley.mapping.problem import Objective, Problem
 from halley.mapping.result import Result
 from halley.mapping.solve.group_search import GroupSearch
-from halley.mapping.space.chip import template
+from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.choice import Choice
 from halley.mapping.space.frame_sets import Space
 from halley.mapping.space.frames import frames
@@ -263,8 +263,8 @@ def test_stage_costs_add_up_to_the_groups(seed: int, chip: str) -> None:
         2, 8, draw.choice([2, 8]), draw.choice([1, 64]), 256, 64, variant=draw.choice(["plain", "online", "deferred"])
     )
     names = [op.name for op in work.ops]
-    whole = list(frames(work, template(load_chip(chip)), work.ops))
-    alone = [frame for kernel in kernels(work) for frame in frames(work, template(load_chip(chip)), list(map(work.op, kernel)))]
+    whole = list(frames(work, hierarchy(load_chip(chip)), work.ops))
+    alone = [frame for kernel in kernels(work) for frame in frames(work, hierarchy(load_chip(chip)), list(map(work.op, kernel)))]
     compared = 0
     for frame in draw.sample(alone, min(12, len(alone))) + draw.sample(whole, min(4, len(whole))):
         inside = {name for stage in frame.stages for name in stage.ops}

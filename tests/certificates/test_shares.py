@@ -16,7 +16,7 @@ from halley.mapping.bounds.chain_sets import starts
 from halley.mapping.solve import outside_stages as around
 from halley.mapping.solve.outside_stages import Around
 from halley.mapping.solve.overlap import Vector
-from halley.mapping.space.chip import template
+from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.frames import frames
 from halley.workloads import attention
 
@@ -75,7 +75,7 @@ def test_least_times_are_those_of_all_mappings_that_fit(patience: int, monkeypat
 def test_stages_in_common_stay_in_common_in_a_baseline() -> None:
     """And have the shapes that split no reduction, all of them."""
     work = attention(1, 1, 1, 4, 4, 4, variant="plain")
-    every = frames(work, template(load_chip("cloud")), work.ops)
+    every = frames(work, hierarchy(load_chip("cloud")), work.ops)
     local = Shapes.LOCAL.of(every)
     before = {frame.name: frame for frame in every}
     for frame in local:

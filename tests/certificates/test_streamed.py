@@ -20,7 +20,7 @@ from halley.mapping.baselines import Shapes
 from halley.mapping.optimise import optimise
 from halley.mapping.problem import Objective, Problem
 from halley.mapping.solve.overlap import Rounds
-from halley.mapping.space.chip import template
+from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.compose import cuts
 from halley.mapping.space.frames import frames
 from halley.rewrite.legality import faults
@@ -71,7 +71,7 @@ def test_winners_run_and_count_and_the_queues_agree(seed: int) -> None:
 def test_every_cut_of_the_stages_inside_the_loop_is_in_the_space() -> None:
     """The closing stage is never beside the others; FlashAttention-2 and FlashDecoding have their stages in turn."""
     work = attention(1, 1, 1, 4, 4, 4, variant="online")
-    space = frames(work, template(load_chip("edge")), work.ops)
+    space = frames(work, hierarchy(load_chip("edge")), work.ops)
     by_split: dict[str, list[tuple[tuple[int, ...], ...]]] = {}
     for frame in space:
         by_split.setdefault(frame.name.split(", stages")[0], []).append(frame.cut)
@@ -83,7 +83,7 @@ def test_every_cut_of_the_stages_inside_the_loop_is_in_the_space() -> None:
 def test_what_is_carried_on_has_a_copy_for_all_that_is_under_way() -> None:
     """Where statistics and values are in one child, one is enough."""
     work = attention(1, 1, 1, 4, 4, 4, variant="online")
-    for frame in frames(work, template(load_chip("edge")), work.ops):
+    for frame in frames(work, hierarchy(load_chip("edge")), work.ops):
         sizes = {slot.name: 1 for stage in frame.stages for slot in stage.skeletons[0].slots}
         shared = {slot.name: 2 for slot in frame.shared}
         tree = frame.tree(shared, [stage.skeletons[0].build(sizes) for stage in frame.stages])

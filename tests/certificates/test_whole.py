@@ -24,7 +24,7 @@ from halley.mapping.problem import Problem
 from halley.mapping.solve import axis_partitions as shares
 from halley.mapping.solve import outside_stages as around
 from halley.mapping.solve.group_search import GroupSearch
-from halley.mapping.space.chip import template
+from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.frames import frames
 from halley.mapping.space.partitions import every_partition, group_ops
@@ -39,7 +39,7 @@ def some_group(workload: Workload, chip: Chip, objectives: tuple[str, ...], draw
     """The search of one group, drawn from those that have frames."""
     tried = list(every_partition(workload)[0].groups)
     draw.shuffle(tried)
-    kernels = next(group for group in tried if frames(workload, template(chip), group_ops(workload, group)))
+    kernels = next(group for group in tried if frames(workload, hierarchy(chip), group_ops(workload, group)))
     return Groups(Problem(workload, chip, fixed_variant=True), objectives, objectives, 0.0, Tally()).of(workload, kernels).search
 
 

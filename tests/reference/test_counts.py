@@ -40,7 +40,7 @@ from halley.ir.mapping import (
     walk,
 )
 from halley.ir.workload import OpKind, Workload
-from halley.mapping.space.chip import template
+from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.frames import frames
 from halley.mapping.space.stages import BUFFERS
 from halley.rewrite.tidy import tidy
@@ -148,7 +148,7 @@ SEARCHED = ("gemm", "gemm-softmax", "gemm-layernorm", "gemm-rmsnorm", "attention
 
 
 def search_chip(random: Random) -> Chip:
-    """A chip that the search has a template for: no PEs below the clusters."""
+    """A chip that the search has a hierarchy for: no PEs below the clusters."""
     while True:
         chip = random_chip(random)
         if len(chip.levels) == 3:
@@ -175,7 +175,7 @@ def searched(seed: int) -> tuple[Random, Workload, Chip, list[Any]] | None:
     """A random problem, and per group of a random partition of its kernels (frame, a skeleton per stage)."""
     random = Random(seed)
     workload, chip = random_workload(random, SEARCHED), search_chip(random)
-    machine = template(chip)
+    machine = hierarchy(chip)
     drawn = []
     for group in random.choice(cuts(workload)):
         names = {name for kernel in group for name in kernel}
@@ -203,7 +203,7 @@ def whole(workload: Workload, chip: Chip, groups: list[Any], tiles: list[dict[st
         return any(owner[reader.name] != owner[writer.name] for reader in workload.consumers(name))
 
     ends = tuple((name,) for name in workload.tensors if handed(name))
-    return Hold(template(chip).outer, ends, nodes[0] if len(nodes) == 1 else Sequence(tuple(nodes)))
+    return Hold(hierarchy(chip).outer, ends, nodes[0] if len(nodes) == 1 else Sequence(tuple(nodes)))
 
 
 def slots_of(group: Any) -> list[Any]:

@@ -18,11 +18,11 @@ from halley.mapping.problem import Problem
 from halley.mapping.solve.group_search import GroupSearch
 from halley.mapping.solve.space_size import count_mappings
 from halley.mapping.solve.ties import fastest
-from halley.mapping.space.chip import template
 from halley.mapping.space.choice import Choice
 from halley.mapping.space.equal_groups import form, renamed
 from halley.mapping.space.frame_sets import Space
 from halley.mapping.space.frames import frames
+from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.partitions import Kernels, group_ops
 from halley.mapping.space.shared_buffer import Laid
 
@@ -77,7 +77,7 @@ class Groups:
 
     def __init__(self, problem: Problem, objectives: tuple[str, ...], goals: tuple[str, ...], gap: float, tally: Tally) -> None:
         self.problem, self.objectives, self.goals, self.gap, self.tally = problem, objectives, goals, gap, tally
-        self.machine = template(problem.chip)
+        self.machine = hierarchy(problem.chip)
         self.trees = Trees()
         self._known: dict[tuple[str, Kernels], Group] = {}
         self._alike: dict[Hashable, Group] = {}

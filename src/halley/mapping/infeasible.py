@@ -11,14 +11,14 @@ from halley.errors import Fault
 from halley.ir.mapping import Hold
 from halley.ir.workload import Workload
 from halley.mapping.problem import Problem
-from halley.mapping.space.chip import template
 from halley.mapping.space.frames import frames
+from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.partitions import kernels
 
 
 def tightest(problem: Problem, chosen: Sequence[Workload], where: str) -> Fault:
     """The memory that the smallest tiles still overflow, as a fault of ``where``."""
-    machine = template(problem.chip)
+    machine = hierarchy(problem.chip)
     for workload in chosen:
         for kernel in kernels(workload):
             space = frames(workload, machine, [workload.op(name) for name in kernel])

@@ -27,8 +27,8 @@ from halley.mapping.plans import Picks, Plans, best_sums
 from halley.mapping.problem import Objective, Problem
 from halley.mapping.result import Certificate, Clause, Point, Result, Solution
 from halley.mapping.solve.spare_buffers import with_spare_buffers
-from halley.mapping.space.chip import template
 from halley.mapping.space.choice import Choice
+from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.partitions import (
     Breadth,
     Kernels,
@@ -64,7 +64,7 @@ def optimise(problem: Problem, progress: Progress | None = None) -> Result:
     """The best plan with its certificate, and the baselines in restricted spaces.
 
     Ctrl-C or the time limit gives the best so far with a true bound (status `LIMIT`). Raises Infeasible, naming the resource,
-    where no mapping of the space fits; BadInput where the chip's shape is not the template's, or no baseline has that name.
+    where no mapping of the space fits; BadInput where the chip's shape is not the hierarchy's, or no baseline has that name.
     """
     with _rare_collections():
         return _Optimiser(problem, wanted(problem), progress).run()
@@ -376,7 +376,7 @@ class _Optimiser:
                 handed.append(name)
         trees = [choice.tree() for choice in choices.values()]
         body = trees[0] if len(trees) == 1 else Steps(tuple(trees))
-        outer = template(self.problem.chip).outer
+        outer = hierarchy(self.problem.chip).outer
         return tidy(Hold(outer, tuple((name,) for name in handed), body, 1), workload.dims)
 
     def _solution(self, restriction: Restriction, value: float, plans: Plans, picks: Picks, size: int, bound: float) -> Solution:

@@ -13,8 +13,8 @@ from halley.ir.array import Array
 from halley.ir.hardware import Chip, Dataflow, MatrixEngine
 from halley.ir.mapping import Compute
 from halley.ir.workload import Op, OpKind, Workload
-from halley.mapping.space.chip import Template
 from halley.mapping.space.frame_sets import Frame
+from halley.mapping.space.hierarchy import Hierarchy
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Floors:
 
     workload: Workload
     chip: Chip
-    machine: Template
+    machine: Hierarchy
     ops: Sequence[Op]
     kept: Sequence[str]
     _known: dict[Compute, tuple[float, float]] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Floors:
         shares = frame.shares
         if shares is None:
             return self._group(laid)
-        (size,) = (axis.size for axis in self.machine.axes if axis.name == shares.axis)
+        (size,) = (own.axis.size for own in self.machine.axes if (own.level, own.axis.name) == (shares.level, shares.axis))
         times = [
             sum(self._work(op, laid)[0] for stage in child for op in frame.stages[stage].ops) * size / count
             for child, count in zip(frame.cut, shares.counts, strict=True)
@@ -71,7 +71,7 @@ class Floors:
         return self._known[node]
 
 
-def _work(workload: Workload, chip: Chip, machine: Template, op: Op, array: Array) -> tuple[float, float]:
+def _work(workload: Workload, chip: Chip, machine: Hierarchy, op: Op, array: Array) -> tuple[float, float]:
     """Least time [s] and energy [J] of an op at the engines; the member that works longest has at least an equal share."""
     points = math.prod(workload.dims[dim] for dim in op.dims)
     share = points / math.prod(axis.size for _, axis in chip.axes)
@@ -102,10 +102,11 @@ def _at_work(workload: Workload, engine: MatrixEngine, array: Array) -> tuple[in
     return min(engine.rows, rows), min(engine.cols, columns)
 
 
-def _operand_energy(workload: Workload, chip: Chip, machine: Template, op: Op, rows: int, columns: int) -> float:
+def _operand_energy(workload: Workload, chip: Chip, machine: Hierarchy, op: Op, rows: int, columns: int) -> float:
     """Least energy [J] of what an array reads and writes at the buffers beside it: operands that stream past serve all columns
     (or rows) at work at once, results come from all rows at once. What stays in the array is left out."""
     macs = math.prod(workload.dims[dim] for dim in op.dims)
+    assert machine.engine is not None
     match machine.engine.dataflow:
         case Dataflow.WEIGHT:
             first, second, result = macs / columns, 0.0, macs / rows
@@ -116,7 +117,7 @@ def _operand_energy(workload: Workload, chip: Chip, machine: Template, op: Op, r
         case Dataflow.NONE:
             first, second, result = macs, macs, macs
     words = [workload.tensors[name].word for name in (*op.inputs, op.outputs[0])]
-    weights = min(chip.memory(name).read_energy for name in machine.weights)
+    weights = min(chip.memory(name).read_energy for name in machine.beside_engine("weight"))
     energies = chip.memory(machine.input).read_energy, weights, chip.memory(machine.output).write_energy
     counts = zip((first, second, result), words, energies, strict=True)
     return float(sum(action_energy(count * word, energy) for count, word, energy in counts))

@@ -104,14 +104,18 @@ def _open_members(search: GroupSearch, frame: Frame, skeleton: Skeleton) -> Slot
     if most - 1 < MANY or skeleton.splits_reduction:
         return None
     node = skeleton.build(search.costs.symbols(frame, skeleton))
-    split = [inner.dim for _, inner in walk(node) if isinstance(inner, Spatial) and inner.axis == shares.axis]
-    return _members(shares.axis, split[0], most) if split else None
+    split = [
+        inner.dim
+        for _, inner in walk(node)
+        if isinstance(inner, Spatial) and (inner.level, inner.axis) == (shares.level, shares.axis)
+    ]
+    return _members(shares.level, shares.axis, split[0], most) if split else None
 
 
 @cache
-def _members(axis: str, dim: str, most: int) -> Slot:
+def _members(level: str, axis: str, dim: str, most: int) -> Slot:
     numbers = tuple(range(2, most + 1))
-    return Slot(members(axis), dim, lambda extent: numbers, one, (2, most))
+    return Slot(members(level, axis), dim, lambda extent: numbers, one, (2, most))
 
 
 def _bounds(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton, further: Sequence[Slot]) -> Values:

@@ -22,20 +22,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from halley.ir.workload import Op, OpKind, Workload, roles
-from halley.mapping.space.chip import Template
 from halley.mapping.space.frame_sets import Frame, Space
 from halley.mapping.space.fused_group import Fused
+from halley.mapping.space.hierarchy import Hierarchy
 from halley.mapping.space.joins import joins
 from halley.mapping.space.resident import resident, split_around
 from halley.mapping.space.rows import RowStage, chunked_skeletons
-from halley.mapping.space.shared_buffer import Laid, ThroughShared
+from halley.mapping.space.shared_buffer import Laid, through_shared
 from halley.mapping.space.stages import Skeleton, Stage, always, gemm_skeletons, loop_orders
 from halley.mapping.space.streamed import streamed
 
 
-def frames(workload: Workload, template: Template, ops: Sequence[Op], laid: Laid | None = None) -> Space:
+def frames(workload: Workload, hierarchy: Hierarchy, ops: Sequence[Op], laid: Laid | None = None) -> Space:
     """Every frame of the declared space for a group of ops that is fused. ``laid``: what other groups have of it."""
-    group = Fused(workload, template, tuple(ops))
+    group = Fused(workload, hierarchy, tuple(ops))
     if any(op.running or op.scaled_by for op in ops):
         over_keys = tuple(streamed(group))
         return Space((*over_keys, *(made for frame in over_keys for made in frame.overlapped())))
@@ -46,11 +46,12 @@ def frames(workload: Workload, template: Template, ops: Sequence[Op], laid: Laid
         return Space(tuple(_single(group) if first_contracts else _rows(group)))
     if not group.connected():
         return Space()
-    through_shared = ThroughShared(group, laid or Laid())
-    shared = through_shared.frame()
-    in_turn = [*(resident(group) if first_contracts else ()), shared]
-    plain = (*in_turn, *(made for frame in in_turn for made in frame.overlapped()), *through_shared.walking())
-    return Space(plain, tuple(through_shared.pipelined(shared)))
+    through = list(through_shared(group, laid or Laid()))
+    shared = [each.frame() for each in through]
+    sequential = [*(resident(group) if first_contracts else ()), *shared]
+    overlapped = (made for frame in sequential for made in frame.overlapped())
+    plain = (*sequential, *overlapped, *(frame for each in through for frame in each.walking()))
+    return Space(plain, tuple(family for each, frame in zip(through, shared, strict=True) for family in each.pipelined(frame)))
 
 
 def _single(group: Fused) -> Iterator[Frame]:
@@ -59,8 +60,8 @@ def _single(group: Fused) -> Iterator[Frame]:
     role = roles(group.workload, op)
     for split in group.splits((*role.batch, *role.rows, *role.columns, *role.reduced)):
         skeletons = gemm_skeletons(
-            group.workload, group.template, op, "", always(group.of_member(split)), group.sizes, loop_orders(role), op.inputs,
-            False, joins(group.template, group.workload, op, split, stays=False), None, True,
+            group.workload, group.hierarchy, op, "", always(group.of_member(split)), group.sizes, loop_orders(role), {}, False,
+            joins(group.hierarchy, group.workload, op, split, stays=False),
         )  # fmt: skip
         stage = Stage(op.name, (op.name,), tuple(skeletons))
         yield split_around(group, "single", split, (stage,), bool(set(split) & set(role.reduced)))
@@ -73,7 +74,7 @@ def _rows(group: Fused) -> Iterator[Frame]:
         ranges, joined = always(group.of_member(split)), group.row_joins(split, long, group.ops)
         skeletons: list[Skeleton] = []
         for join in joined:
-            stage = RowStage(group.workload, group.template, group.ops, long, frozenset(), join)
+            stage = RowStage(group.workload, group.hierarchy, group.ops, long, frozenset(), join)
             skeletons += chunked_skeletons(stage, ranges, group.sizes, "v", group.row, (), None)
         stages = (Stage("rows", tuple(op.name for op in group.ops), tuple(skeletons)),)
         yield split_around(group, "rows", split, stages, any(joined))

@@ -3,15 +3,14 @@ what clusters may split."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from halley.formulas.numbers import Number, minimum
-from halley.ir.hardware import Axis
 from halley.ir.mapping import Node, Temporal
 from halley.ir.workload import Op, OpKind, Workload, roles
-from halley.mapping.space.chip import Template
+from halley.mapping.space.hierarchy import Hierarchy, LevelAxis
 from halley.mapping.space.joins import all_reduces
 from halley.mapping.space.stages import Join, Ranges, Slot, Split, Tiles, member_ranges, splits
 from halley.mapping.space.tile_sizes import Sizes, TileSizes, whole
@@ -35,7 +34,7 @@ class Fused:
     """Ops, in the order of the workload, that are fused on a machine."""
 
     workload: Workload
-    template: Template
+    hierarchy: Hierarchy
     ops: tuple[Op, ...]
 
     @cached_property
@@ -105,23 +104,23 @@ class Fused:
             return True
         return bool(self.row) and all(self.row in roles(self.workload, op).rows for op in self.contractions)
 
-    def splits(self, dims: Iterable[str], ops: Sequence[Op] = ()) -> tuple[Split, ...]:
-        """Splits of dims that lie around some ops; around all of them, if none are given."""
-        return splits(self.template, self.workload, self.splittable(dims, ops))
+    def splits(self, dims: Iterable[str], ops: Sequence[Op] = (), tiers: Collection[int] | None = None) -> tuple[Split, ...]:
+        """Splits of dims that lie around some ops; around all of them, if none are given. ``tiers``: over the axes of these."""
+        return splits(self.hierarchy, self.workload, self.splittable(dims, ops), tiers)
 
     def splittable(self, dims: Iterable[str], ops: Sequence[Op] = ()) -> list[str]:
         """The dims that clusters may split around some ops; around all of them, if none are given."""
         barred = frozenset().union(*(own for op in ops or self.ops for own in self.workload.unsplit(op)))
         return [dim for dim in dims if dim not in barred | self.whole]
 
-    def axes_of(self, split: Split, dim: str) -> tuple[Axis, ...]:
+    def axes_of(self, split: Split, dim: str) -> tuple[LevelAxis, ...]:
         """The axes that split a dim."""
-        return tuple(axis for axis, name in zip(self.template.axes, split, strict=True) if name == dim)
+        return tuple(axis for axis, name in zip(self.hierarchy.axes, split, strict=True) if name == dim)
 
     def row_joins(self, split: Split, long: str, run: Iterable[Op]) -> tuple[Join, ...]:
         """Every way to make what vector operations reduce over a dim whole on all members that a split of it gives parts to."""
         reduces = any(long in self.workload.reduced(op) for op in run)
-        return tuple(all_reduces(self.template, (), self.axes_of(split, long) if reduces else ()))
+        return tuple(all_reduces(self.hierarchy, (), self.axes_of(split, long) if reduces else ()))
 
     def long(self, ops: Sequence[Op]) -> str:
         """The dim of vector operations that they reduce over, or their last that may be cut."""
@@ -132,7 +131,7 @@ class Fused:
 
     @cached_property
     def _tiles(self) -> TileSizes:
-        return TileSizes(self.template.widths)
+        return TileSizes(self.hierarchy.widths)
 
     def sizes(self, dim: str) -> Sizes:
         """Tile sizes to try for a dim; all of it where it stays whole."""
@@ -144,7 +143,7 @@ class Fused:
 
     def of_member(self, split: Split) -> dict[str, Number]:
         """What a member has of each dim under a split around all ops."""
-        return member_ranges(self.template, split, self.workload.dims)
+        return member_ranges(self.hierarchy, split, self.workload.dims)
 
     def walking(self, ranges: Ranges, slots: Sequence[Slot]) -> Callable[[Tiles], Ranges]:
         """What stages have of each dim, in ranges that are walked by the tiles of some slots, and by batch dims one by one."""

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import product
 
 from halley.cost.exchange import exchange_rates
 from halley.ir.hardware import Axis, Topology
 from halley.ir.mapping import Collective, CollectiveKind
 from halley.ir.workload import Op, Workload, roles
-from halley.mapping.space.chip import Template
+from halley.mapping.space.hierarchy import Hierarchy, LevelAxis
 from halley.mapping.space.stages import Join, Split
 from halley.network.time.axis import able
 from halley.network.time.dominance import worthwhile
 
 
-def joins(template: Template, workload: Workload, op: Op, split: Split, stays: bool) -> tuple[Join, ...]:
+def joins(hierarchy: Hierarchy, workload: Workload, op: Op, split: Split, stays: bool) -> tuple[Join, ...]:
     """Every way to join the sums of an op under a split.
 
     A result that ``stays`` in the clusters is wanted by all of them: an all-reduce. One that leaves does so from where it is made
@@ -24,38 +23,38 @@ def joins(template: Template, workload: Workload, op: Op, split: Split, stays: b
     costs no less (a law in `tests/laws/test_dominance.py`).
     """
     reduced = roles(workload, op).reduced
-    axes = [axis for dim in reduced for axis, name in zip(template.axes, split, strict=True) if name == dim]
+    axes = [axis for dim in reduced for axis, name in zip(hierarchy.axes, split, strict=True) if name == dim]
     if not axes:
         return ((),)
     if stays:
-        return tuple(all_reduces(template, op.outputs, axes))
+        return tuple(all_reduces(hierarchy, op.outputs, axes))
     dims = _shards(workload, op)[: len(axes)]
     if len(dims) < len(axes):
         return ()
     kind = CollectiveKind.REDUCE_SCATTER
-    return tuple(_join(template, kind, op.outputs, axes, names, dims) for names in _algorithms(template, kind, axes))
+    return tuple(_join(hierarchy, kind, op.outputs, axes, names, dims) for names in _algorithms(hierarchy, kind, axes))
 
 
-def all_reduces(template: Template, tensors: tuple[str, ...], axes: Sequence[Axis]) -> Iterator[Join]:
+def all_reduces(hierarchy: Hierarchy, tensors: tuple[str, ...], axes: Sequence[LevelAxis]) -> Iterator[Join]:
     """Every way to make tensors whole on all members of some axes. Each axis moves all of them, so that of axes that are alike it
     does not matter which one has which algorithm; no axis: one way, without a collective."""
     kind, seen = CollectiveKind.ALL_REDUCE, set()
-    for names in _algorithms(template, kind, axes):
-        told = tuple(sorted((name, str(replace(axis, name=""))) for name, axis in zip(names, axes, strict=True)))
+    for names in _algorithms(hierarchy, kind, axes):
+        told = tuple(sorted((name, str(own.alike)) for name, own in zip(names, axes, strict=True)))
         if told not in seen:
             seen.add(told)
-            yield _join(template, kind, tensors, axes, names, ("",) * len(axes))
+            yield _join(hierarchy, kind, tensors, axes, names, ("",) * len(axes))
 
 
-def _algorithms(template: Template, kind: CollectiveKind, axes: Sequence[Axis]) -> Iterator[tuple[str, ...]]:
+def _algorithms(hierarchy: Hierarchy, kind: CollectiveKind, axes: Sequence[LevelAxis]) -> Iterator[tuple[str, ...]]:
     """An algorithm for each axis, in every way; those that another one outdoes are not among them. None where an axis has no
     links."""
-    if any(axis.topology is Topology.NONE for axis in axes):
+    if any(own.axis.topology is Topology.NONE for own in axes):
         return iter(())
     return product(
         *(
-            worthwhile(kind, ((axis.topology, axis.size, able(axis), exchange_rates(axis, {template.sums: 1}), _stepped(axis)),))
-            for axis in axes
+            worthwhile(kind, ((axis.topology, axis.size, able(axis), exchange_rates(axis, {hierarchy.sums: 1}), _stepped(axis)),))
+            for axis in (own.axis for own in axes)
         )
     )
 
@@ -66,15 +65,15 @@ def _stepped(axis: Axis) -> bool:
 
 
 def _join(
-    template: Template,
+    hierarchy: Hierarchy,
     kind: CollectiveKind,
     tensors: tuple[str, ...],
-    axes: Sequence[Axis],
+    axes: Sequence[LevelAxis],
     names: Sequence[str],
     dims: Sequence[str],
 ) -> Join:
     return tuple(
-        Collective(kind, tensors, template.level, axis.name, name, dim) for axis, name, dim in zip(axes, names, dims, strict=True)
+        Collective(kind, tensors, own.level, own.axis.name, name, dim) for own, name, dim in zip(axes, names, dims, strict=True)
     )
 
 

@@ -9,6 +9,7 @@ from halley.ir.workload import Op, OpKind, roles
 from halley.mapping.space.compose import Cut, Handover, Shares
 from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.fused_group import Fused, prefix
+from halley.mapping.space.hierarchy import OPERANDS
 from halley.mapping.space.joins import joins
 from halley.mapping.space.rows import RowStage, resident_skeletons
 from halley.mapping.space.stages import (
@@ -28,6 +29,8 @@ from halley.mapping.space.stages import (
 
 def resident(group: Fused) -> Iterator[Frame]:
     """Contractions and vector runs whose intermediates stay in the clusters."""
+    if len(group.contractions) < len(group.ops) and group.hierarchy.vector != group.hierarchy.output:
+        return  # vector operations work in another memory than the one that has what contractions made
     columns = roles(group.workload, group.runs[0][0]).columns
     vector = [op for op in group.ops if op.kind is not OpKind.CONTRACT]
     long = group.long(vector) if vector else next(reversed(columns), "")
@@ -52,13 +55,13 @@ def split_around(
     holds: tuple[tuple[str, ...], ...] = (),
 ) -> Frame:
     """A frame whose split lies outside all loops: batch dims one by one, then rows by the shared tile, then holds."""
-    handover = Handover(group.workload, group.template.output, holds, group.runs)
+    handover = Handover(group.workload, group.hierarchy.output, holds, group.runs)
 
     def wrap(tiles: Tiles, nodes: Sequence[Node], cut: Cut, shares: Shares | None) -> Node:
         node = handover.body(nodes, cut, shares)
         for slot in reversed(shared):
             node = Temporal(slot.dim, tiles[slot.name], node)
-        return spread(group.template, split, group.workload.dims, group.one_by_one(node))
+        return spread(group.hierarchy, split, group.workload.dims, group.one_by_one(node))
 
     return Frame(f"{kind}, clusters split {named(split)}", shared, stages, wrap, reduces)
 
@@ -81,7 +84,7 @@ def _stages(group: Fused, ranges: Callable[[Tiles], Ranges], split: Split, long:
         else:
             name, skeletons = f"rows {index}", []
             for join in group.row_joins(split, long, run):
-                stage = RowStage(group.workload, group.template, run, long, frozenset(group.inside), join)
+                stage = RowStage(group.workload, group.hierarchy, run, long, frozenset(group.inside), join)
                 skeletons += resident_skeletons(stage, ranges, group.sizes, prefix(run), group.row)
         yield Stage(name, tuple(op.name for op in run), tuple(skeletons))
 
@@ -89,8 +92,13 @@ def _stages(group: Fused, ranges: Callable[[Tiles], Ranges], split: Split, long:
 def _gemm(group: Fused, op: Op, ranges: Callable[[Tiles], Ranges], split: Split) -> list[Skeleton]:
     role = roles(group.workload, op)
     stays = op.outputs[0] in group.inside
-    from_outside = tuple(name for name in op.inputs if name not in group.inside)
+    chip, output = group.hierarchy, group.hierarchy.read_at("output")
+    first = {name: 0 for name in op.inputs if name not in group.inside}
+    for role_name, name in zip(OPERANDS[:2], op.inputs, strict=True):
+        if name in group.inside:
+            first[name] = chip.inside(role_name, output)
+    first[op.outputs[0]] = len(chip.tiers) if stays else output
     return gemm_skeletons(
-        group.workload, group.template, op, prefix((op,)), ranges, group.sizes, outer_orders(role, not stays), from_outside,
-        stays, joins(group.template, group.workload, op, split, stays),
+        group.workload, chip, op, prefix((op,)), ranges, group.sizes, outer_orders(role, not stays), first, stays,
+        joins(chip, group.workload, op, split, stays),
     )  # fmt: skip

@@ -9,7 +9,7 @@ from halley.formulas.numbers import Number
 from halley.ir.mapping import Compute, Hold, Node, Temporal
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Op, Workload
-from halley.mapping.space.chip import Template
+from halley.mapping.space.hierarchy import Hierarchy
 from halley.mapping.space.stages import (
     Join,
     Ranges,
@@ -34,7 +34,7 @@ class RowStage:
     clusters, and the all-reduces that ``join`` what it reduces over the long dim, one for each axis that splits it."""
 
     workload: Workload
-    template: Template
+    hierarchy: Hierarchy
     ops: tuple[Op, ...]
     long: str
     resident: frozenset[str]
@@ -83,7 +83,8 @@ def resident_skeletons(
     stage: RowStage, ranges: Callable[[Tiles], Ranges], sizes: Callable[[str], Sizes], prefix: str, rows: str
 ) -> list[Skeleton]:
     """Rows already in the clusters: each op over the whole part, results that leave go out in chunks of rows."""
-    coming, leaving = (buffers(f"{prefix}rows that {way}", stage.template.sums) for way in ("arrive", "leave"))
+    memory = stage.hierarchy.memory(stage.hierarchy.vector)
+    coming, leaving = (buffers(f"{prefix}rows that {way}", memory) for way in ("arrive", "leave"))
     # none of the stage reads what leaves, or it would stay
     last = [op for op in stage.ops if not set(op.outputs) & stage.resident]
 
@@ -91,11 +92,11 @@ def resident_skeletons(
         nodes = stage.steps([op for op in stage.ops if op not in last])
         if last:
             flag, names = tiles[leaving.name], (name for op in last for name in op.outputs)
-            held = Hold(stage.template.output, tuple((name,) for name in names), one(stage.steps(last)), flag)
+            held = Hold(stage.hierarchy.vector, tuple((name,) for name in names), one(stage.steps(last)), flag)
             nodes.append(Temporal(rows, tiles[f"{prefix}{rows}2"], held))
         node = one(nodes)
         if stage.arriving:
-            node = Hold(stage.template.output, tuple((name,) for name in stage.arriving), node, tiles[coming.name])
+            node = Hold(stage.hierarchy.vector, tuple((name,) for name in stage.arriving), node, tiles[coming.name])
         return node
 
     slots: tuple[Slot, ...] = (coming,) if stage.arriving else ()
@@ -114,7 +115,7 @@ def chunked_skeletons(
     inner_split: Split | None,
 ) -> list[Skeleton]:
     """Rows brought from further out, in chunks of whole rows, or streamed along the long dim in passes."""
-    workload, template = stage.workload, stage.template
+    workload, hierarchy = stage.workload, stage.hierarchy
     main = stage.main()
     chain = in_place(workload, stage.ops, main)
     others = tuple(name for name in stage.arriving if name != main)
@@ -123,26 +124,26 @@ def chunked_skeletons(
     split_name = f", clusters split {named(inner_split)}" if inner_split else ""
     split_name += told(stage.join)
 
-    chunk, around = (buffers(f"{prefix}{what}", template.sums) for what in ("chunks", "rows around passes"))
+    chunk, around = (buffers(f"{prefix}{what}", hierarchy.memory(hierarchy.vector)) for what in ("chunks", "rows around passes"))
     short = tuple((name,) for name in others if stage.long not in workload.tensors[name].dims)
 
     def wrap(tiles: Tiles, node: Node) -> Node:
         node = Temporal(rows, tiles[f"{prefix}{rows}2"], node)
         for dim in reversed(batch):
             node = Temporal(dim, 1, node)
-        return spread(template, inner_split, ranges(tiles), node, tiles) if inner_split is not None else node
+        return spread(hierarchy, inner_split, ranges(tiles), node, tiles) if inner_split is not None else node
 
     def statistics(node: Node) -> Node:
         kept = tuple((name,) for name in stage.statistics())
-        return Hold(template.output, kept, node, 1) if kept else node
+        return Hold(hierarchy.vector, kept, node, 1) if kept else node
 
     def whole(tiles: Tiles) -> Node:
         node = statistics(one(stage.steps(stage.ops)))
         held = groups(chain, *((name,) for name in (*others, *extra)))
-        return wrap(tiles, Hold(template.output, held, node, tiles[chunk.name]))
+        return wrap(tiles, Hold(hierarchy.vector, held, node, tiles[chunk.name]))
 
     def here(tiles: Tiles) -> Ranges:
-        return member_ranges(template, inner_split, ranges(tiles), tiles)
+        return member_ranges(hierarchy, inner_split, ranges(tiles), tiles)
 
     row_slot = Slot(f"{prefix}{rows}2", rows, sizes(rows), lambda t: here(t)[rows])
     found = [Skeleton(f"whole rows{split_name}", (row_slot, chunk), whole, reduces)]
@@ -154,7 +155,7 @@ def chunked_skeletons(
             for part in cut:
                 nodes += _pass(stage, part, tiles[long_slot.name], tiles[chunk.name])
             node = statistics(one(nodes))
-            return wrap(tiles, Hold(template.output, short, node, tiles[around.name]) if short else node)
+            return wrap(tiles, Hold(hierarchy.vector, short, node, tiles[around.name]) if short else node)
 
         if stage.long == rows:  # tiles of the rows' own tiles
             long_slot = Slot(f"{prefix}{rows}3", rows, sizes(rows), lambda t: t[row_slot.name])
@@ -182,7 +183,7 @@ def _pass(stage: RowStage, ops: Sequence[Op], tile: Number, count: Number) -> li
         chain = in_place(workload, inside, start)
         rest = tuple((name,) for name in tensors if name not in chain)
         body = one([Compute(op.name) for op in inside])
-        nodes.append(Temporal(stage.long, tile, Hold(stage.template.output, (chain, *rest), body, count)))
+        nodes.append(Temporal(stage.long, tile, Hold(stage.hierarchy.vector, (chain, *rest), body, count)))
         for op in inside:
             if stage.long in workload.reduced(op):
                 nodes += stage.combine(op.outputs)

@@ -1,5 +1,5 @@
-"""Frames through the shared buffer: stages hand over there, each with a split of its own; all over one more dim that is walked,
-and with stages on shares of the clusters."""
+"""Frames through a shared buffer: stages hand over in a memory further out than the results' own, each with a split of its own
+further in; all over one more dim that is walked, and with stages on parts of an axis."""
 
 from __future__ import annotations
 
@@ -8,14 +8,29 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import compress, product
 
+from halley.formulas.numbers import Number
 from halley.ir.mapping import Hold, Node, Temporal
 from halley.ir.workload import Op, OpKind, roles
 from halley.mapping.space.compose import Cut, Handover, Shares
 from halley.mapping.space.frame_sets import Family, Frame
 from halley.mapping.space.fused_group import Fused, prefix
+from halley.mapping.space.hierarchy import OPERANDS
 from halley.mapping.space.joins import joins
 from halley.mapping.space.rows import RowStage, chunked_skeletons
-from halley.mapping.space.stages import Ranges, Skeleton, Slot, Stage, Tiles, buffers, gemm_skeletons, outer_orders, splits
+from halley.mapping.space.stages import (
+    Ranges,
+    Skeleton,
+    Slot,
+    Split,
+    Stage,
+    Tiles,
+    buffers,
+    gemm_skeletons,
+    named,
+    outer_orders,
+    splits,
+    spread,
+)
 from halley.mapping.space.tile_sizes import halvings
 
 
@@ -26,26 +41,50 @@ class Laid:
     no smaller one has."""
 
     stages: dict[Hashable, Stage] = field(default_factory=dict)
-    tiles: dict[tuple[str, str], Slot] = field(default_factory=dict)
+    tiles: dict[tuple[str, str, Number], Slot] = field(default_factory=dict)
+
+
+def through_shared(group: Fused, laid: Laid) -> Iterator[ThroughShared]:
+    """Every memory further out than the results' own in which stages may hand over, with every split of the rows and of batch
+    dims over the axes around it."""
+    chip = group.hierarchy
+    for tier in range(chip.read_at("output")):
+        around = range(tier + 1)
+        for split in group.splits((*group.batch, group.row), (), around):
+            for memory in chip.tiers[tier].memories:
+                yield ThroughShared(group, laid, tier, memory, split)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ThroughShared:
-    """The stages of a group that hand over through the shared buffer. ``walk``: a dim that they walk inside their rows, if any;
-    ``kept``: what lies in that buffer around it."""
+    """The stages of a group that hand over through a ``memory`` of a ``tier``. ``split``: of all of them, over the axes around
+    that memory; ``walk``: a dim that they walk inside their rows, if any; ``kept``: what is held in that memory around it."""
 
     group: Fused
     laid: Laid
+    tier: int
+    memory: str
+    split: Split
     walk: str = ""
     kept: tuple[str, ...] = ()
 
+    @property
+    def ranges(self) -> Ranges:
+        """What a member on the axes around the memory has of each dim."""
+        return self.group.of_member(self.split)
+
+    @property
+    def inside(self) -> range:
+        """The tiers over whose axes each stage has a split of its own."""
+        return range(self.tier + 1, len(self.group.hierarchy.tiers))
+
     def frame(self) -> Frame:
         """Contractions and vector runs, each with its own split."""
-        group, shared = self.group, self.group.template.shared
+        group, shared = self.group, self.memory
         handover = Handover(group.workload, shared, tuple((handed,) for handed in group.handed_over), group.runs)
         stages = tuple(map(self.stage, range(len(group.runs))))
         rows, *further = slots = self._slots()
-        around = buffers(f"{' '.join(self.kept)} in {shared}", group.template.memory(shared))
+        around = buffers(f"{' '.join(self.kept)} in {shared}", group.hierarchy.memory(shared))
 
         def wrap(tiles: Tiles, nodes: Sequence[Node], cut: Cut, shares: Shares | None) -> Node:
             node = handover.body(nodes, cut, shares)
@@ -53,27 +92,30 @@ class ThroughShared:
                 node = Temporal(slot.dim, tiles[slot.name], node)
             if self.kept:
                 node = Hold(shared, tuple((name,) for name in self.kept), node, tiles[around.name])
-            return group.one_by_one(Temporal(rows.dim, tiles[rows.name], node))
+            node = group.one_by_one(Temporal(rows.dim, tiles[rows.name], node))
+            return spread(group.hierarchy, self.split, group.workload.dims, node)
 
         reduces = any(skeleton.splits_reduction for stage in stages for skeleton in stage.skeletons)
         kept = tuple((name, frozenset(at for at, run in enumerate(group.runs) if _touches(run, name))) for name in self.kept)
         return Frame(self._name(), (*slots, around) if self.kept else tuple(slots), stages, wrap, reduces, kept=kept)
 
     def _name(self) -> str:
+        name = "through the shared buffer" if len(self.group.hierarchy.tiers) == 2 else f"through {self.memory}"
+        name += f", all split {named(self.split)}" if any(self.split) else ""
         if not self.walk:
-            return "through the shared buffer"
-        return f"through the shared buffer, {self.walk} walked" + (f" beside {' '.join(self.kept)}" if self.kept else "")
+            return name
+        return f"{name}, {self.walk} walked" + (f" beside {' '.join(self.kept)}" if self.kept else "")
 
     def _slots(self) -> list[Slot]:
         """The tiles that all stages have: of the rows, and of the dim that is walked inside them."""
         return [self._slot(dim) for dim in (self.group.row, self.walk) if dim]
 
     def _slot(self, dim: str) -> Slot:
-        group = self.group
-        if dim == group.row:
-            return self.laid.tiles.setdefault(("rows", dim), group.row_slot(group.workload.dims))
+        extent, known = self.ranges[dim], self.laid.tiles
+        if dim == self.group.row:
+            return known.setdefault(("rows", dim, extent), self.group.row_slot(self.ranges))
         name = f"tile of {dim}"
-        return self.laid.tiles.setdefault((name, dim), Slot(name, dim, halvings, lambda tiles: group.workload.dims[dim]))
+        return known.setdefault((name, dim, extent), Slot(name, dim, halvings, lambda tiles: extent))
 
     def walking(self) -> Iterator[Frame]:
         """The same with a further dim walked inside the rows. What lacks the dim, and so is the same for all of its tiles, is
@@ -91,15 +133,16 @@ class ThroughShared:
                     yield from frame.overlapped()
 
     def pipelined(self, whole: Frame) -> Iterator[Family]:
-        """The same with stages on shares of the clusters: of each axis that is not like one before, in every way."""
-        template = self.group.template
-        for axis in {replace(axis, name=""): axis for axis in reversed(template.axes)}.values():
-            if axis.size > 1:
-                yield Family(template.level, axis.name, axis.size, whole, partial(self._on_share, axis.name))
+        """The same with stages on parts of an axis: of each axis inside the memory that is not like one before, in every way."""
+        inside = [own for own in self.group.hierarchy.axes if own.tier in self.inside]
+        for own in {own.alike: own for own in reversed(inside)}.values():
+            if own.axis.size > 1:
+                on_part = partial(self._on_part, own.level, own.axis.name)
+                yield Family(own.level, own.axis.name, own.axis.size, whole, on_part)
 
-    def _on_share(self, axis: str, stage: int, members: int) -> Stage:
+    def _on_part(self, level: str, axis: str, stage: int, members: int) -> Stage:
         """A stage as it is laid out on some members of an axis."""
-        narrowed = replace(self.group, template=self.group.template.narrowed(axis, members))
+        narrowed = replace(self.group, hierarchy=self.group.hierarchy.narrowed(level, axis, members))
         return replace(self, group=narrowed).stage(stage)
 
     def stage(self, index: int) -> Stage:
@@ -108,18 +151,38 @@ class ThroughShared:
         group, run = self.group, self.group.runs[index]
         handed = tuple(name for name in (*group.handed_over, *self.kept) if _touches(run, name))
         whole = frozenset(dim for op in run for dim in op.dims if dim in group.whole)
-        key = group.template.axes, run, group.row, self.walk, group.batch, handed, whole
+        place = group.hierarchy.axes, self.memory, self.split
+        key = place, run, group.row, self.walk, group.batch, handed, whole
         if key not in self.laid.stages:
             self.laid.stages[key] = self._made(run, handed)
         return self.laid.stages[key]
 
     def _made(self, run: tuple[Op, ...], handed: tuple[str, ...]) -> Stage:
-        ranges = self.group.walking(self.group.workload.dims, self._slots())
-        if run[0].kind is OpKind.CONTRACT:
-            skeletons = _gemm(self.group, run[0], handed, ranges)
-        else:
-            skeletons = _rows(self.group, run, ranges)
+        ranges = self.group.walking(self.ranges, self._slots())
+        skeletons = self._gemm(run[0], handed, ranges) if run[0].kind is OpKind.CONTRACT else self._rows(run, ranges)
         return Stage(run[0].name, tuple(op.name for op in run), tuple(skeletons))
+
+    def _gemm(self, op: Op, handed: tuple[str, ...], ranges: Callable[[Tiles], Ranges]) -> list[Skeleton]:
+        group, chip = self.group, self.group.hierarchy
+        role, by_role = roles(group.workload, op), zip(OPERANDS, (*op.inputs, op.outputs[0]), strict=True)
+        first = {name: chip.inside(role_name, self.tier) for role_name, name in by_role if name in handed}
+        skeletons: list[Skeleton] = []
+        dims, reduced = (group.splittable(dims, (op,)) for dims in ((*role.rows, *role.columns), role.reduced))
+        for split in splits(chip, group.workload, (*dims, *reduced), self.inside):
+            skeletons += gemm_skeletons(
+                group.workload, chip, op, prefix((op,)), ranges, group.sizes, outer_orders(role, op.outputs[0] not in handed),
+                first, False, joins(chip, group.workload, op, split, stays=False), split,
+            )  # fmt: skip
+        return skeletons
+
+    def _rows(self, run: tuple[Op, ...], ranges: Callable[[Tiles], Ranges]) -> list[Skeleton]:
+        group, long = self.group, self.group.long(run)
+        skeletons: list[Skeleton] = []
+        for split in group.splits((group.row, long), run, self.inside):
+            for join in group.row_joins(split, long, run):
+                stage = RowStage(group.workload, group.hierarchy, run, long, frozenset(), join)
+                skeletons += chunked_skeletons(stage, ranges, group.sizes, prefix(run), group.row, (), split)
+        return skeletons
 
 
 def _touches(run: Sequence[Op], name: str) -> bool:
@@ -139,27 +202,3 @@ def _walkable(group: Fused) -> Iterator[str]:
         leave = all(op.kind is OpKind.CONTRACT and not set(op.outputs) & set(group.inside) for op in reducing)
         if leave and group.workload.dims[dim] > 1 and dim not in barred and all(dim in op.dims for op in group.ops):
             yield dim
-
-
-def _gemm(group: Fused, op: Op, handed: tuple[str, ...], ranges: Callable[[Tiles], Ranges]) -> list[Skeleton]:
-    role = roles(group.workload, op)
-    staged = tuple(name for name in op.inputs if name not in handed)
-    leaves = op.outputs[0] not in handed
-    skeletons: list[Skeleton] = []
-    dims, reduced = (group.splittable(dims, (op,)) for dims in ((*role.rows, *role.columns), role.reduced))
-    for split in splits(group.template, group.workload, (*dims, *reduced)):
-        skeletons += gemm_skeletons(
-            group.workload, group.template, op, prefix((op,)), ranges, group.sizes, outer_orders(role, leaves), staged,
-            False, joins(group.template, group.workload, op, split, stays=False), split, leaves,
-        )  # fmt: skip
-    return skeletons
-
-
-def _rows(group: Fused, run: tuple[Op, ...], ranges: Callable[[Tiles], Ranges]) -> list[Skeleton]:
-    long = group.long(run)
-    skeletons: list[Skeleton] = []
-    for split in group.splits((group.row, long), run):
-        for join in group.row_joins(split, long, run):
-            stage = RowStage(group.workload, group.template, run, long, frozenset(), join)
-            skeletons += chunked_skeletons(stage, ranges, group.sizes, prefix(run), group.row, (), split)
-    return skeletons

@@ -6,8 +6,8 @@ innermost loop matters, since a tensor is held just inside the last loop that in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
 
@@ -19,7 +19,7 @@ from halley.ir.mapping import Collective, Compute, Hold, Node, Spatial, Temporal
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Op, OpKind, Roles, Workload, roles
 from halley.mapping.space.array_dims import arrays, uncut
-from halley.mapping.space.chip import Template
+from halley.mapping.space.hierarchy import OPERANDS, Hierarchy, LevelAxis
 from halley.mapping.space.tile_sizes import Sizes
 
 Tiles = Mapping[str, Number]
@@ -31,7 +31,7 @@ Ranges = Mapping[str, Number]
 """Extent of each dim that one member works on, where a stage starts."""
 
 Split = tuple[str, ...]
-"""The dim that each cluster axis splits, in the order of the template's axes."""
+"""The dim that each cluster axis splits, in the order of the hierarchy's axes."""
 
 Join = tuple[Collective, ...]
 """One collective for each axis that splits a summed dim, first axis first; none where no axis does."""
@@ -140,25 +140,32 @@ def nest(workload: Workload, loops: Sequence[tuple[str, Number]], holds: Iterabl
     return node
 
 
-def members(axis: str) -> str:
+def members(level: str, axis: str) -> str:
     """Name of the open number of members of an axis, for a stage that is looked at on all shares of it together."""
-    return f"members of {axis}"
+    return f"members of {level}.{axis}"
 
 
-def _parts(template: Template, split: Split, ranges: Ranges, tiles: Tiles) -> list[tuple[str, Number, str]]:
-    """What each axis that splits a dim leaves of it to a member, first axis first: (dim, range, axis)."""
+Part = tuple[str, Number, LevelAxis]
+"""A dim, the range of it that each member of an axis has, and that axis."""
+
+
+def _parts(hierarchy: Hierarchy, split: Split, ranges: Ranges, tiles: Tiles, tier: int | None = None) -> list[Part]:
+    """What each axis that splits a dim leaves of it to a member, first axis first. ``tier``: of the axes of one tier alone."""
     parts, left = [], dict(ranges)
-    for axis, dim in zip(template.axes, split, strict=True):
-        if dim:
-            left[dim] = ceil_div(left[dim], tiles.get(members(axis.name), axis.size))
-            parts.append((dim, left[dim], axis.name))
+    for own, dim in zip(hierarchy.axes, split, strict=True):
+        if dim and tier in (None, own.tier):
+            left[dim] = ceil_div(left[dim], tiles.get(members(own.level, own.axis.name), own.axis.size))
+            parts.append((dim, left[dim], own))
     return parts
 
 
-def spread(template: Template, split: Split, ranges: Ranges, body: Node, tiles: Tiles = NOTHING) -> Node:
-    """Split dims over the cluster axes, first axis outermost. ``tiles`` may say how many members an axis has."""
-    for dim, tile, name in reversed(_parts(template, split, ranges, tiles)):
-        body = Spatial(dim, tile, template.level, name, body)
+def spread(
+    hierarchy: Hierarchy, split: Split, ranges: Ranges, body: Node, tiles: Tiles = NOTHING, tier: int | None = None
+) -> Node:
+    """Split dims over axes, first axis outermost. ``tiles`` may say how many members an axis has. ``tier``: over the axes of one
+    tier alone."""
+    for dim, tile, own in reversed(_parts(hierarchy, split, ranges, tiles, tier)):
+        body = Spatial(dim, tile, own.level, own.axis.name, body)
     return body
 
 
@@ -171,31 +178,38 @@ def named(split: Split) -> str:
     return "x".join(dim or "-" for dim in split)
 
 
-def member_ranges(template: Template, split: Split | None, ranges: Ranges, tiles: Tiles = NOTHING) -> dict[str, Number]:
-    """Ranges of one member after the split, if there is one. ``tiles`` may say how many members an axis has."""
+def member_ranges(
+    hierarchy: Hierarchy, split: Split | None, ranges: Ranges, tiles: Tiles = NOTHING, tier: int | None = None
+) -> dict[str, Number]:
+    """Ranges of one member after the split, if there is one. ``tiles`` may say how many members an axis has. ``tier``: after the
+    axes of one tier alone."""
     if split is None:
         return dict(ranges)
-    return {**ranges, **{dim: left for dim, left, _ in _parts(template, split, ranges, tiles)}}
+    return {**ranges, **{dim: left for dim, left, _ in _parts(hierarchy, split, ranges, tiles, tier)}}
 
 
-def splits(template: Template, workload: Workload, dims: Iterable[str]) -> tuple[Split, ...]:
-    """Every way to give each cluster axis one of the dims; axes that are alike are not told apart. Where no dim can be split the
-    clusters repeat each other's work (the empty name); an axis of one member splits nothing."""
+def splits(
+    hierarchy: Hierarchy, workload: Workload, dims: Iterable[str], tiers: Collection[int] | None = None
+) -> tuple[Split, ...]:
+    """Every way to give each axis one of the dims; of splits that differ in axes that are alike, one. Where no dim can be split
+    the members repeat each other's work (the empty name); an axis of one member splits nothing. ``tiers``: only axes of these."""
     dims = tuple(dims)
     useful = [dim for dim in dims if workload.dims[dim] > 1] or list(dims[:1]) or [""]
     found: list[Split] = [()]
-    for axis in template.axes:
-        found = [(*split, dim) for split in found for dim in (useful if axis.size > 1 else ("",))]
-    return _distinct(template, found)
+    for own in hierarchy.axes:
+        able = own.axis.size > 1 and (tiers is None or own.tier in tiers)
+        found = [(*split, dim) for split in found for dim in (useful if able else ("",))]
+    return _distinct(hierarchy, found)
 
 
-def _distinct(template: Template, found: Iterable[Split]) -> tuple[Split, ...]:
+def _distinct(hierarchy: Hierarchy, found: Iterable[Split]) -> tuple[Split, ...]:
     """Splits without those that only give alike axes the same dims in another order."""
-    first = template.axes[0]
-    alike = all(replace(axis, name=first.name) == first for axis in template.axes)
+    alike: dict[LevelAxis, list[int]] = {}
+    for place, own in enumerate(hierarchy.axes):
+        alike.setdefault(own.alike, []).append(place)
     kept: dict[Split, Split] = {}
     for split in found:
-        kept.setdefault(tuple(sorted(split)) if alike else split, split)
+        kept.setdefault(tuple("\0".join(sorted(split[at] for at in places)) for places in alike.values()), split)
     return tuple(kept.values())
 
 
@@ -236,137 +250,192 @@ def outer_orders(role: Roles, leaves: bool) -> tuple[LoopOrder, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Contraction:
-    """A contraction inside given outer loops: what all of its shapes have in common (`gemm_skeletons`)."""
+    """A contraction inside given outer loops: what all of its shapes have in common (`gemm_skeletons`). ``outside``: by tier but
+    the innermost, the dims of its loops."""
 
     workload: Workload
-    template: Template
+    hierarchy: Hierarchy
     op: Op
     prefix: str
     ranges: Callable[[Tiles], Ranges]
     resident: bool
     inner_split: Split | None
+    outside: tuple[tuple[str, ...], ...]
+
+    def slot(self, dim: str, tier: int) -> str:
+        """The name of the tile size of a dim in the loops of a tier."""
+        return f"{self.prefix}{dim}{tier + 1}"
 
     def around(self, tiles: Tiles) -> Ranges:
         """What the stage has of each dim, but for its own loops."""
-        return member_ranges(self.template, self.inner_split, self.ranges(tiles), tiles)
+        return member_ranges(self.hierarchy, self.inner_split, self.ranges(tiles), tiles)
 
-    def within(self, outer_loops: Set[str]) -> Callable[[Tiles], Ranges]:
-        """What its inner loops have of each dim."""
+    def within(self, tier: int) -> Callable[[Tiles], Ranges]:
+        """What the loops of a tier have of each dim: a tile of those further out, a member's part of it."""
 
         def inside(tiles: Tiles) -> Ranges:
-            # a dim that lies whole on the array beside another has no loops
-            every = self.ranges(tiles).items()
-            here = {d: minimum(r, tiles.get(f"{self.prefix}{d}1", r)) if d in outer_loops else r for d, r in every}
-            return member_ranges(self.template, self.inner_split, here, tiles)
+            found = dict(self.ranges(tiles))
+            for at in range(tier + 1):
+                # a dim that lies whole on the array beside another has no loops
+                for dim in self.outside[at - 1] if at else ():
+                    found[dim] = minimum(found[dim], tiles.get(self.slot(dim, at - 1), found[dim]))
+                found = member_ranges(self.hierarchy, self.inner_split, found, tiles, at)
+            return found
 
         return inside
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Form:
-    """One shape of a contraction: its inner loops in ``order``, the last role's innermost (``last``), and those outside them,
-    where there is a choice with a name for it (``outside``); the result's Hold ``early``, around the inner loops; the weights'
-    memory; what lies on the ``array``; the tensors held at the ``local`` level and in the ``shared`` buffer, with the slots of
-    how many ``buffers`` each has; the join ``after`` it."""
+    """One shape of a contraction: ``orders`` of its loops, by tier; the last role's innermost in the inner ones (``last``), and
+    where there is a choice a name for those outside (``outside``); the result's Hold ``early``, around the inner loops; what lies
+    on the ``array``; by tier, the memory of each tensor ``held`` there, with the slots of how many ``buffers`` each has; the
+    ``join`` after it."""
 
     of: _Contraction
-    order: tuple[str, ...]
-    outer_order: tuple[str, ...]
+    orders: tuple[tuple[str, ...], ...]
     last: str
     outside: str
     early: bool
-    weight: str
     array: Array
-    local: Mapping[str, str]
-    shared: tuple[str, ...]
+    held: tuple[Mapping[str, str], ...]
     buffers: Mapping[tuple[str, str], Slot]
     after: Join
 
     def build(self, tiles: Tiles) -> Node:
-        of = self.of
-        inner = [(dim, tiles[f"{of.prefix}{dim}2"]) for dim in self.order]
-        holds = [self._placed(tensor, memory, tiles) for tensor, memory in self.local.items()]
-        node = nest(of.workload, inner, holds, Compute(of.op.name, self.array))
-        for dim in reversed(roles(of.workload, of.op).batch):
-            node = Temporal(dim, 1, node)
-        outer = [(dim, tiles[f"{of.prefix}{dim}1"]) for dim in self.outer_order]
-        if of.inner_split is not None:
-            here = dict(of.ranges(tiles))
-            here.update({dim: minimum(here[dim], tile) for dim, tile in outer})
-            node = spread(of.template, of.inner_split, here, node, tiles)
-        node = nest(of.workload, outer, [self._placed(tensor, of.template.shared, tiles) for tensor in self.shared], node)
+        of, node = self.of, None
+        for tier in reversed(range(len(self.orders))):
+            loops = [(dim, tiles[of.slot(dim, tier)]) for dim in self.orders[tier]]
+            holds = [self._placed(tensor, memory, tiles) for tensor, memory in self.held[tier].items()]
+            node = nest(of.workload, loops, holds, node or Compute(of.op.name, self.array))
+            if tier == len(self.orders) - 1:
+                for dim in reversed(roles(of.workload, of.op).batch):
+                    node = Temporal(dim, 1, node)
+            if of.inner_split is not None:
+                node = spread(of.hierarchy, of.inner_split, self._before(tier, tiles), node, tiles, tier)
+        assert node is not None
         return Steps((node, *self.after)) if of.resident and self.after else node
 
+    def _before(self, tier: int, tiles: Tiles) -> Ranges:
+        """What the axes of a tier split: the tiles of the loops around."""
+        found = dict(self.of.within(tier - 1)(tiles)) if tier else dict(self.of.ranges(tiles))
+        for dim in self.orders[tier - 1] if tier else ():
+            found[dim] = minimum(found[dim], tiles[self.of.slot(dim, tier - 1)])
+        return found
+
     def _placed(self, tensor: str, memory: str, tiles: Tiles) -> Placed:
-        own = tensor == self.of.op.outputs[0] and memory == self.of.template.output
+        own = tensor == self.of.op.outputs[0] and memory == self.of.hierarchy.output
         return Placed(tensor, memory, tiles[self.buffers[memory, tensor].name], self.after if own else (), self.early and own)
 
     @property
     def name(self) -> str:
         op, split = self.of.op, self.of.inner_split
         name = f"{op.name}: {self.last} innermost" + (f", {op.outputs[0]} around" if self.early else "")
-        name += f", {op.inputs[1]} in {self.weight}" if len(self.of.template.weights) > 1 else ""
+        name += "".join(
+            f", {tensor} in {memory}"
+            for at, held in enumerate(self.held)
+            for role, tensor in _by_role(op)
+            if len(_choices(self.of.hierarchy, at, role)) > 1 and (memory := held.get(tensor, ""))
+        )
         name += told(self.after) + (f", {' x '.join(map(side_text, self.array))} on the array" if self.array else "")
         return self.outside + name + (f", clusters split {named(split)}" if split is not None else "")
 
 
+def _by_role(op: Op) -> tuple[tuple[str, str], ...]:
+    """The tensors of a contraction, by role."""
+    return tuple(zip(OPERANDS, (*op.inputs, op.outputs[0]), strict=True))
+
+
+Held = tuple[Mapping[str, str], ...]
+"""By tier, the memory of each tensor that is held there."""
+
+
+def _choices(hierarchy: Hierarchy, tier: int, role: str) -> tuple[str, ...]:
+    """The memories of a tier that may hold a role: of several beside the engine, only weights have a choice."""
+    every = hierarchy.tiers[tier].operands[role]
+    return every if tier < hierarchy.read_at(role) or role == "weight" else every[:1]
+
+
+def _placements(hierarchy: Hierarchy, op: Op, first: Mapping[str, int]) -> Iterator[Held]:
+    """Every choice of a memory for each tensor of a contraction at each tier, from the ``first`` tier where it may be held to the
+    one that the engine reads."""
+    places = [
+        (at, tensor, _choices(hierarchy, at, role))
+        for role, tensor in _by_role(op)
+        for at in range(first.get(tensor, 0), hierarchy.read_at(role) + 1)
+    ]
+    for chosen in product(*(every for *_, every in places)):
+        held: list[dict[str, str]] = [{} for _ in hierarchy.tiers]
+        for (at, tensor, _), memory in zip(places, chosen, strict=True):
+            held[at][tensor] = memory
+        yield tuple(held)
+
+
 def gemm_skeletons(
     workload: Workload,
-    template: Template,
+    hierarchy: Hierarchy,
     op: Op,
     prefix: str,
     ranges: Callable[[Tiles], Ranges],
     sizes: Callable[[str], Sizes],
     outer_orders: Sequence[LoopOrder],
-    staged: tuple[str, ...],
+    first: Mapping[str, int],
     resident: bool,
     joined: Sequence[Join] = ((),),
     inner_split: Split | None = None,
-    via_shared: bool = False,
 ) -> list[Skeleton]:
     """Shapes of a contraction inside given outer loops.
 
-    ``outer_orders``: every order of the loops that are tiled at the shared buffer, all of the same dims; ``staged`` tensors are
-    held there; ``resident``: the output already lies in the clusters; ``joined``: every way to join the sums, where a split makes
-    them partial; ``inner_split``: a spread of this stage's own between the two loop levels; ``via_shared``: the output may pass
-    through the shared buffer.
+    ``outer_orders``: every order of the loops of the outermost tier, where there are several tiers, all of the same dims;
+    ``first``: of each tensor, the number of the tier from which on it may be held, 0 where left out; a tier further in than the
+    engine's says that it is held outside all loops of the stage. ``resident``: that is so of the output, in the memory beside the
+    engine; ``joined``: every way to join the sums, where a split makes them partial; ``inner_split``: a spread of this stage's
+    own, the axes of each tier around its loops.
 
     With columns inside the loops around, a result comes back for every tile of the sum; with the sum inside, it stays. Weights
     come in for every tile of both in either order, and so does the other operand at the clusters: only one that is staged stays
     for all columns. Where it is not, columns inside revisit.
     """
-    role, output = roles(workload, op), op.outputs[0]
-    of = _Contraction(workload, template, op, prefix, ranges, resident, inner_split)
+    role, inner = roles(workload, op), len(hierarchy.tiers) - 1
+    middle = [loop_orders(role)] * max(inner - 1, 0) if outer_orders != (NO_LOOPS,) else [(NO_LOOPS,)] * max(inner - 1, 0)
+    outside = [tuple(outer_orders), *middle][:inner]
+    dims_outside = tuple(tuple(dict.fromkeys(dim for loops, _ in orders for dim in loops)) for orders in outside)
+    of = _Contraction(workload, hierarchy, op, prefix, ranges, resident, inner_split, dims_outside)
     found: list[Skeleton] = []
     # all shapes have their sizes in common: what is found of a slot serves all of them
-    outer_loops = dict.fromkeys(dim for loops, _ in outer_orders for dim in loops)
-    within = of.within(outer_loops.keys())
-    outside = {dim: Slot(f"{prefix}{dim}1", dim, sizes(dim), of_dim(ranges, dim)) for dim in outer_loops}
-    inside = {dim: Slot(f"{prefix}{dim}2", dim, sizes(dim), of_dim(within, dim)) for dim in op.dims}
-    held: dict[tuple[str, str], Slot] = {}
-    shared = (*staged, output) if via_shared else tuple(staged)
-    every_array = arrays(workload, template.engine, op, uncut(workload, of.around))
-    choices = product(outer_orders, loop_orders(role), (False, True), template.weights, every_array)
-    for (every_outer, outer_last), (every_loop, last), early, weight, array in choices:
-        beside = {dim for side in array for dim in side[1:]}
-        order, outer_order = (tuple(dim for dim in loops if dim not in beside) for loops in (every_loop, every_outer))
-        reduces_last = order[-1] in role.reduced
+    open_sizes = {
+        (dim, tier): Slot(of.slot(dim, tier), dim, sizes(dim), of_dim(of.within(tier), dim))
+        for tier, dims in enumerate((*dims_outside, op.dims))
+        for dim in dims
+    }
+    flags: dict[tuple[str, str], Slot] = {}
+    assert hierarchy.engine is not None
+    every_array = arrays(workload, hierarchy.engine, op, uncut(workload, of.around))
+    beside = {tensor: hierarchy.read_at(role) for role, tensor in _by_role(op)}
+    choices = product(product(*outside), loop_orders(role), (False, True), _placements(hierarchy, op, first), every_array)
+    for outer, (every_loop, last), early, held, array in choices:
+        hidden = {dim for side in array for dim in side[1:]}
+        orders = tuple(tuple(dim for dim in loops if dim not in hidden) for loops in (*(order for order, _ in outer), every_loop))
+        reduces_last = orders[-1][-1] in role.reduced
         if early and (resident or reduces_last):
             continue  # it stays anyway, or is complete before the next is begun
-        local = {op.inputs[0]: template.input, op.inputs[1]: weight, **({} if resident else {output: template.output})}
-        flags: dict[tuple[str, str], Slot] = {}
-        for tensor, memory in (*local.items(), *((tensor, template.shared) for tensor in shared)):
-            slot = buffers(f"{prefix}{tensor} in {memory}", template.memory(memory), optional=memory == template.shared)
-            flags[memory, tensor] = held.setdefault((memory, tensor), slot)
-        revisits = len(outer_orders) > 1 and every_outer[-1] in role.columns and op.inputs[0] not in staged
-        around = f"{outer_last} innermost outside, " if len(outer_orders) > 1 else ""
-        slots = (*(outside[dim] for dim in outer_order), *(inside[dim] for dim in order), *flags.values())
+        buffered: dict[tuple[str, str], Slot] = {}
+        for at in reversed(range(len(held))):
+            for tensor, memory in held[at].items():
+                slot = buffers(f"{prefix}{tensor} in {memory}", hierarchy.memory(memory), optional=at < beside[tensor])
+                buffered[memory, tensor] = flags.setdefault((memory, tensor), slot)
+        staged = first.get(op.inputs[0], 0) < beside[op.inputs[0]]
+        revisits = inner == 1 and len(outer_orders) > 1 and outer[0][0][-1] in role.columns and not staged
+        around = "".join(
+            f"{name} innermost outside, " for (_, name), orders_here in zip(outer, outside, strict=True) if len(orders_here) > 1
+        )
+        slots = (*(open_sizes[dim, tier] for tier, loops in enumerate(orders) for dim in loops), *buffered.values())
         for after in joined:
             if after and not resident and not early and not reduces_last:
                 continue  # a partial result would leave the cluster on every visit
-            form = _Form(of, order, outer_order, last, around, early, weight, array, local, shared, flags, after)
+            form = _Form(of, orders, last, around, early, array, held, buffered, after)
             laid = Compute(op.name, array) if array else None
-            kin = early, weight, array, after
+            kin = early, tuple(tuple(tensors.items()) for tensors in held), array, after
             found.append(Skeleton(form.name, slots, form.build, bool(after), laid, revisits, kin))
     return found
 

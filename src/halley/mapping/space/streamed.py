@@ -75,31 +75,37 @@ class _Attention:
 
     def frame(self, split: Split) -> Frame:
         """The frame with a split around all loops."""
-        group, template, scores, key = self.group, self.group.template, self.scores, self.key
+        group, hierarchy, scores, key = self.group, self.group.hierarchy, self.scores, self.key
         inside = group.of_member(split)
         visible = self._visible(split)
         rows = group.row_slot(inside)
         tile = Slot("keys", key, group.sizes(key), lambda tiles: inside[key], rows=group.row if visible else "")
         staged = scores.inputs[1], self.values.inputs[1]
-        shared = template.memory(template.shared)
-        queries, keys = (buffers(f"{' '.join(names)} in {shared.name}", shared) for names in ((scores.inputs[0],), staged))
+        outermost = hierarchy.tiers[0].memories[0] if len(hierarchy.tiers) > 1 else ""
+        slots: tuple[Slot, ...] = (rows, tile)
+        if outermost:
+            shared = hierarchy.memory(outermost)
+            queries, keys = (buffers(f"{' '.join(names)} in {outermost}", shared) for names in ((scores.inputs[0],), staged))
+            slots += queries, keys
         state = (*((name,) for name in self.statistics), self.values.outputs)
         chain = in_place(group.workload, (scores, *self.running), scores.outputs[0])
-        handover = Handover(group.workload, template.output, (chain,), group.runs[:3])
+        handover = Handover(group.workload, hierarchy.output, (chain,), group.runs[:3])
 
         def wrap(tiles: Tiles, nodes: Sequence[Node], cut: Cut, shares: Shares | None) -> Node:
-            inner = Hold(template.shared, tuple((t,) for t in staged), handover.body(nodes[:3], cut, shares), tiles[keys.name])
+            inner = handover.body(nodes[:3], cut, shares)
+            if outermost:
+                inner = Hold(outermost, tuple((t,) for t in staged), inner, tiles[keys.name])
             node = handover.carried(state, Steps((Temporal(key, tiles[tile.name], inner, visible), nodes[3])), cut)
-            node = Hold(template.shared, ((scores.inputs[0],),), node, tiles[queries.name])
+            if outermost:
+                node = Hold(outermost, ((scores.inputs[0],),), node, tiles[queries.name])
             if visible:  # rows dealt out in turn: those of a member are as far down as those of another
                 node = self._in_turn(split, tiles[rows.name], node)
-                return spread(template, self._others(split), group.workload.dims, group.one_by_one(node))
+                return spread(hierarchy, self._others(split), group.workload.dims, group.one_by_one(node))
             node = group.one_by_one(Temporal(group.row, tiles[rows.name], node))
-            return spread(template, split, group.workload.dims, node)
+            return spread(hierarchy, split, group.workload.dims, node)
 
         stages = self._stages(inside, group.walking(inside, (rows, tile)), split)
-        reduces, slots = key in split, (rows, tile, queries, keys)
-        return Frame(f"streamed, clusters split {named(split)}", slots, stages, wrap, reduces, streamed=True, behind=1)
+        return Frame(f"streamed, clusters split {named(split)}", slots, stages, wrap, key in split, streamed=True, behind=1)
 
     def _visible(self, split: Split) -> bool:
         """Whether the loop over keys can leave out what no row sees (docs/model.md, "Masks")."""
@@ -117,24 +123,26 @@ class _Attention:
 
     def _in_turn(self, split: Split, rows: Number, node: Node) -> Node:
         """A loop over tiles of rows for all members that split them, each with ``rows`` of these."""
-        template, row = self.group.template, self.group.row
-        for axis in reversed(self.group.axes_of(split, row)):
-            node = Spatial(row, rows, template.level, axis.name, node)
-            rows = rows * axis.size
+        row = self.group.row
+        for own in reversed(self.group.axes_of(split, row)):
+            node = Spatial(row, rows, own.level, own.axis.name, node)
+            rows = rows * own.axis.size
         return Temporal(row, rows, node)
 
     def _stages(self, inside: Ranges, ranges: Callable[[Tiles], Ranges], split: Split) -> tuple[Stage, ...]:
         """``inside``: what a member has of each dim; ``ranges``: what is left of it inside the loops over rows and keys."""
-        workload, template, sizes, row = self.group.workload, self.group.template, self.group.sizes, self.group.row
+        workload, hierarchy, sizes, row = self.group.workload, self.group.hierarchy, self.group.sizes, self.group.row
 
         def after_keys(tiles: Tiles) -> Ranges:
             return {**ranges(tiles), self.key: inside[self.key]}
 
         resident = frozenset(self.group.inside)
-        middle = RowStage(workload, template, self.running, self.key, resident)
-        end = RowStage(workload, template, self.closing, self.closing[0].dims[-1], resident)
-        first = gemm_skeletons(workload, template, self.scores, "0", ranges, sizes, (NO_LOOPS,), (), True)
-        second = gemm_skeletons(workload, template, self.values, "2", ranges, sizes, (NO_LOOPS,), (), True)
+        middle = RowStage(workload, hierarchy, self.running, self.key, resident)
+        end = RowStage(workload, hierarchy, self.closing, self.closing[0].dims[-1], resident)
+        first, second = (
+            gemm_skeletons(workload, hierarchy, op, name, ranges, sizes, (NO_LOOPS,), hierarchy.beside(op), True)
+            for op, name in ((self.scores, "0"), (self.values, "2"))
+        )
         (last,) = resident_skeletons(end, after_keys, sizes, "3", row)
         return (
             Stage(self.scores.name, (self.scores.name,), tuple(first)),
@@ -145,7 +153,7 @@ class _Attention:
 
     def _joined(self, last: Skeleton, split: Split) -> Iterator[Skeleton]:
         """The closing stage after the all-reduces that join the members' states, one shape per way to do that."""
-        for join in all_reduces(self.group.template, (), self.group.axes_of(split, self.key)):
+        for join in all_reduces(self.group.hierarchy, (), self.group.axes_of(split, self.key)):
             states = self.statistics, self.values.outputs
             joins = tuple(replace(part, tensors=tensors) for tensors in states for part in join)
 
