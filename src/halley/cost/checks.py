@@ -13,10 +13,17 @@ from halley.ir.workload import OpKind, Workload
 def check_engines(workload: Workload, chip: Chip, ops: Iterable[str]) -> None:
     """No silent default for a rate or an energy: every dtype and elementary function in use must be listed for its engine.
 
-    Raises BadInput, all faults at once. An engine without any energies is taken as one whose energy is not of interest.
+    Raises BadInput, all faults at once: also for ops of which the chip has no engine. An engine without any energies is taken as
+    one whose energy is not of interest.
     """
     faults: dict[str, Fault] = {}
-    for op in map(workload.op, ops):
+    asked = [workload.op(name) for name in ops]
+    for kind, engine in (("matrix", chip.matrix), ("vector", chip.vector)):
+        without = [op.name for op in asked if (op.kind is OpKind.CONTRACT) is (kind == "matrix")]
+        if engine is None and without:
+            remedy = f"add engines.{kind} to the chip's file, or leave these ops out"
+            faults[kind] = Fault(f"chip {chip.name}", f"a {kind} engine for {', '.join(without)}", "none", remedy)
+    for op in asked:
         if op.kind is OpKind.CONTRACT and chip.matrix is not None:
             dtype = workload.tensors[op.inputs[0]].dtype
             if chip.matrix.energy and dtype not in chip.matrix.energy:

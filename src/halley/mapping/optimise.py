@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 
 from halley.answer import Status
+from halley.cost.checks import check_engines
 from halley.cost.evaluate import evaluate
 from halley.errors import Fault, Infeasible, InternalError
 from halley.ir.mapping import Hold, Node
@@ -64,7 +65,8 @@ def optimise(problem: Problem, progress: Progress | None = None) -> Result:
     """The best plan with its certificate, and the baselines in restricted spaces.
 
     Ctrl-C or the time limit gives the best so far with a true bound (status `LIMIT`). Raises Infeasible, naming the resource,
-    where no mapping of the space fits; BadInput where the chip's shape is not the hierarchy's, or no baseline has that name.
+    where no mapping of the space fits; BadInput where the chip lacks an engine or a memory that the ops need, or no baseline has
+    that name.
     """
     with _rare_collections():
         return _Optimiser(problem, wanted(problem), progress).run()
@@ -100,6 +102,7 @@ class _Optimiser:
     _plans: dict[str, list[Plans]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_engines(self.problem.workload, self.problem.chip, (op.name for op in self.problem.workload.ops))
         self.groups = Groups(self.problem, self.objectives, self.goals, self.gap, self.tally)
         self.variants = (self.problem.workload,) if self.problem.fixed_variant else variants(self.problem.workload)
         for workload in self.variants:

@@ -76,6 +76,11 @@ class Hierarchy:
         return self.beside_engine("output")[0]
 
     @property
+    def level_of_results(self) -> str:
+        """The level among whose members partial results can be combined: that of their memory."""
+        return self.tiers[self.read_at("output")].level
+
+    @property
     def sums(self) -> Memory:
         """The memory in which partial results are combined."""
         return self.memory(self.output)
@@ -84,6 +89,17 @@ class Hierarchy:
     def widths(self) -> tuple[int, ...]:
         """The widths of the array."""
         return tuple(sorted({self.engine.rows, self.engine.cols})) if self.engine else ()
+
+    def takes_results(self) -> bool:
+        """Whether operations may take an intermediate from the memory of a contraction's results: vector operations work in it,
+        and no memory from which contractions take their operands is further out."""
+        return self.vector == self.output and self.read_at("output") <= min(self.read_at("input"), self.read_at("weight"))
+
+    def hands_over(self) -> range:
+        """The tiers, further out than the results' own, from whose memories all operations may take an intermediate."""
+        vector = next(at for at, tier in enumerate(self.tiers) if self.vector in tier.memories)
+        innermost = min(self.read_at("input"), self.read_at("weight"), vector)
+        return range(min(self.read_at("output"), innermost + 1))
 
     def inside(self, role: str, tier: int) -> int:
         """From which tier on a stage may hold a tensor that is held in a memory of a ``tier`` around it: the next one further in,
@@ -147,7 +163,8 @@ def hierarchy(chip: Chip) -> Hierarchy:
 
 def _read_at(chip: Chip, held: Sequence[Level], role: str) -> tuple[int, tuple[str, ...]]:
     """The innermost tier from which the matrix engine takes a role, and the memories there that it may take it from."""
-    named = chip.matrix.reads.get(role, ()) if chip.matrix else ()
+    # without a matrix engine contractions run on the vector engine
+    named = chip.matrix.reads.get(role, ()) if chip.matrix else chip.vector.reads if chip.vector else ()
     allowed = named or (held[-1].memories[0].name,)
     for at in reversed(range(len(held))):
         found = tuple(memory.name for memory in held[at].memories if memory.name in allowed)

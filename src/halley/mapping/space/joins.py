@@ -18,7 +18,7 @@ from halley.network.time.dominance import worthwhile
 def joins(hierarchy: Hierarchy, workload: Workload, op: Op, split: Split, stays: bool) -> tuple[Join, ...]:
     """Every way to join the sums of an op under a split.
 
-    A result that ``stays`` in the clusters is wanted by all of them: an all-reduce. One that leaves does so from where it is made
+    None where another level than that of the results' memory splits them. A result that ``stays`` in the clusters is wanted by all of them: an all-reduce. One that leaves does so from where it is made
     whole: a reduce-scatter, each axis over a dim of its own; no way where the axes are more than the dims. A reduce to one member
     costs no less (a law in `tests/laws/test_dominance.py`).
     """
@@ -26,6 +26,8 @@ def joins(hierarchy: Hierarchy, workload: Workload, op: Op, split: Split, stays:
     axes = [axis for dim in reduced for axis, name in zip(hierarchy.axes, split, strict=True) if name == dim]
     if not axes:
         return ((),)
+    if any(own.level != hierarchy.level_of_results for own in axes):
+        return ()
     if stays:
         return tuple(all_reduces(hierarchy, op.outputs, axes))
     dims = _shards(workload, op)[: len(axes)]
@@ -38,6 +40,8 @@ def joins(hierarchy: Hierarchy, workload: Workload, op: Op, split: Split, stays:
 def all_reduces(hierarchy: Hierarchy, tensors: tuple[str, ...], axes: Sequence[LevelAxis]) -> Iterator[Join]:
     """Every way to make tensors whole on all members of some axes. Each axis moves all of them, so that of axes that are alike it
     does not matter which one has which algorithm; no axis: one way, without a collective."""
+    if any(own.level != hierarchy.level_of_results for own in axes):
+        return
     kind, seen = CollectiveKind.ALL_REDUCE, set()
     for names in _algorithms(hierarchy, kind, axes):
         told = tuple(sorted((name, str(own.alike)) for name, own in zip(names, axes, strict=True)))

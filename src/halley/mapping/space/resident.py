@@ -29,8 +29,8 @@ from halley.mapping.space.stages import (
 
 def resident(group: Fused) -> Iterator[Frame]:
     """Contractions and vector runs whose intermediates stay in the clusters."""
-    if len(group.contractions) < len(group.ops) and group.hierarchy.vector != group.hierarchy.output:
-        return  # vector operations work in another memory than the one that has what contractions made
+    if not group.hierarchy.takes_results():
+        return
     columns = roles(group.workload, group.runs[0][0]).columns
     vector = [op for op in group.ops if op.kind is not OpKind.CONTRACT]
     long = group.long(vector) if vector else next(reversed(columns), "")

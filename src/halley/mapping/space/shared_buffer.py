@@ -48,7 +48,7 @@ def through_shared(group: Fused, laid: Laid) -> Iterator[ThroughShared]:
     """Every memory further out than the results' own in which stages may hand over, with every split of the rows and of batch
     dims over the axes around it."""
     chip = group.hierarchy
-    for tier in range(chip.read_at("output")):
+    for tier in chip.hands_over():
         around = range(tier + 1)
         for split in group.splits((*group.batch, group.row), (), around):
             for memory in chip.tiers[tier].memories:

@@ -409,8 +409,8 @@ def gemm_skeletons(
         for dim in dims
     }
     flags: dict[tuple[str, str], Slot] = {}
-    assert hierarchy.engine is not None
-    every_array = arrays(workload, hierarchy.engine, op, uncut(workload, of.around))
+    engine = hierarchy.engine
+    every_array = arrays(workload, engine, op, uncut(workload, of.around)) if engine else ((),)
     beside = {tensor: hierarchy.read_at(role) for role, tensor in _by_role(op)}
     choices = product(product(*outside), loop_orders(role), (False, True), _placements(hierarchy, op, first), every_array)
     for outer, (every_loop, last), early, held, array in choices:

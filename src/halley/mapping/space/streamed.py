@@ -34,7 +34,7 @@ from halley.mapping.space.stages import (
 
 def streamed(group: Fused) -> Iterator[Frame]:
     """Attention with running softmax, clusters split over batch, rows and keys; none where the ops are not that."""
-    if not _can_stream(group):
+    if not _can_stream(group) or not group.hierarchy.takes_results():
         return
     (scores,), running, (values,), closing = group.runs
     attention = _Attention(group, scores, running, values, closing)
