@@ -17,10 +17,10 @@ from halley.ir.workload import Workload
 from halley.mapping.bounds.progress import Tally
 from halley.mapping.solve.group_search import GroupSearch, fits
 from halley.mapping.solve.more_buffers import hasten
-from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.choice import Choice
 from halley.mapping.space.frame_sets import Frame, Space
 from halley.mapping.space.frames import frames
+from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.stages import BUFFERS
 
 

@@ -28,9 +28,9 @@ from halley.mapping.solve import frame_order as waves
 from halley.mapping.solve.group_search import GroupSearch
 from halley.mapping.solve.pipelines import Pipelines
 from halley.mapping.solve.space_size import count_mappings
-from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.frame_sets import Family, Frame, Space
 from halley.mapping.space.frames import frames
+from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.stages import Skeleton, Stage
 from halley.workloads import attention, gated_mlp
 

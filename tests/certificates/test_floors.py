@@ -17,10 +17,10 @@ from halley.ir.mapping import Hold
 from halley.ir.workload import Workload
 from halley.mapping.bounds.compulsory import Floors
 from halley.mapping.groups import _kept
-from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.choice import Choice
 from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.frames import frames
+from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.partitions import every_partition, group_ops
 from halley.mapping.space.stages import Skeleton
 from halley.rewrite.tidy import tidy

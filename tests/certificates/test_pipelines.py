@@ -21,10 +21,10 @@ from halley.mapping.optimise import optimise
 from halley.mapping.problem import Objective, Problem
 from halley.mapping.solve import axis_partitions as shares
 from halley.mapping.solve.group_search import GroupSearch
-from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.compose import compositions
 from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.frames import frames
+from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.stages import Skeleton
 from halley.simulate.simulation import simulate
 from halley.workloads import attention, gemm_softmax

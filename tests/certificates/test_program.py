@@ -18,10 +18,10 @@ from halley.ir.workload import Workload
 from halley.mapping.bounds.progress import Tally
 from halley.mapping.bounds.shapes import Trees
 from halley.mapping.solve.group_search import GroupSearch
-from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.choice import Choice
 from halley.mapping.space.frame_sets import Space
 from halley.mapping.space.frames import frames
+from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.partitions import kernels
 from halley.mapping.space.stages import BUFFERS
 from halley.mapping.space.tile_sizes import tile_sizes

@@ -33,10 +33,10 @@ from halley.mapping.optimise import optimise
 from halley.mapping.problem import Objective, Problem
 from halley.mapping.result import Result
 from halley.mapping.solve.group_search import GroupSearch
-from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.choice import Choice
 from halley.mapping.space.frame_sets import Space
 from halley.mapping.space.frames import frames
+from halley.mapping.space.hierarchy import hierarchy
 from halley.simulate.simulation import simulate
 from halley.workloads import attention, gemm, gemm_softmax
 

@@ -16,8 +16,8 @@ from halley.mapping.bounds.chain_sets import starts
 from halley.mapping.solve import outside_stages as around
 from halley.mapping.solve.outside_stages import Around
 from halley.mapping.solve.overlap import Vector
-from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.frames import frames
+from halley.mapping.space.hierarchy import hierarchy
 from halley.workloads import attention
 
 

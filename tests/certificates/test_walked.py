@@ -18,9 +18,9 @@ from halley.ir.workload import Workload
 from halley.mapping.optimise import optimise
 from halley.mapping.problem import Objective, Problem
 from halley.mapping.result import Solution
-from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.frames import frames
+from halley.mapping.space.hierarchy import hierarchy
 from halley.rewrite.legality import faults
 from halley.rewrite.tidy import tidy
 from halley.workloads import gated_mlp, gemm_gelu_gemm, gemm_softmax, graph

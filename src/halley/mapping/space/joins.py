@@ -18,9 +18,10 @@ from halley.network.time.dominance import worthwhile
 def joins(hierarchy: Hierarchy, workload: Workload, op: Op, split: Split, stays: bool) -> tuple[Join, ...]:
     """Every way to join the sums of an op under a split.
 
-    None where another level than that of the results' memory splits them. A result that ``stays`` in the clusters is wanted by all of them: an all-reduce. One that leaves does so from where it is made
-    whole: a reduce-scatter, each axis over a dim of its own; no way where the axes are more than the dims. A reduce to one member
-    costs no less (a law in `tests/laws/test_dominance.py`).
+    None where another level than that of the results' memory splits them. A result that ``stays`` in the clusters is wanted by
+    all of them: an all-reduce. One that leaves does so from where it is made whole: a reduce-scatter, each axis over a dim of its
+    own; no way where the axes are more than the dims. A reduce to one member costs no less (a law in
+    `tests/laws/test_dominance.py`).
     """
     reduced = roles(workload, op).reduced
     axes = [axis for dim in reduced for axis, name in zip(hierarchy.axes, split, strict=True) if name == dim]

@@ -100,8 +100,7 @@ class ThroughShared:
         return Frame(self._name(), (*slots, around) if self.kept else tuple(slots), stages, wrap, reduces, kept=kept)
 
     def _name(self) -> str:
-        name = "through the shared buffer" if len(self.group.hierarchy.tiers) == 2 else f"through {self.memory}"
-        name += f", all split {named(self.split)}" if any(self.split) else ""
+        name = f"through {self.memory}" + (f", all split {named(self.split)}" if any(self.split) else "")
         if not self.walk:
             return name
         return f"{name}, {self.walk} walked" + (f" beside {' '.join(self.kept)}" if self.kept else "")
