@@ -29,9 +29,9 @@ from halley.ir.workload import Workload
 from halley.mapping.bounds.shapes import Trees
 from halley.mapping.optimise import optimise
 from halley.mapping.problem import Problem
-from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.frames import frames
+from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.tile_chains import ChainTree
 from halley.workloads import gemm_softmax
 
