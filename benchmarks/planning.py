@@ -22,10 +22,10 @@ from halley.io.transformers import load_model
 from halley.ir.placement import Replicate
 from halley.kernels.machine import machine
 from halley.kernels.sustained import under_load
-from halley.memory.peak import memory
+from halley.memory.peak import training_memory
 from halley.pipeline.iteration import iteration_time
 from halley.pipeline.recurrence import pipeline_times
-from halley.pipeline.schedule import SWITCH, Pipeline
+from halley.pipeline.schedule import SWITCH, TrainingPipeline
 from halley.training.cost import Batch, Case, training_of
 from halley.training.part_costs import ModelCosts, PartCosts
 from halley.training.plan import TrainingProblem
@@ -94,7 +94,7 @@ def _exact(search: TrainingSearch) -> Iterator[Measurement]:
     jobs = _drawn(search, DRAWS, draw)
     shapes = {shape: _alike(search, *shape, draw) for shape in SHAPES}
     SWITCH.mode = "on" if importlib.util.find_spec("numba") else "off"
-    pipeline_times(Pipeline(2, 2), [1.0, 1.0], [1.0, 1.0])  # loads the compiled loops
+    pipeline_times(TrainingPipeline(2, 2), [1.0, 1.0], [1.0, 1.0])  # loads the compiled loops
     for what in ("plans timed exactly, drawn from the space, nothing known before", "plans timed exactly, drawn from the space"):
         yield Measurement(f"{what}, per second", 1 / _mean_time(search, jobs), "1/s", 1e5, most=False)
     for (stages, chunks), job in shapes.items():
@@ -112,7 +112,7 @@ def _mean_time(search: TrainingSearch, jobs: list[Job]) -> float:
     for batch, cases in jobs:
         begun = time.process_time()
         training = training_of(search.problem, batch, cases)
-        memory(training)
+        training_memory(training)
         iteration_time(training, apart=False)
         taken.append((time.process_time() - begun) / len(cases))
     return sum(taken) / len(taken)

@@ -19,7 +19,7 @@ from halley.io.systems.system import load_system
 from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Replicate, Shard
 from halley.ir.workload import OpKind, Workload
-from halley.optim.multipliers import best_prices
+from halley.optim.multipliers import best_multipliers
 from halley.sharding.axes import Role, SubAxis, degree
 from halley.sharding.communication import Communication, Interconnect
 from halley.sharding.layouts import MeshAxis
@@ -129,7 +129,7 @@ def test_prices_are_near_the_best(choices: int, kernels: int) -> None:
     random = np.random.default_rng(choices)
     always, times = random.random(choices), random.exponential(size=(choices, kernels, 3))
     flat = times.reshape(choices, -1)
-    shares = best_prices(always, times)
+    shares = best_multipliers(always, times)
     assert shares.sum(axis=1) == pytest.approx(np.ones(kernels))
     found = float((always + flat @ shares.ravel()).min())
     each = np.kron(np.eye(kernels), np.ones(3))

@@ -10,7 +10,7 @@ from tests.certificates import training_enumeration as oracle
 from tests.certificates.test_training_search import drawn
 
 from halley.errors import Infeasible
-from halley.pipeline.schedule import Schedule
+from halley.pipeline.schedule import PipelineSchedule
 from halley.sharding.axes import Role
 from halley.training.plan import Plan
 from halley.training.search import steps as training_steps
@@ -26,7 +26,7 @@ def kind(choices: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def kind_of(plan: Plan) -> tuple[Any, ...]:
     pipeline = plan.pipeline
-    ranks = (plan.data, pipeline.stages, plan.microbatch, pipeline.schedule is Schedule.GPIPE)
+    ranks = (plan.data, pipeline.stages, plan.microbatch, pipeline.schedule is PipelineSchedule.GPIPE)
     return (*ranks, plan.recompute, int(plan.sharded), plan.offload)
 
 

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from tests.certificates.test_training_search import Drawn, drawn
 
-from halley.memory.peak import memory
+from halley.memory.peak import training_memory
 from halley.pipeline.iteration import iteration_time
 from halley.training.cost import Batch, Case, training_of
 from halley.training.part_costs import MemoryBudget, ModelCosts
@@ -49,7 +49,7 @@ def test_memory_is_that_of_the_sharding_and_never_less_than_its_bound(seed: int)
         rows = np.array([layout])
         least = float(search.floors.memories(rows, option)[0])
         for case in cases(search, model, layout, option):
-            exact = float(memory(training_of(problem, batch(search, layout, option), [case])).peak[0])
+            exact = float(training_memory(training_of(problem, batch(search, layout, option), [case])).peak[0])
             assert least <= exact
             assert search.floors.memories(rows, option, case.costs)[0] == pytest.approx(exact, rel=1e-9)
             assert search.floors.memories(rows, option, case.costs)[0] <= exact

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from halley.errors import BadInput, Infeasible
-from halley.optim.downsets import best_chain, in_line, lattice
+from halley.optim.downsets import best_chain, chain_lattice, lattice
 from halley.spatial import solve as partitioning
 from halley.spatial.chip import (
     DFMODEL,
@@ -494,4 +494,4 @@ def test_too_many_downsets_leave_a_bound() -> None:
             continue
         assert rough.bound <= best.layer * (1 + 1e-12)
         assert best.layer <= rough.layer
-        assert rough.downsets == len(in_line(len(problem.graph.kernels)).downsets)
+        assert rough.downsets == len(chain_lattice(len(problem.graph.kernels)).downsets)

@@ -17,7 +17,7 @@ from halley.ir.hardware import Axis, Link, Topology
 from halley.ir.mapping import CollectiveKind
 from halley.ir.system import System
 from halley.kernels.machine import PEAK, Efficiency, machine
-from halley.optim.constrained import Least
+from halley.optim.constrained import ConstrainedMinimum
 from halley.optim.elimination import cost
 from halley.rewrite.backward import backward
 from halley.rewrite.recompute import Recompute
@@ -173,7 +173,7 @@ def test_bound_of_all_shardings(case: int) -> None:
         sizes |= dict(zip(item.variables, item.values.shape, strict=True))
     least, count = math.inf, 0
     for values in choices(tables.time, sizes):
-        sharding = decoded(tables, Least(values, cost(tables.time, values), 0.0, 0.0, 1, 1))
+        sharding = decoded(tables, ConstrainedMinimum(values, cost(tables.time, values), 0.0, 0.0, 1, 1))
         graphs = PassGraphs(graph, known, collective).of(sharding, {item.op: item.time for item in sharding.ops})
         plans = [best_plan(Problem(each, known.chip, HALLEY, most=1.0), [16, 64, 128]) for each in graphs if each]
         time = math.fsum(plan.layer for plan in plans)

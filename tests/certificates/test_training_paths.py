@@ -15,7 +15,7 @@ from halley.errors import Infeasible
 from halley.io.chips.load import load_chip
 from halley.ir.mapping import CollectiveKind
 from halley.kernels.machine import Efficiency, machine
-from halley.optim.constrained import Least
+from halley.optim.constrained import ConstrainedMinimum
 from halley.optim.elimination import cost
 from halley.rewrite.recompute import Recompute
 from halley.sharding.layouts import MeshAxis
@@ -77,7 +77,7 @@ def test_tables_of_passes_are_the_passes_of_every_sharding_of_an_embedding() -> 
         time = cost(part.tables.time, values)
         if math.isinf(time):
             continue
-        sharding = decoded(part.tables, Least(values, time, 0.0, time, 1, 0))
+        sharding = decoded(part.tables, ConstrainedMinimum(values, time, 0.0, time, 1, 0))
         assert cost(tables, values) == pytest.approx(by_pass(part, sharding, 3.0, 7.0), rel=1e-12)
         counted, least = counted + 1, min(least, cost(tables, values))
     assert counted > 10

@@ -22,7 +22,7 @@ from halley.ir.placement import Replicate, Shard
 from halley.ir.system import Host, System, with_memory
 from halley.kernels.machine import Efficiency
 from halley.pipeline.data_parallel import Sharded
-from halley.pipeline.schedule import Schedule, goes_on
+from halley.pipeline.schedule import PipelineSchedule, never_deadlocks
 from halley.rewrite.recompute import Recompute
 from halley.sharding.axes import Role, assignments
 from halley.sharding.communication import Communication, Interconnect
@@ -248,7 +248,7 @@ def test_schedules_that_go_on_are_those_whose_tables_can_be_built() -> None:
                     runs = True
                 except BadInput:
                     runs = False
-                assert goes_on(stages, microbatches, chunks) == runs
+                assert never_deadlocks(stages, microbatches, chunks) == runs
 
 
 REAL = Transformer("real", 8, 2048, heads=16, kv_heads=8, head_dim=128, hidden=5632, vocabulary=32000, sequence=1024)
@@ -379,7 +379,7 @@ def test_small_models_without_shared_ops_are_proven(stages: int | None) -> None:
 
 def test_ends_that_share_a_table_add_up_its_gradients() -> None:
     system = replace(SYSTEM, axes=(SYSTEM.axes[1],))
-    fixed = Fixed(data=1, stages=4, model=1, recompute=Recompute.NONE, fused=True, schedule=Schedule.GPIPE, microbatch=1)
+    fixed = Fixed(data=1, stages=4, model=1, recompute=Recompute.NONE, fused=True, schedule=PipelineSchedule.GPIPE, microbatch=1)
     problem = TrainingProblem(REAL, system, 4, 1024, EFFICIENCY, fixed=fixed)
     apart = best_training_plan(problem, others=0).cost
     tied = best_training_plan(replace(problem, shape=replace(REAL, tied=True)), others=0).cost
@@ -396,7 +396,7 @@ def test_ends_that_share_a_table_add_up_its_gradients() -> None:
         (Fixed(microbatch=5), "microbatch"),
         (Fixed(chunks=9, stages=2), "chunks per stage"),
         (Fixed(axes={"x0": {Role.DATA: 3}}), "fixed parts"),
-        (Fixed(stages=2, chunks=2, schedule=Schedule.GPIPE), "GPipe"),
+        (Fixed(stages=2, chunks=2, schedule=PipelineSchedule.GPIPE), "GPipe"),
     ],
 )
 def test_choices_that_no_plan_has(fixed: Fixed, words: str) -> None:

@@ -17,7 +17,7 @@ from halley.execute.functions import DEFINITIONS, Site
 from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Partial, Replicate, Shard
 from halley.ir.workload import FUNCTIONS, Op
-from halley.optim.elimination import Table, eliminate
+from halley.optim.elimination import CostTable, eliminate
 from halley.rewrite.backward import backward
 from halley.rewrite.recompute import Recompute, recompute
 from halley.sharding.layouts import MeshAxis
@@ -120,13 +120,13 @@ def test_ends_that_rule_each_other_out() -> None:
 def test_tables_that_grow_too_large_say_so() -> None:
     names = tuple(f"y{n}" for n in range(6))
     with pytest.raises(BadInput, match="tables of at most"):
-        eliminate([Table(("x", name), np.zeros((64, 64))) for name in names], names)
+        eliminate([CostTable(("x", name), np.zeros((64, 64))) for name in names], names)
 
 
 def test_large_tables_are_joined_in_slabs() -> None:
     """Sums over all of them at once are the same."""
     random = np.random.default_rng(3)
-    star = [Table(("x", name), random.random((30, 30))) for name in "abc"] + [Table(("c", "b"), random.random((30, 30)))]
+    star = [CostTable(("x", name), random.random((30, 30))) for name in "abc"] + [CostTable(("c", "b"), random.random((30, 30)))]
     done = eliminate(star, ("a", "b", "c"))
     first, second, third, last = (item.values for item in star)
     whole = (first[:, :, None, None] + second[:, None, :, None] + third[:, None, None, :]).min(axis=0) + last.T[None]

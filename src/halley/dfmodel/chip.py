@@ -19,7 +19,7 @@ from halley.formulas.timing import busy_time
 from halley.ir.hardware import Chip
 from halley.ir.system import System
 from halley.kernels.machine import machine
-from halley.optim.downsets import Costs, Lattice, in_line, lattice
+from halley.optim.downsets import Costs, Lattice, chain_lattice, lattice
 from halley.spatial.chip import Array, Graph, Problem, SpatialChip, choices
 from halley.spatial.costs import network_time
 from halley.spatial.growth import Tables, rest, tables
@@ -147,7 +147,7 @@ class Attempt(Generic[Chosen]):
 
     def consecutive(self, limit: float) -> tuple[tuple[Tiled, ...], float]:
         """The best runs of consecutive kernels below the limit."""
-        return self._below(Search((self.made,), in_line(len(self.made.problem.graph.kernels))), limit)
+        return self._below(Search((self.made,), chain_lattice(len(self.made.problem.graph.kernels))), limit)
 
     def __call__(self, limit: float = math.inf) -> tuple[tuple[Tiled, ...], float]:
         """The best partitions below the limit and their time; none, and the limit, where there are none."""

@@ -19,7 +19,7 @@ from halley.formulas.spatial import streamed_time
 from halley.formulas.timing import busy_time
 from halley.graphs.kernels import Load, crossing_tensors, groups_of, least_point_time, load_of
 from halley.ir.workload import Op
-from halley.optim.elimination import Table, aligned, cost
+from halley.optim.elimination import CostTable, aligned, cost
 from halley.sharding.layouts import local_extents
 from halley.sharding.solve import ShardingGraph, ShardingProblem, sharding_graph
 from halley.spatial.chip import SpatialChip, choices
@@ -33,21 +33,21 @@ class OverlapTables:
     its time [s]. ``graph``: the choices, with times of ops and collectives as if nothing overlapped."""
 
     graph: ShardingGraph
-    always: tuple[Table, ...]
-    kernels: tuple[tuple[tuple[Table, ...], ...], ...]
+    always: tuple[CostTable, ...]
+    kernels: tuple[tuple[tuple[CostTable, ...], ...], ...]
 
     @property
     def resources(self) -> int:
         """Most of a kernel."""
         return max(map(len, self.kernels))
 
-    def priced(self, shares: Numbers) -> Iterator[Table]:
+    def priced(self, shares: Numbers) -> Iterator[CostTable]:
         """Tables whose sum bounds the time from below; ``shares`` [kernels, resources] add up to at most 1 by kernel."""
         yield from self.always
         for kernel, prices in zip(self.kernels, shares, strict=True):
             for tables, price in zip(_filled(kernel, self.resources), prices, strict=True):
                 for item in tables:
-                    yield Table(item.variables, item.values * price)
+                    yield CostTable(item.variables, item.values * price)
 
     def times(self, values: Mapping[str, int]) -> tuple[float, Numbers]:
         """Of a choice: what overlaps with nothing [s], and [kernels, resources] [s]."""
@@ -55,7 +55,7 @@ class OverlapTables:
         return cost(self.always, values), np.array(found)
 
 
-def _filled(kernel: tuple[tuple[Table, ...], ...], resources: int) -> Iterator[tuple[Table, ...]]:
+def _filled(kernel: tuple[tuple[CostTable, ...], ...], resources: int) -> Iterator[tuple[CostTable, ...]]:
     """Resources that a kernel has fewer of than others are its first ones again."""
     yield from itertools.islice(itertools.cycle(kernel), resources)
 
@@ -66,7 +66,7 @@ def overlap_tables(problem: ShardingProblem, chip: SpatialChip, fused: bool) -> 
     graph = sharding_graph(replace(problem, kernel_time=_nothing))
     loads, network = _Loads(graph, chip, fused), _network(graph)
     timed = loads.timed()
-    barred = [Table(item.variables, np.where(np.isinf(item.values), np.inf, 0.0)) for item in graph.time]
+    barred = [CostTable(item.variables, np.where(np.isinf(item.values), np.inf, 0.0)) for item in graph.time]
     always = [item for item in barred if item.values.any()]
     always += map(loads.held, work.ops)
     if fused:
@@ -87,24 +87,24 @@ def overlap_tables(problem: ShardingProblem, chip: SpatialChip, fused: bool) -> 
     return OverlapTables(timed, tuple(always), tuple(kernels))
 
 
-def _limits(work: Table, network: Iterable[Table]) -> Iterator[tuple[Table, ...]]:
+def _limits(work: CostTable, network: Iterable[CostTable]) -> Iterator[tuple[CostTable, ...]]:
     """What an op takes at least: of its work and the change of layout of one of its inputs, the longest, without any price. Of
     an op that waits for one change alone, that is all."""
     (op,) = work.variables
-    own, pairs = np.zeros_like(work.values), list[Table]()
+    own, pairs = np.zeros_like(work.values), list[CostTable]()
     for item in network:
         if item.variables == (op,):
             own = own + item.values
         elif op in item.variables:
             pairs.append(item)
     if not pairs:
-        yield (Table((op,), np.maximum(work.values, own)),)
+        yield (CostTable((op,), np.maximum(work.values, own)),)
     for item in pairs:
-        least, collective = (aligned(Table((op,), values), item.variables) for values in (work.values, own))
-        yield (Table(item.variables, np.maximum(least, collective + item.values)),)
+        least, collective = (aligned(CostTable((op,), values), item.variables) for values in (work.values, own))
+        yield (CostTable(item.variables, np.maximum(least, collective + item.values)),)
 
 
-def _each(make: Callable[[Op], Table], ops: Iterable[Op]) -> tuple[Table, ...]:
+def _each(make: Callable[[Op], CostTable], ops: Iterable[Op]) -> tuple[CostTable, ...]:
     return tuple(make(op) for op in ops)
 
 
@@ -133,18 +133,18 @@ class _Loads:
             self.graph, problem=problem, time=[*self.graph.time, *(self.longest(op, self.chip.tiles) for op in work.ops)]
         )
 
-    def held(self, op: Op) -> Table:
+    def held(self, op: Op) -> CostTable:
         return self._table(op, lambda load, points: float(busy_time(load.kernel.weights, self.chip.bandwidth)))
 
-    def ideal(self, op: Op) -> Table:
+    def ideal(self, op: Op) -> CostTable:
         """All of the chip at its peak."""
         per_point = least_point_time(self.graph.problem.workload, op, self.chip)
         return self._table(op, lambda load, points: per_point * points)
 
-    def memory(self, op: Op) -> Table:
+    def memory(self, op: Op) -> CostTable:
         return self._table(op, lambda load, points: self._memory(load))
 
-    def longest(self, op: Op, tiles: int) -> Table:
+    def longest(self, op: Op, tiles: int) -> CostTable:
         """Of engines and memory, which are an op's own, so that no price is needed."""
         return self._table(op, lambda load, points: self._longest(load, tiles))
 
@@ -160,13 +160,13 @@ class _Loads:
         cycles = made.cycles[max(int(np.searchsorted(made.tiles, tiles, "right")) - 1, 0)]
         return float(streamed_time(cycles, 1, self.chip.clock))
 
-    def _table(self, op: Op, time: Callable[[Load, float], float]) -> Table:
+    def _table(self, op: Op, time: Callable[[Load, float], float]) -> CostTable:
         """``time`` [s] of a load and its points."""
         if op.name not in self._known:
             self._known[op.name] = self._loads(op)
         loads, share = self._known[op.name]
         times = np.array([time(load, points) for load, points in loads])
-        return Table((self.graph.variables[f"op {op.name}"],), times[share])
+        return CostTable((self.graph.variables[f"op {op.name}"],), times[share])
 
     def _loads(self, op: Op) -> tuple[list[tuple[Load, float]], NDArray[np.intp]]:
         """The loads that differ, with their points, and which of them each strategy has."""
@@ -186,14 +186,14 @@ class _Loads:
         return loads, np.array(share, np.intp)
 
 
-def _network(graph: ShardingGraph) -> dict[str, list[Table]]:
+def _network(graph: ShardingGraph) -> dict[str, list[CostTable]]:
     """By op, the collectives that it waits for, as `halley.graphs.kernels.network_times` has them."""
-    found: dict[str, list[Table]] = {op.name: [] for op in graph.problem.workload.ops}
+    found: dict[str, list[CostTable]] = {op.name: [] for op in graph.problem.workload.ops}
     waiting = _waiting(graph)
     for table in graph.time:
         if table.values.any():
             finite = np.where(np.isfinite(table.values), table.values, 0.0)
-            found[waiting(table.variables)].append(Table(table.variables, finite))
+            found[waiting(table.variables)].append(CostTable(table.variables, finite))
     return found
 
 

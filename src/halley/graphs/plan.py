@@ -41,9 +41,9 @@ from halley.kernels.machine import PEAK, Efficiency, machine
 from halley.kernels.operations import op_kernel, stream
 from halley.kernels.times import demand, kernel_time
 from halley.network.graph.bill import Bill, bill
-from halley.optim.constrained import Least, least
-from halley.optim.elimination import Table, cost
-from halley.optim.multipliers import Numbers, best_prices
+from halley.optim.constrained import ConstrainedMinimum, constrained_minimum
+from halley.optim.elimination import CostTable, cost
+from halley.optim.multipliers import Numbers, best_multipliers
 from halley.sharding.axes import Assignment, Role, assignments, degree, parts_of
 from halley.sharding.communication import Communication, Interconnect
 from halley.sharding.layouts import Layout, Mesh
@@ -321,7 +321,7 @@ def _overlapped(problem: GraphProblem, communication: Communication) -> _Answer:
 @dataclass(slots=True, eq=False)
 class _Search:
     """What prices of overlapping resources have brought: the ``best`` layer, the ``bound`` [s] and the prices that it is from
-    (``promising``), what the shardings met take (``always``, ``times``: see `halley.optim.multipliers.best_prices`).
+    (``promising``), what the shardings met take (``always``, ``times``: see `halley.optim.multipliers.best_multipliers`).
     ``short``: memory decided, and a search for these prices was not ended."""
 
     problem: GraphProblem
@@ -350,7 +350,7 @@ class _Search:
             known = stalled == 1 and len(self.times) == met
             if self.closed or known or stalled == PATIENCE:
                 break
-            shares = best_prices(np.array(self.always), np.array(self.times))
+            shares = best_multipliers(np.array(self.always), np.array(self.times))
             if stalled:
                 shares = (shares + self.promising) / 2
 
@@ -426,21 +426,23 @@ class _Fitting:
     problem: GraphProblem
     graph: ShardingGraph
 
-    def relaxed(self, costs: Sequence[Table], room: float = math.inf, seconds: float = 60.0) -> Least:
+    def relaxed(self, costs: Sequence[CostTable], room: float = math.inf, seconds: float = 60.0) -> ConstrainedMinimum:
         """The least cost of those whose inputs and outputs fit, whatever passes between ops: its bound is one of all that fit.
         ``seconds`` [s]: when the search ends."""
         uses = [*self.graph.weights, *self._outputs()]
         where = f"{self.problem.workload.name} on {self.problem.system.name}, memory"
-        return least(costs, uses, min(room, self.problem.capacity), where, lambda size, values: format_bytes(size), seconds)
+        return constrained_minimum(
+            costs, uses, min(room, self.problem.capacity), where, lambda size, values: format_bytes(size), seconds
+        )
 
-    def _outputs(self) -> Iterator[Table]:
+    def _outputs(self) -> Iterator[CostTable]:
         known = self.problem
         for name in known.workload.outputs:
             if name not in known.in_place:
                 sizes = self.graph.layouts[name].bytes[list(self.graph.layouts[name].complete)]
-                yield Table((self.graph.variables[f"end {name}"],), sizes.astype(np.float64))
+                yield CostTable((self.graph.variables[f"end {name}"],), sizes.astype(np.float64))
 
-    def __call__(self, costs: Sequence[Table], first: Least) -> Sharding:
+    def __call__(self, costs: Sequence[CostTable], first: ConstrainedMinimum) -> Sharding:
         """The best that fits with all that passes between ops, which is looked for under less and less room."""
         problem, found = self.problem, first
         layers, room = _layers(problem, self.graph.problem.mesh), problem.capacity

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halley.ir.workload import Workload
-from halley.optim.elimination import Table, table
+from halley.optim.elimination import CostTable, cost_table
 from halley.sharding.layouts import Mesh, local_counts
 from halley.sharding.space import ShardingSpace
 
@@ -56,7 +56,7 @@ class Joined:
     apart: float
 
 
-def pair_table(where: Where, pair: Pair, apart: Mapping[str, Floats]) -> Table:
+def pair_table(where: Where, pair: Pair, apart: Mapping[str, Floats]) -> CostTable:
     """Times [s] of a pair by the ways of both; ``apart``: of each op, by its ways."""
     ahead, after = (sum((apart[name] for name in names), np.zeros(1)) for names in (pair.first, pair.second))
     times = ahead[:, None] + after[None, :]
@@ -64,7 +64,7 @@ def pair_table(where: Where, pair: Pair, apart: Mapping[str, Floats]) -> Table:
     if len(rows):
         times[rows, columns] = np.minimum(times[rows, columns], _joined_times(where, pair, rows, columns))
     variables = where.space.variables
-    return table((variables[f"op {pair.first[0]}"], variables[f"op {pair.second[0]}"]), times)
+    return cost_table((variables[f"op {pair.first[0]}"], variables[f"op {pair.second[0]}"]), times)
 
 
 def joined(where: Where, pair: Pair, values: Mapping[str, int], apart: float) -> Joined | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from halley.errors import Fault, InternalError
-from halley.optim.constrained import EFFORT, TOLERANCE, Least, least, least_use
+from halley.optim.constrained import EFFORT_LIMIT_ENTRIES, RELATIVE_TOLERANCE, ConstrainedMinimum, constrained_minimum, least_use
 from halley.optim.elimination import cost
 from halley.sharding.joint import Joined, joined
 from halley.sharding.layouts import CollectiveTime, Layout, Mesh, Step
@@ -106,7 +106,7 @@ class Sharding:
         return next(item.ways for item in self.ops if item.op == op)
 
 
-def shard(problem: ShardingProblem, capacity: float = math.inf, effort: float = EFFORT) -> Sharding:
+def shard(problem: ShardingProblem, capacity: float = math.inf, effort: float = EFFORT_LIMIT_ENTRIES) -> Sharding:
     """The sharding of least time; of equals, that of least memory. ``capacity`` [B]: what fits on a rank; ``effort`` in entries
     of tables: when a search under a capacity ends, with the gap that is left.
 
@@ -130,7 +130,7 @@ def shard(problem: ShardingProblem, capacity: float = math.inf, effort: float = 
         return f"{format_bytes(size)} (weights {format_bytes(weights)}, between the passes {format_bytes(kept)})"
 
     where = f"sharding of {problem.workload.name}, memory"
-    return decoded(graph, least(graph.time, graph.memory, capacity, where, describe, effort=effort))
+    return decoded(graph, constrained_minimum(graph.time, graph.memory, capacity, where, describe, effort=effort))
 
 
 def least_memory(problem: ShardingProblem) -> float:
@@ -149,7 +149,7 @@ def least_memory(problem: ShardingProblem) -> float:
     return least_use(graph.time, graph.memory)
 
 
-def decoded(graph: ShardingGraph, found: Least) -> Sharding:
+def decoded(graph: ShardingGraph, found: ConstrainedMinimum) -> Sharding:
     """The sharding that the values of the variables stand for, with its time added up anew.
 
     Raises InternalError: the sum differs from what the search found.
@@ -169,7 +169,7 @@ def decoded(graph: ShardingGraph, found: Least) -> Sharding:
         moves += _moves(graph, tensor, values, kept)
     moves.sort(key=lambda move: (move.at, move.inside))
     time = math.fsum((*(item.time for item in ops), *(step.time for move in moves for step in move.steps)))
-    if not math.isclose(time, found.cost, rel_tol=TOLERANCE, abs_tol=1e-30):
+    if not math.isclose(time, found.cost, rel_tol=RELATIVE_TOLERANCE, abs_tol=1e-30):
         raise InternalError(Fault(f"sharding of {problem.workload.name}", f"a time of {found.cost!r} s", f"{time!r} s"))
     sizes = {graph.variables[f"op {name}"]: float(len(each.strategies)) for name, each in graph.space.ops.items()}
     certificate = Certificate(found.bound, found.gap, math.prod(sizes.values()), found.nodes, found.entries)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from halley.errors import BadInput, Fault, InternalError, did_you_mean
 from halley.ir.mapping import CollectiveKind
 from halley.ir.workload import Op, Workload
-from halley.optim.elimination import Table, table
+from halley.optim.elimination import CostTable, cost_table
 from halley.sharding.joint import Pair, Where, pair_table
 from halley.sharding.layouts import CollectiveTime, Layout, Layouts, Mesh, Router, Step, local_extents
 from halley.sharding.space import Chain, OpWays, ShardingSpace, Strategy, ends_of, pattern_of, sharding_space
@@ -99,13 +99,13 @@ class ShardingGraph:
     problem: ShardingProblem
     space: ShardingSpace
     layouts: Mapping[str, Layouts]
-    time: list[Table] = field(default_factory=list)
-    weights: list[Table] = field(default_factory=list)
-    kept: list[Table] = field(default_factory=list)
+    time: list[CostTable] = field(default_factory=list)
+    weights: list[CostTable] = field(default_factory=list)
+    kept: list[CostTable] = field(default_factory=list)
     called: list[str] = field(default_factory=list)
 
     @property
-    def memory(self) -> list[Table]:
+    def memory(self) -> list[CostTable]:
         return [*self.weights, *self.kept]
 
     @property
@@ -136,7 +136,7 @@ def sharding_graph(problem: ShardingProblem, router: Router | None = None) -> Sh
     paired = {name for pair in problem.pairs for name in (*pair.first, *pair.second)}
     for name, times in costs.items():
         if name not in paired:
-            graph.time.append(Table((space.variables[f"op {name}"],), times))
+            graph.time.append(CostTable((space.variables[f"op {name}"],), times))
             graph.called.append(name)
     for pair in problem.pairs:
         graph.time.append(pair_table(graph.where, pair, costs))
@@ -223,7 +223,7 @@ def _layout_of(op: Op, strategy: Strategy, tensor: str) -> Layout:
     return tuple(way.reads[op.inputs.index(tensor)] for way in strategy)
 
 
-def way_tables(graph: ShardingGraph, tensor: str) -> Iterator[tuple[str, Table]]:
+def way_tables(graph: ShardingGraph, tensor: str) -> Iterator[tuple[str, CostTable]]:
     """The tables of a tensor's way from its maker to its readers [s], each with the op that calls for the change; "" for the end
     of the graph."""
     known, chain = graph.layouts[tensor], graph.space.chains[tensor]
@@ -232,11 +232,11 @@ def way_tables(graph: ShardingGraph, tensor: str) -> Iterator[tuple[str, Table]]
     for link in chain.links:
         if not link.variable:
             changes = known.time[held[:, None], link.wanted] / runs_of(graph, tensor, held[:, None], link.wanted)
-            yield link.use.op, table((before, link.reader), changes)
+            yield link.use.op, cost_table((before, link.reader), changes)
             break
-        yield link.use.op, Table((before, link.variable), known.time if held is every else known.time[held])
+        yield link.use.op, CostTable((before, link.variable), known.time if held is every else known.time[held])
         if not link.use.kept:
-            yield link.use.op, Table((link.variable, link.reader), known.time[:, link.wanted])
+            yield link.use.op, CostTable((link.variable, link.reader), known.time[:, link.wanted])
         before, held = link.variable, every
 
 
@@ -247,7 +247,7 @@ def _memory_tables(graph: ShardingGraph, tensor: str) -> None:
     graph.kept.extend(_kept_bytes(graph, tensor, chain, variable) for variable in kept)
     if tensor in graph.problem.weights:
         size = known.bytes[chain.made] / known.tensor.word * graph.problem.weights[tensor]
-        graph.weights.append(Table((chain.maker,), size))
+        graph.weights.append(CostTable((chain.maker,), size))
 
 
 def runs_of(
@@ -258,14 +258,14 @@ def runs_of(
     return np.where(size[after] < size[before], 1, graph.problem.once.get(tensor, 1))
 
 
-def _kept_bytes(graph: ShardingGraph, tensor: str, chain: Chain, variable: str) -> Table:
+def _kept_bytes(graph: ShardingGraph, tensor: str, chain: Chain, variable: str) -> CostTable:
     """Bytes between the passes, by how a tensor is kept. A weight lies there anyway: only a copy in another layout counts."""
     known = graph.layouts[tensor]
     if tensor not in graph.problem.weights:
-        return Table((variable,), known.bytes.astype(np.float64) * graph.problem.in_flight)
+        return CostTable((variable,), known.bytes.astype(np.float64) * graph.problem.in_flight)
     sizes = np.tile(known.bytes.astype(np.float64), (len(chain.made), 1))
     sizes[np.arange(len(chain.made)), chain.made] = 0.0
-    return table((chain.maker, variable), sizes)
+    return cost_table((chain.maker, variable), sizes)
 
 
 def _fix_ends(graph: ShardingGraph) -> None:
@@ -274,7 +274,7 @@ def _fix_ends(graph: ShardingGraph) -> None:
         allowed = np.array(known.complete) == known.index(layout)
         if not allowed.any():
             raise BadInput(Fault(f"layout of {name}", "complete values at the ends of the graph", "partial ones", "reduce them"))
-        graph.time.append(Table((graph.variables[f"end {name}"],), np.where(allowed, 0.0, np.inf)))
+        graph.time.append(CostTable((graph.variables[f"end {name}"],), np.where(allowed, 0.0, np.inf)))
 
 
 def _faults(problem: ShardingProblem) -> Iterator[Fault]:

@@ -19,8 +19,8 @@ from halley.errors import BadInput, Fault, Infeasible, InternalError
 from halley.formulas.spatial import stage_time, utilisation
 from halley.formulas.timing import longest, total
 from halley.mapping.space.partitions import Kernels
-from halley.optim.downsets import MOST_DOWNSETS, Costs, Lattice, TooManyDownsets, best_chain, in_line, lattice
-from halley.optim.switch import Switch
+from halley.optim.downsets import MOST_DOWNSETS, Costs, Lattice, TooManyDownsets, best_chain, chain_lattice, lattice
+from halley.optim.switch import CompiledLoops
 from halley.spatial.chip import Problem
 from halley.spatial.costs import Partition, held_bytes, on_chip, partition
 from halley.spatial.growth import Block, Tables, grow, least, price, price_alone, rest, single, tables
@@ -34,7 +34,7 @@ Tiled = tuple[Kernels, Kernels, int]
 AGREE = 1e-9
 """Relative difference of two sums of the same terms in another order."""
 
-SWITCH = Switch("halley.spatial.growth_compiled")
+SWITCH = CompiledLoops("halley.spatial.growth_compiled")
 """Whether the search runs compiled."""
 
 BLOCK_TIME = 8e-5
@@ -202,7 +202,7 @@ def best_plan(problem: Problem, tiles: Sequence[int] | None = None, most_downset
     if not usable:
         raise Infeasible(_widest(problem, min(tried)))
     together = [usable] if problem.one_sample else [[made] for made in usable]
-    line = in_line(len(problem.graph.kernels))
+    line = chain_lattice(len(problem.graph.kernels))
     lines = sorted((Search(made, line) for made in together), key=lambda search: search.root)
     found, limit = list[tuple[tuple[Tiled, ...], float, Search]](), math.inf
     for search in lines:

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halley.kernels.machine import Machine
-from halley.optim.constrained import TOLERANCE
-from halley.optim.least_sum import LeastBy
+from halley.optim.constrained import RELATIVE_TOLERANCE
+from halley.optim.least_sum import MinMarginals
 from halley.rewrite.recompute import Recompute
 from halley.sharding.axes import Role, degree
 from halley.sharding.communication import Communication, Dimensions
@@ -108,7 +108,7 @@ class AxisBounds:
     def least(self, graph: TrainingGraph, problem: ShardingProblem) -> float:
         """What a layer takes at least under any sharding [s]: work and collectives follow each other."""
         tables = sharding_graph(problem, shared_router(problem.mesh, problem.collective_time))
-        return float(LeastBy(tables.time, tables.variables["end X"]).floor) * (1 - TOLERANCE)
+        return float(MinMarginals(tables.time, tables.variables["end X"]).floor) * (1 - RELATIVE_TOLERANCE)
 
     def _problem(self, graph: TrainingGraph, communication: Communication, mesh: Mesh) -> ShardingProblem:
         """A layer over some axes, its kernels at the rates of the chip."""

@@ -24,12 +24,12 @@ from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Shard
 from halley.ir.workload import OpKind, Workload
 from halley.kernels.machine import machine
-from halley.memory.peak import Memory, in_flight, memory
+from halley.memory.peak import TrainingMemory, in_flight, training_memory
 from halley.network.graph.bill import bill
-from halley.pipeline.data_parallel import Block, Blocks, DataParallel, Sharded, dealt_out
-from halley.pipeline.iteration import AROUND, Iteration, Optimizer, Training, iteration_time
-from halley.pipeline.makeup import numbered
-from halley.pipeline.schedule import Pipeline, parts_of_chunks
+from halley.pipeline.block_counts import numbered
+from halley.pipeline.data_parallel import DataParallel, LayerBlock, LayerBlocks, Sharded, layers_of_chunks
+from halley.pipeline.iteration import EXTRA_OPTIMIZER_BYTES_PER_PARAMETER, Iteration, Optimizer, PipelinedTraining, iteration_time
+from halley.pipeline.schedule import TrainingPipeline, parts_of_chunks
 from halley.sharding.axes import Role
 from halley.sharding.communication import Communication, Dimensions, Route
 from halley.sharding.layouts import local_extents
@@ -61,12 +61,12 @@ class Case:
 class Batch:
     """Plans that are timed together: their ``pipeline``, what they share out, whether a second tier has the optimizer's state."""
 
-    pipeline: Pipeline
+    pipeline: TrainingPipeline
     sharded: Sharded
     offload: bool
 
 
-def training_of(problem: TrainingProblem, batch: Batch, cases: Sequence[Case]) -> Training:
+def training_of(problem: TrainingProblem, batch: Batch, cases: Sequence[Case]) -> PipelinedTraining:
     """The iterations of plans, with arrays over ``cases``."""
     costs, which = _distinct([case.costs for case in cases])
     communications, at = _distinct([case.communication for case in cases])
@@ -74,14 +74,14 @@ def training_of(problem: TrainingProblem, batch: Batch, cases: Sequence[Case]) -
     parts = _blocks(costs, which)
     onward = _transfers(problem, batch, networks, costs, which)
     tied = np.minimum(parts[0].parameters, parts[-1].parameters)
-    return Training(
+    return PipelinedTraining(
         batch.pipeline,
         dealt_parts(parts, costs[0].layers, batch.pipeline),
         DataParallel(networks.ranks, batch.sharded, networks.time, problem.recipe),
         optimizer_of(problem, batch.offload, networks.norms),
         onward,
         onward,
-        holding=False,
+        blocking=False,
         tied=_tied_sums(problem, batch, networks, tied),
     )
 
@@ -89,7 +89,7 @@ def training_of(problem: TrainingProblem, batch: Batch, cases: Sequence[Case]) -
 def times_that_fit(problem: TrainingProblem, batch: Batch, cases: Sequence[Case]) -> Floats:
     """[cases] times of iterations [s]; infinite where a chip, or its second tier, has not enough memory."""
     training = training_of(problem, batch, cases)
-    held = memory(training)
+    held = training_memory(training)
     fits = np.broadcast_to(held.peak <= problem.capacity, len(cases))
     if batch.offload and (second := problem.second):
         fits = fits & np.broadcast_to(held.offloaded.max(axis=0) <= second.capacity, len(cases))
@@ -97,19 +97,20 @@ def times_that_fit(problem: TrainingProblem, batch: Batch, cases: Sequence[Case]
     if fits.any():
         if not fits.all():
             training = training_of(problem, batch, [case for case, fit in zip(cases, fits, strict=True) if fit])
-        times[fits] = iteration_time(training, apart=False).time
+        times[fits] = iteration_time(training, attribute_transfers=False).time
     return times
 
 
-def dealt_parts(parts: Sequence[Block], kinds: Sequence[int], pipeline: Pipeline) -> tuple[Blocks, ...]:
+def dealt_parts(parts: Sequence[LayerBlock], kinds: Sequence[int], pipeline: TrainingPipeline) -> tuple[LayerBlocks, ...]:
     """Chunks of a model whose ``parts`` are an embedding, ``kinds`` of layers with their counts, and a head.
 
-    >>> chunks = dealt_parts([Block(0.1, 0.2), Block(1, 2), Block(3, 4), Block(0.3, 0.6)], [2, 4], Pipeline(3, 8))
+    >>> parts = [LayerBlock(0.1, 0.2), LayerBlock(1, 2), LayerBlock(3, 4), LayerBlock(0.3, 0.6)]
+    >>> chunks = dealt_parts(parts, [2, 4], TrainingPipeline(3, 8))
     >>> [[block.forward for block in chunk] for chunk in chunks]
     [[0.1, 1, 1], [3, 3], [3, 3, 0.3]]
     """
     layers = [part for part, count in zip(parts[1:-1], kinds, strict=True) for _ in range(count)]
-    return dealt_out(layers, pipeline, parts[:1], parts[-1:])
+    return layers_of_chunks(layers, pipeline, parts[:1], parts[-1:])
 
 
 def optimizer_of(problem: TrainingProblem, offload: bool, norm_reduction: Number) -> Optimizer:
@@ -117,7 +118,7 @@ def optimizer_of(problem: TrainingProblem, offload: bool, norm_reduction: Number
     chip, efficiency, second = machine(problem.chip), problem.efficiency, problem.second
     link = second.bandwidth if offload and second else None
     bandwidth = efficiency.memory * chip.memory
-    return Optimizer(bandwidth, efficiency.launch, True, norm_reduction, link, AROUND)
+    return Optimizer(bandwidth, efficiency.launch, True, norm_reduction, link, EXTRA_OPTIMIZER_BYTES_PER_PARAMETER)
 
 
 def _distinct(given: Sequence[T]) -> tuple[list[T], Integers]:
@@ -126,15 +127,15 @@ def _distinct(given: Sequence[T]) -> tuple[list[T], Integers]:
     return found, np.array(numbers, np.intp)
 
 
-def _blocks(costs: Sequence[ModelCosts], which: Integers) -> list[Block]:
+def _blocks(costs: Sequence[ModelCosts], which: Integers) -> list[LayerBlock]:
     """Of each part of the model, over all plans; ``which`` [plans] of the distinct ``costs`` is a plan's."""
     numbers = chain.from_iterable(_times_and_sizes(part) for each in costs for part in each.parts)
     table = np.fromiter(numbers, np.float64).reshape(len(costs), len(costs[0].parts), -1)
-    return [Block(*part) for part in table.transpose(1, 2, 0)[:, :, which]]
+    return [LayerBlock(*part) for part in table.transpose(1, 2, 0)[:, :, which]]
 
 
 _times_and_sizes = attrgetter("forward", "backward", "recompute", "parameters", "activation", "working")
-"""What a `Block` has, in its order."""
+"""What a `LayerBlock` has, in its order."""
 
 PAYLOADS = 4096
 """Payloads of a collective over one network whose times are kept."""
@@ -303,7 +304,7 @@ def _norm_reduction(communication: Communication) -> float:
 def plan_cost(problem: TrainingProblem, plan: Plan, case: Case) -> PlanCost:
     """All that an iteration of one plan costs."""
     training = training_of(problem, Batch(plan.pipeline, plan.sharded, plan.offload), [case])
-    timed, held = iteration_time(training), memory(training)
+    timed, held = iteration_time(training), training_memory(training)
     chip, second = machine(problem.chip), problem.second
     chips, count = problem.system.chips, plan.pipeline.microbatches
     macs = total([part.macs * times for part, times in case.costs.counted])
@@ -340,7 +341,7 @@ def _products(work: Workload) -> float:
     return float(total(points))
 
 
-def _stages(held: Memory) -> tuple[dict[str, float], ...]:
+def _stages(held: TrainingMemory) -> tuple[dict[str, float], ...]:
     parts = held.breakdown()
     return tuple({name: float(part[stage, 0]) for name, part in parts.items()} for stage in range(len(held.total)))
 
@@ -386,7 +387,7 @@ def budget_left(
     Set aside is what these shardings work in; or, given the ``least`` that passes of each part work in [B], and the least
     parameters of each [parts], what all shardings do: those that do not fit into this budget fit nowhere.
     """
-    held = memory(training_of(problem, Batch(plan.pipeline, plan.sharded, plan.offload), [case]))
+    held = training_memory(training_of(problem, Batch(plan.pipeline, plan.sharded, plan.offload), [case]))
     stage = int(held.total[:, 0].argmax())
     parts, words = case.costs.parts, problem.recipe.resident(plan.offload)
     resident = total([word / plan.data if plan.sharded >= share else word for word, share in words])

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from halley.ir.workload import Workload
-from halley.memory.saved import kept
+from halley.memory.saved import saved_activations
 from halley.rewrite.backward import Differentiated, backward
 from halley.rewrite.recompute import Recompute, recompute
 from halley.units import format_bytes
@@ -17,8 +17,8 @@ from halley.workloads.model import Model, Part
 @dataclass(frozen=True, slots=True)
 class PartFacts:
     """One of ``count`` equal parts: trained ``parameters``; ``weights`` [B]; operations of contractions in
-    the ``forward`` and ``backward`` pass [op], repeated ops among the latter; ``kept`` [B]: what the backward pass needs besides
-    weights. Masks of dropout whose op is repeated are drawn again."""
+    the ``forward`` and ``backward`` pass [op], repeated ops among the latter; ``kept`` [B]: what the backward pass
+    needs besides weights. Masks of dropout whose op is repeated are drawn again."""
 
     name: str
     count: int
@@ -99,7 +99,7 @@ def _part(part: Part, choice: Recompute, whole: bool) -> PartFacts:
     work = part.workload
     found = recompute(differentiated(part), choice, whole)
     names = {op.name for op in found.backward}
-    held = kept(found.workload, names, part.weights).tensors
+    held = saved_activations(found.workload, names, part.weights).tensors
     # what a repeated op is given besides its input is drawn again (dropout), or there anyhow (routes)
     again = found.backward[: len(found.repeated)]
     drawn = {name for op in again for name in op.inputs} - {"X"}

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from halley.pipeline.data_parallel import Sharded
-from halley.pipeline.schedule import Schedule
+from halley.pipeline.schedule import PipelineSchedule
 from halley.rewrite.recompute import Recompute
 from halley.training.plan import Fixed, TrainingProblem
 
@@ -61,7 +61,7 @@ def _others(fixed: Fixed) -> Iterator[tuple[str, Any, str]]:
             yield "recompute", recompute, str(recompute)
     if fixed.fused is False:
         yield "fused", True, "fused"
-    if fixed.schedule is Schedule.GPIPE:
-        yield "schedule", Schedule.ONE_FORWARD_ONE_BACKWARD, str(Schedule.ONE_FORWARD_ONE_BACKWARD)
+    if fixed.schedule is PipelineSchedule.GPIPE:
+        yield "schedule", PipelineSchedule.ONE_FORWARD_ONE_BACKWARD, str(PipelineSchedule.ONE_FORWARD_ONE_BACKWARD)
     if fixed.offload is False:
         yield "offload", True, "yes"

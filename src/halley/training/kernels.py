@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from halley.ir.workload import Op, OpKind, Workload, roles
-from halley.memory.saved import kept
+from halley.memory.saved import saved_activations
 from halley.rewrite.backward import Differentiated
 from halley.rewrite.gradients import unused
 from halley.rewrite.recompute import Recompute, chosen_ops, recompute
@@ -387,7 +387,7 @@ def _stored(work: Workload, whole: Iterable[tuple[str, ...]]) -> Iterator[str]:
 
 def kept_tensors(graph: TrainingGraph) -> tuple[str, ...]:
     """What is kept of a microbatch from the forward to the backward pass, apart from weights."""
-    return kept(graph.workload, [op.name for op in graph.found.backward], graph.weights).tensors
+    return saved_activations(graph.workload, [op.name for op in graph.found.backward], graph.weights).tensors
 
 
 def lifetimes(graph: TrainingGraph) -> tuple[tuple[str, ...], ...]:

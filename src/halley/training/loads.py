@@ -21,7 +21,7 @@ from halley.kernels.machine import machine
 from halley.network.time.collective import PASSES
 from halley.network.time.phased import sending_bandwidth
 from halley.pipeline.data_parallel import Recipe, Sharded
-from halley.pipeline.iteration import AROUND
+from halley.pipeline.iteration import EXTRA_OPTIMIZER_BYTES_PER_PARAMETER
 from halley.sharding.axes import Assignment, Role, parts_of
 from halley.training.part_costs import PartCosts
 from halley.training.plan import HOST, Load, Plan, Traffic, TrainingProblem
@@ -150,4 +150,4 @@ def _step_bytes(plan: Plan, recipe: Recipe, parameters: float) -> float:
     """What the optimizer moves in memory: its step, the kernels around it, and the norm, which reads the gradients."""
     own = float(ceil_div(parameters, plan.sharded.owners(plan.data)))
     step = float(optimizer_traffic(own, recipe.gradient, recipe.state, recipe.weight))
-    return step + own * (AROUND + recipe.gradient)
+    return step + own * (EXTRA_OPTIMIZER_BYTES_PER_PARAMETER + recipe.gradient)

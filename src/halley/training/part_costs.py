@@ -22,8 +22,8 @@ from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Shard
 from halley.ir.workload import OpKind
 from halley.kernels.times import demand
-from halley.optim.constrained import EFFORT, TOLERANCE, Least, check_fits, least
-from halley.optim.elimination import Table, cost
+from halley.optim.constrained import EFFORT_LIMIT_ENTRIES, RELATIVE_TOLERANCE, ConstrainedMinimum, check_fits, constrained_minimum
+from halley.optim.elimination import CostTable, cost
 from halley.rewrite.recompute import Recompute
 from halley.sharding.layouts import CollectiveTime, Layout, Mesh, local_extents
 from halley.sharding.solution import Sharding, decoded
@@ -112,7 +112,7 @@ def model_costs(
     terms: Terms,
     recompute: Recompute = Recompute.NONE,
     budget: MemoryBudget | None = None,
-    effort: float = EFFORT,
+    effort: float = EFFORT_LIMIT_ENTRIES,
     solvers: Solvers | None = None,
 ) -> ModelCosts:
     """Costs of the model's parts on ``microbatch`` sequences of ``sequence`` tokens under the shardings that take the least time
@@ -135,7 +135,7 @@ def model_costs(
         found, _ = _fitting(parts, [part.objective for part in parts], counts, budget, allowed, effort)
         known.done += found[0].certificate.entries
     costs = [sharded_costs(part, sharding, in_flight) for part, sharding in zip(parts, found, strict=True)]
-    possible = times[np.isfinite(times).all(axis=1)] * (1 - TOLERANCE)
+    possible = times[np.isfinite(times).all(axis=1)] * (1 - RELATIVE_TOLERANCE)
     return ModelCosts(
         costs[0],
         tuple(zip(costs[1:-1], counts[1:-1], strict=True)),
@@ -155,7 +155,7 @@ def least_along(
     recompute: Recompute,
     budget: MemoryBudget,
     passes: tuple[NDArray[np.float64], NDArray[np.float64]],
-    effort: float = EFFORT,
+    effort: float = EFFORT_LIMIT_ENTRIES,
     solvers: Solvers | None = None,
     most: NDArray[np.float64] | None = None,
 ) -> tuple[float, ModelCosts]:
@@ -196,8 +196,10 @@ def least_layer_times(
     known = solvers or Solvers()
     layers = [known.of(graph, terms) for graph in training_graphs(shape, microbatch, sequence, recompute, terms.fused)[1:-1]]
     if rough:
-        return np.array([layer.least.floor for layer in layers]) * (1 - TOLERANCE)
-    return np.array([layer.times[allowed_layouts(layer, terms)].min(initial=math.inf) for layer in layers]) * (1 - TOLERANCE)
+        return np.array([layer.least.floor for layer in layers]) * (1 - RELATIVE_TOLERANCE)
+    return np.array([layer.times[allowed_layouts(layer, terms)].min(initial=math.inf) for layer in layers]) * (
+        1 - RELATIVE_TOLERANCE
+    )
 
 
 @lru_cache(maxsize=256)
@@ -251,7 +253,7 @@ def _together(solvers: Sequence[PartSolver], counts: Sequence[int], times: NDArr
             limit = (best - others) / counts[number]
             times[layout, number] = max(times[layout, number], min(limit, solver.time(layout, limit)))
         time = math.fsum(times[layout] * weights)
-        if time < best * (1 - TOLERANCE):
+        if time < best * (1 - RELATIVE_TOLERANCE):
             best, chosen = time, layout
     return None if chosen is None else [solver.fastest(chosen) for solver in solvers]
 
@@ -274,7 +276,7 @@ def _held(solvers: Sequence[PartSolver], budget: MemoryBudget) -> tuple[float, .
 
 def _fitting(
     solvers: Sequence[PartSolver],
-    objectives: Sequence[Sequence[Table]],
+    objectives: Sequence[Sequence[CostTable]],
     counts: Sequence[int],
     budget: MemoryBudget,
     allowed: NDArray[np.bool_],
@@ -284,7 +286,7 @@ def _fitting(
     together, and a bound of that [s]: all parts as one problem, in which the layout of the boundary is a variable that they
     share. Raises Infeasible: none fits."""
     boundary, held = "boundary", _held(solvers, budget)
-    times, uses = [Table((boundary,), np.where(allowed, 0.0, math.inf))], list[Table]()
+    times, uses = [CostTable((boundary,), np.where(allowed, 0.0, math.inf))], list[CostTable]()
     for number, (solver, objective, count, many) in enumerate(zip(solvers, objectives, counts, held, strict=True)):
         times += solver.renamed(objective, number, count, boundary)
         uses += solver.renamed(solver.tables.memory, number, many, boundary)
@@ -294,7 +296,7 @@ def _fitting(
 
     where = f"memory of {', '.join(solver.graph.workload.name for solver in solvers)}"
     check_fits(uses, budget.capacity, where, describe)
-    best = least(times, uses, budget.capacity, where, describe, effort=effort)
+    best = constrained_minimum(times, uses, budget.capacity, where, describe, effort=effort)
     found = []
     for number, solver in enumerate(solvers):
         names = {name for item in (*solver.tables.time, *solver.tables.memory) for name in item.variables}
@@ -302,7 +304,7 @@ def _fitting(
         time, memory = cost(solver.tables.time, values), cost(solver.tables.memory, values)
         # each part has the gap of all of them
         bound = time * best.bound / best.cost if best.cost else time
-        found.append(decoded(solver.tables, Least(values, time, memory, bound, best.nodes, best.entries)))
+        found.append(decoded(solver.tables, ConstrainedMinimum(values, time, memory, bound, best.nodes, best.entries)))
     return found, best.bound
 
 

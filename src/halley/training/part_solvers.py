@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from halley.errors import BadInput, Fault
 from halley.kernels.machine import Efficiency, Machine
-from halley.optim.constrained import TOLERANCE, Least, slight
-from halley.optim.elimination import Table, cost, weighted
-from halley.optim.least_sum import LeastBy
+from halley.optim.constrained import RELATIVE_TOLERANCE, ConstrainedMinimum, tie_break_multiplier
+from halley.optim.elimination import CostTable, cost, weighted
+from halley.optim.least_sum import MinMarginals
 from halley.pipeline.data_parallel import RECIPES, Recipe
 from halley.sharding.layouts import CollectiveTime, Layout, Mesh, shared_router
 from halley.sharding.solution import Sharding, decoded
@@ -70,9 +70,9 @@ class PartSolver:
     graph: TrainingGraph
     costs: OpCosts
     tables: ShardingGraph
-    objective: list[Table]
+    objective: list[CostTable]
     end: str
-    least: LeastBy
+    least: MinMarginals
 
     def within(self, weight_bytes: float, in_flight: float) -> PartSolver:
         """The same part where weights take other bytes for good, and as many microbatches are kept."""
@@ -105,31 +105,33 @@ class PartSolver:
         found = self.least.solved(layout)
         assert found is not None  # the layout was chosen by its time
         time, memory = cost(self.tables.time, found.values), cost(self.tables.memory, found.values)
-        return decoded(self.tables, Least(found.values, time, memory, time * (1 - TOLERANCE), 1, found.entries))
+        return decoded(
+            self.tables, ConstrainedMinimum(found.values, time, memory, time * (1 - RELATIVE_TOLERANCE), 1, found.entries)
+        )
 
-    def along(self, forwards: float, backwards: float) -> Iterator[Table]:
+    def along(self, forwards: float, backwards: float) -> Iterator[CostTable]:
         """Tables of the time of so many forward passes, and backward passes with what they repeat, instead of one of each."""
         passes = self.graph.found.passes
         times = [forwards if passes[name] == "forward" else backwards for name in self.tables.called]
         for number, item in enumerate(self.tables.time):
             many = times[number] if number < len(times) else 0.0
-            yield Table(item.variables, item.values * many if many else np.where(np.isinf(item.values), np.inf, 0.0))
+            yield CostTable(item.variables, item.values * many if many else np.where(np.isinf(item.values), np.inf, 0.0))
 
-    def without(self, most: float) -> Iterator[Table]:
+    def without(self, most: float) -> Iterator[CostTable]:
         """Tables that forbid each layout of a weight with which a chip has more than ``most`` parameters, whatever it has of the
         others."""
         weights = self.tables.weights
         word, least = max(self.tables.problem.weights.values(), default=1.0), [float(item.values.min()) for item in weights]
         spare = most * word - math.fsum(least)
         for item, own in zip(weights, least, strict=True):
-            yield Table(item.variables, np.where(item.values <= (own + spare) * (1 + TOLERANCE), 0.0, np.inf))
+            yield CostTable(item.variables, np.where(item.values <= (own + spare) * (1 + RELATIVE_TOLERANCE), 0.0, np.inf))
 
-    def renamed(self, tables: Iterable[Table], number: int, scale: float, boundary: str) -> Iterator[Table]:
+    def renamed(self, tables: Iterable[CostTable], number: int, scale: float, boundary: str) -> Iterator[CostTable]:
         """Tables in which the part's variables are told from others', but for the layout of the boundary."""
         own = self.variable
         for item in tables:
             names = (boundary if name == own else f"{number} {name}" for name in item.variables)
-            yield Table(tuple(names), item.values if scale == 1 else scale * item.values)
+            yield CostTable(tuple(names), item.values if scale == 1 else scale * item.values)
 
 
 BUILT = 1 << 24
@@ -148,7 +150,7 @@ class Solvers:
     microbatches. Whatever takes memory, how fast shardings are stays the same. ``objective``: tables of what shardings are chosen
     by, if not by the times of kernels that run one by one; ``done``: what was done besides, in entries of tables."""
 
-    objective: Callable[[TrainingGraph, Terms, ShardingGraph], list[Table]] | None = None
+    objective: Callable[[TrainingGraph, Terms, ShardingGraph], list[CostTable]] | None = None
     done: int = 0
     _known: dict[tuple[TrainingGraph, Mesh, CollectiveTime], PartSolver] = field(default_factory=dict)
     _entries: int = 0
@@ -175,7 +177,7 @@ class Solvers:
 
 
 def _solver(
-    graph: TrainingGraph, terms: Terms, chosen_by: Callable[[TrainingGraph, Terms, ShardingGraph], list[Table]] | None
+    graph: TrainingGraph, terms: Terms, chosen_by: Callable[[TrainingGraph, Terms, ShardingGraph], list[CostTable]] | None
 ) -> PartSolver:
     found, work = graph.found, graph.workload
     costs = OpCosts(graph, terms.chip, terms.efficiency, terms.recipe.gradient)
@@ -199,7 +201,7 @@ def _solver(
     tables = sharding_graph(problem, shared_router(terms.mesh, terms.collective))
     objective = list(tables.time) if chosen_by is None else chosen_by(graph, terms, tables)
     if terms.update:
-        objective += (Table(item.variables, item.values * (terms.update / terms.weight_bytes)) for item in tables.weights)
-    price = slight(objective, tables.memory)
-    least_by = LeastBy(list(weighted(objective, tables.memory, price)), tables.variables[f"end {end}"])
+        objective += (CostTable(item.variables, item.values * (terms.update / terms.weight_bytes)) for item in tables.weights)
+    price = tie_break_multiplier(objective, tables.memory)
+    least_by = MinMarginals(list(weighted(objective, tables.memory, price)), tables.variables[f"end {end}"])
     return PartSolver(graph, costs, tables, objective, end, least_by)

@@ -19,7 +19,7 @@ from halley.kernels.machine import Efficiency
 from halley.network.fit.overlay import Overlay
 from halley.network.graph.bill import Bill
 from halley.pipeline.data_parallel import RECIPES, Recipe, Sharded
-from halley.pipeline.schedule import Pipeline, Schedule
+from halley.pipeline.schedule import PipelineSchedule, TrainingPipeline
 from halley.rewrite.recompute import Recompute
 from halley.sharding.axes import Assignment, Role, degree
 from halley.sharding.layouts import Layout
@@ -45,7 +45,7 @@ class Fixed:
     stages: int | None = None
     model: int | None = None
     microbatch: int | None = None
-    schedule: Schedule | None = None
+    schedule: PipelineSchedule | None = None
     chunks: int | None = None
     recompute: Recompute | None = None
     sharded: Sharded | None = None
@@ -144,7 +144,7 @@ class Plan:
 
     assignment: Assignment
     microbatch: int
-    pipeline: Pipeline
+    pipeline: TrainingPipeline
     recompute: Recompute
     sharded: Sharded
     offload: bool

@@ -9,7 +9,7 @@ import numpy as np
 
 from halley.errors import Fault
 from halley.pipeline.data_parallel import Sharded
-from halley.pipeline.schedule import Schedule
+from halley.pipeline.schedule import PipelineSchedule
 from halley.sharding.axes import assignment_text
 from halley.training.help import chosen, smallest_change
 from halley.training.plan import Alternative, Plan, PlanCost, TrainingProblem
@@ -35,7 +35,7 @@ def changes(best: Plan, plan: Plan) -> Iterator[str]:
         if before != after:
             yield f"{name} {after}"
     if plan.pipeline.schedule is not best.pipeline.schedule:
-        yield "GPipe" if plan.pipeline.schedule is Schedule.GPIPE else "1F1B"
+        yield "GPipe" if plan.pipeline.schedule is PipelineSchedule.GPIPE else "1F1B"
     if plan.recompute is not best.recompute:
         yield f"recompute {plan.recompute}"
     if plan.sharded is not best.sharded:

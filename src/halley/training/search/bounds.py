@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from halley.pipeline.data_parallel import DataParallel, Recipe, Sharded
 from halley.pipeline.iteration import Optimizer
-from halley.pipeline.schedule import deal, layers_before
+from halley.pipeline.schedule import layers_before, layers_per_chunk
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -45,7 +45,7 @@ class Shapes:
 @lru_cache(maxsize=65536)
 def _shape(kinds: tuple[int, ...], stages: int, chunks: int) -> tuple[Integers, ...]:
     """One pipeline's row of `Shapes`; ``kinds``: layers of each kind, in the order of the model."""
-    passed = layers_before(kinds, deal(sum(kinds), stages * chunks))
+    passed = layers_before(kinds, layers_per_chunk(sum(kinds), stages * chunks))
     held = np.diff(passed, axis=0)
     own = held.reshape(chunks, stages, len(kinds)).sum(axis=0)
     middle = own[: stages - 1].sum(axis=1)

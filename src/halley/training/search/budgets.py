@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halley.errors import Infeasible
-from halley.optim.constrained import TooMuch
+from halley.optim.constrained import OverCapacity
 from halley.training.part_costs import MemoryBudget, ModelCosts
 
 Floats = NDArray[np.float64]
@@ -42,7 +42,7 @@ class Budgets:
                 self._found[key] = solve(budget, resident)
             except Infeasible as error:
                 # shares of what was asked take at least as large a share of the budget
-                short = error.use / budget.capacity if isinstance(error, TooMuch) and budget.capacity > 0 else 1.0
+                short = error.use / budget.capacity if isinstance(error, OverCapacity) and budget.capacity > 0 else 1.0
                 self._unfit.setdefault(group, []).append(demand / max(1.0, short * (1 - CLOSE)))
                 return None
         return self._found[key]

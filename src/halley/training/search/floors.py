@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halley.ir.mapping import CollectiveKind
-from halley.memory.bounds import Moments, Sizes, least_memory, moments
+from halley.memory.bounds import PeakMoments, Sizes, least_memory, peak_moments
 from halley.optim.distinct import distinct_columns
 from halley.pipeline.data_parallel import Sharded
 from halley.sharding.axes import Role, degree
@@ -102,7 +102,7 @@ class Floors:
     gather: Floats
     all_reduce: Floats
     reduce_scatter: Floats
-    known: dict[int, Moments] = field(default_factory=dict)
+    known: dict[int, PeakMoments] = field(default_factory=dict)
     least: dict[int, Floats] = field(default_factory=dict)
     raised: set[int] = field(default_factory=set)
 
@@ -172,10 +172,10 @@ class Floors:
         floor = self.floor(layouts, way)
         return Sizes(floor.parameters, floor.activation, floor.working)
 
-    def _moments(self, layout: int, pipeline: int) -> Moments:
+    def _moments(self, layout: int, pipeline: int) -> PeakMoments:
         """Those of a layout's pipeline, by its number: many layouts share one."""
         if pipeline not in self.known:
-            self.known[pipeline] = moments(self.space.pipeline(layout), self.kinds)
+            self.known[pipeline] = peak_moments(self.space.pipeline(layout), self.kinds)
         return self.known[pipeline]
 
     def _rows(self, layouts: Integers, option: int, work: Floats | None) -> Rows:

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from halley.formulas.numbers import Number
 from halley.ir.mapping import CollectiveKind
-from halley.pipeline.data_parallel import Block, DataParallel
-from halley.pipeline.iteration import Training, iteration_time
+from halley.pipeline.data_parallel import DataParallel, LayerBlock
+from halley.pipeline.iteration import PipelinedTraining, iteration_time
 from halley.sharding.communication import Communication
 from halley.training.cost import WORD, Case, dealt_parts, norm_reductions, optimizer_of
 from halley.training.part_costs import ModelCosts
@@ -112,7 +112,7 @@ class PlanProof:
     def path(self, ahead: Floats, behind: Floats) -> Path | None:
         """The same where the passes of the parts, forward and backward, take as long [s] [parts]."""
         parts, known = len(ahead), np.concatenate((ahead, behind, [1.0]))
-        time = iteration_time(self._raised(ahead, behind), apart=False).time
+        time = iteration_time(self._raised(ahead, behind), attribute_transfers=False).time
         added = (time[1:] - time[0]) / RAISED
         if abs(float(added.sum()) - time[0]) > SUM_ERROR * time[0]:
             return None
@@ -120,13 +120,13 @@ class PlanProof:
         # what rounding and the check leave open is taken off
         return Path(often[:parts], often[parts:-1], float(added[-1]) - SUM_ERROR * float(time[0]))
 
-    def _raised(self, ahead: Floats, behind: Floats) -> Training:
+    def _raised(self, ahead: Floats, behind: Floats) -> PipelinedTraining:
         """The plan, and beside it the plan with each quantity raised: forward and backward pass of each part, all the rest."""
         number, problem, plan = len(ahead), self.problem, self.plan
         up = np.vstack((np.ones(2 * number + 1), 1 + RAISED * np.eye(2 * number + 1)))
         rest = up[:, -1]
         blocks = [
-            Block(ahead[k] * up[:, k], behind[k] * up[:, number + k], parameters=float(parameters))
+            LayerBlock(ahead[k] * up[:, k], behind[k] * up[:, number + k], parameters=float(parameters))
             for k, parameters in enumerate(self.floors.parameters)
         ]
 
@@ -144,7 +144,7 @@ class PlanProof:
         )
         onward = [time * rest for time in self._transfers()]
         chunks = dealt_parts(blocks, self.costs.layers, plan.pipeline)
-        return Training(plan.pipeline, chunks, data, optimizer, onward, onward)
+        return PipelinedTraining(plan.pipeline, chunks, data, optimizer, onward, onward)
 
     def _transfers(self) -> list[float]:
         """[chunks - 1] of an activation that all chips of a stage share out [s]."""

@@ -20,7 +20,14 @@ from numpy.typing import NDArray
 from halley.errors import BadInput, Fault
 from halley.optim.distinct import distinct_columns
 from halley.pipeline.data_parallel import Sharded
-from halley.pipeline.schedule import CHUNK_LIMIT, MICROBATCH_LIMIT, Pipeline, Schedule, deal, goes_on
+from halley.pipeline.schedule import (
+    MAX_CHUNKS,
+    MAX_MICROBATCHES,
+    PipelineSchedule,
+    TrainingPipeline,
+    layers_per_chunk,
+    never_deadlocks,
+)
 from halley.rewrite.recompute import Recompute
 from halley.sharding.axes import Assignment, Role, assignments, degree
 from halley.training.plan import Fixed, Plan, TrainingProblem
@@ -102,10 +109,10 @@ class Space:
             counted[names[name]] = len({option[place] for option in self.options})
         return counted
 
-    def pipeline(self, layout: int) -> Pipeline:
+    def pipeline(self, layout: int) -> TrainingPipeline:
         """The pipeline of a layout."""
-        schedule = Schedule.GPIPE if self.gpipe[layout] else Schedule.ONE_FORWARD_ONE_BACKWARD
-        return Pipeline(int(self.stages[layout]), int(self.microbatches[layout]), int(self.chunks[layout]), schedule)
+        schedule = PipelineSchedule.GPIPE if self.gpipe[layout] else PipelineSchedule.ONE_FORWARD_ONE_BACKWARD
+        return TrainingPipeline(int(self.stages[layout]), int(self.microbatches[layout]), int(self.chunks[layout]), schedule)
 
     def kind(self, layout: int, option: int) -> tuple[object, ...]:
         """Plans of one kind differ in how axes are cut and in chunks; the best of them stands for all."""
@@ -115,7 +122,7 @@ class Space:
     def plan(self, layout: int, option: int) -> Plan:
         """A plan as a value."""
         pipeline = self.pipeline(layout)
-        layers = deal(self.problem.shape.layers, pipeline.last + 1)
+        layers = layers_per_chunk(self.problem.shape.layers, pipeline.last + 1)
         assignment, chosen = self.assignments[self.assignment[layout]], self.options[option]
         given = (chosen.recompute, chosen.sharded, chosen.offload, chosen.fused)
         return Plan(assignment, int(self.microbatch[layout]), pipeline, *given, layers)
@@ -185,18 +192,22 @@ def _real(parts: Mapping[Role, int]) -> dict[Role, int]:
 def _pipelines(problem: TrainingProblem, data: int, stages: int) -> Iterator[tuple[int, ...]]:
     """Microbatch, microbatches, chunks, GPipe or not, of all pipelines over ``stages``."""
     fixed, layers = problem.fixed, problem.shape.layers
-    if problem.batch % data or stages > min(layers, CHUNK_LIMIT):
+    if problem.batch % data or stages > min(layers, MAX_CHUNKS):
         return
     local = problem.batch // data
     for microbatch in _divisors(local) if fixed.microbatch is None else (fixed.microbatch,):
         count = local // microbatch
-        if local % microbatch or count > MICROBATCH_LIMIT:
+        if local % microbatch or count > MAX_MICROBATCHES:
             continue
-        most = min(layers, CHUNK_LIMIT) // stages if stages > 1 else 1
+        most = min(layers, MAX_CHUNKS) // stages if stages > 1 else 1
         for chunks in range(1, most + 1):
-            if fixed.chunks in (None, chunks) and fixed.schedule is not Schedule.GPIPE and goes_on(stages, count, chunks):
+            if (
+                fixed.chunks in (None, chunks)
+                and fixed.schedule is not PipelineSchedule.GPIPE
+                and never_deadlocks(stages, count, chunks)
+            ):
                 yield microbatch, count, chunks, 0
-        if fixed.chunks in (None, 1) and (fixed.schedule is Schedule.GPIPE or (fixed.schedule is None and stages > 1)):
+        if fixed.chunks in (None, 1) and (fixed.schedule is PipelineSchedule.GPIPE or (fixed.schedule is None and stages > 1)):
             yield microbatch, count, 1, 1
 
 
@@ -225,7 +236,7 @@ def _faults(problem: TrainingProblem, degrees: list[tuple[int, int]]) -> Iterato
         yield _no_divisor(fixed.microbatch, local)
     if fixed.chunks is not None:
         most = max(layers // stages if stages > 1 else 1 for _, stages in degrees)
-        if fixed.chunks > 1 and fixed.schedule is Schedule.GPIPE:
+        if fixed.chunks > 1 and fixed.schedule is PipelineSchedule.GPIPE:
             yield Fault("chunks per stage", "1 with GPipe", str(fixed.chunks), "take the schedule 1f1b")
         elif not 1 <= fixed.chunks <= most:
             expected = f"from 1 to {most} with {layers} layers"

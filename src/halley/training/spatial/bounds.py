@@ -20,7 +20,7 @@ from halley.formulas.timing import busy_time, longest, total
 from halley.ir.workload import Op, OpKind, Workload
 from halley.kernels.operations import moved_bytes, tensor_bytes
 from halley.kernels.times import Stream
-from halley.optim.elimination import Table, table
+from halley.optim.elimination import CostTable, cost_table
 from halley.sharding.layouts import local_extents
 from halley.sharding.solve import ShardingGraph, ShardingProblem, sharding_graph, way_tables
 from halley.training.axis_bounds import AxisBounds
@@ -165,7 +165,7 @@ def part_tables(graph: TrainingGraph, rates: ChipRates, problem: ShardingProblem
     """``problem``: of the part, with its collectives and the times of kernels that run one by one; ``end``: its input or output
     through which parts meet."""
     silent = sharding_graph(replace(problem, kernel_time=lambda op, local: 0.0))
-    alone, items, kernels, passes = list[Table](), list[Item](), list[Loose](), list[int]()
+    alone, items, kernels, passes = list[CostTable](), list[Item](), list[Loose](), list[int]()
     for number, (demands, sent) in enumerate(zip(pass_demands(graph), _network(graph, silent), strict=True)):
         found = _PassItems(graph, rates, silent, demands, len(kernels))
         alone += (_table(silent, graph.workload.op(name), problem.kernel_time) for name in demands.alone)
@@ -178,7 +178,7 @@ def part_tables(graph: TrainingGraph, rates: ChipRates, problem: ShardingProblem
         items += found.work_and_memory()
         kernels += found.loose(len(passes))
         passes += [number] * demands.sections.count
-    barred = [Table(item.variables, np.where(np.isfinite(item.values), 0.0, np.inf)) for item in silent.time]
+    barred = [CostTable(item.variables, np.where(np.isfinite(item.values), 0.0, np.inf)) for item in silent.time]
     alone += (item for item in barred if item.values.any())
     return PartTables(alone, items, kernels, tuple(passes), silent.variables[f"end {end}"])
 
@@ -193,7 +193,7 @@ class _PassItems:
     demands: Demands
     first: int
 
-    def network(self, op: str, sent: Table) -> Item:
+    def network(self, op: str, sent: CostTable) -> Item:
         return Item(sent.variables, self._kernel(op), (Taken(0.0, (0.0, 0.0, sent.values)),))
 
     def work_and_memory(self) -> Iterator[Item]:
@@ -263,7 +263,7 @@ class _PassItems:
         return self.first + self.demands.place[op]
 
 
-def _network(graph: TrainingGraph, silent: ShardingGraph) -> tuple[list[tuple[str, Table]], ...]:
+def _network(graph: TrainingGraph, silent: ShardingGraph) -> tuple[list[tuple[str, CostTable]], ...]:
     """By pass, the collectives that its kernels wait for, each with its op; as in `halley.training.spatial.passes.waited`.
     ``silent``: the part's graph, its ops without work."""
     work = graph.workload
@@ -272,11 +272,11 @@ def _network(graph: TrainingGraph, silent: ShardingGraph) -> tuple[list[tuple[st
     found = [(op.name, item) for op, item in zip(work.ops, silent.time, strict=False)]
     for name in silent.space.chains:
         found += ((op or makers.get(name, work.ops[0].name), item) for op, item in way_tables(silent, name))
-    tables: tuple[list[tuple[str, Table]], ...] = ([], [], [])
+    tables: tuple[list[tuple[str, CostTable]], ...] = ([], [], [])
     for op, item in found:
         values = np.where(np.isfinite(item.values), item.values, 0.0)
         if values.any():
-            tables[passes[op]].append((op, Table(item.variables, values)))
+            tables[passes[op]].append((op, CostTable(item.variables, values)))
     return tables
 
 
@@ -286,7 +286,7 @@ def _kept_variable(silent: ShardingGraph, name: str) -> str:
     return next((link.variable for link in chain.links if link.use.kept), "") if chain else ""
 
 
-def _read_table(silent: ShardingGraph, rates: ChipRates, name: str, lying: str, op: str) -> Table:
+def _read_table(silent: ShardingGraph, rates: ChipRates, name: str, lying: str, op: str) -> CostTable:
     """Time of the memory for a tensor that an op reads, by how the tensor lies and how the op is split: as much as lies on the
     chip, or, if the op runs alone, as much as it wants."""
     work = silent.problem.workload
@@ -296,10 +296,10 @@ def _read_table(silent: ShardingGraph, rates: ChipRates, name: str, lying: str, 
 
     found = _table(silent, work.op(op), wanted)
     sizes = np.minimum(silent.layouts[name].bytes[:, None], found.values[None, :])
-    return table((lying, *found.variables), np.asarray(busy_time(sizes, rates.chip.bandwidth)))
+    return cost_table((lying, *found.variables), np.asarray(busy_time(sizes, rates.chip.bandwidth)))
 
 
-def _table(graph: object, op: Op, time: Callable[[Op, Mapping[str, int]], float]) -> Table:
+def _table(graph: object, op: Op, time: Callable[[Op, Mapping[str, int]], float]) -> CostTable:
     """``time`` [s] of an op by its strategy; asked for once for all that share it out alike."""
     space, problem = graph.space, graph.problem  # type: ignore[attr-defined]
     work, known = problem.workload, dict[tuple[int, ...], float]()
@@ -310,7 +310,7 @@ def _table(graph: object, op: Op, time: Callable[[Op, Mapping[str, int]], float]
         if key not in known:
             known[key] = time(op, local)
         times.append(known[key])
-    return Table((space.variables[f"op {op.name}"],), np.array(times))
+    return CostTable((space.variables[f"op {op.name}"],), np.array(times))
 
 
 @dataclass(slots=True, eq=False)

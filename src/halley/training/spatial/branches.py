@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from halley.optim.elimination import Table, cost
-from halley.optim.least_sum import LeastBy
+from halley.optim.elimination import CostTable, cost
+from halley.optim.least_sum import MinMarginals
 from halley.training.spatial.prices import Choice, PartTables, Priced, by_section, least_by_layout
 
 Floats = NDArray[np.float64]
@@ -49,7 +49,7 @@ class Branch(NamedTuple):
 
     lowest: float
     number: int
-    barred: tuple[Table, ...]
+    barred: tuple[CostTable, ...]
     priced: Priced
 
 
@@ -108,34 +108,34 @@ class Branches:
             for barred in self._halves(name, branch.priced.choices):
                 self._add(branch, barred, enough)
 
-    def candidates(self, layout: int, beside: Sequence[Table]) -> list[Choice]:
+    def candidates(self, layout: int, beside: Sequence[CostTable]) -> list[Choice]:
         """Shardings with the part's end in this layout, those first that look best: all that were met, and a few more where that
         takes little.
 
         Where one resource decides, its price is all that there is, and shardings may waste the others. So some are looked for
         with a little added that tells them apart, ``beside`` [s], in the branches of the lowest bounds."""
-        place = Table((self.tables.end,), np.where(np.arange(len(self.priced.bounds)) == layout, 0.0, math.inf))
-        added = [Table(item.variables, SPARING * item.values) for item in beside]
+        place = CostTable((self.tables.end,), np.where(np.arange(len(self.priced.bounds)) == layout, 0.0, math.inf))
+        added = [CostTable(item.variables, SPARING * item.values) for item in beside]
         branches = sorted((*self._open, *self._whole), key=lambda each: float(each.priced.bounds[layout]))
         found = {_key(each): each for each in self.choices if each.values[self.tables.end] == layout}
         for branch in branches[:LOOKED_AT] if self.cheap else ():
             shares = branch.priced.shares
-            solved = LeastBy([*self.tables.priced(shares), *added, *branch.barred, place], self.tables.end)
+            solved = MinMarginals([*self.tables.priced(shares), *added, *branch.barred, place], self.tables.end)
             self.entries += solved.entries
             if (least := solved.solved(layout)) is not None:
                 choice = Choice(least.values, *self.tables.times(least.values, shares))
                 found[_key(choice)] = choice
         return sorted(found.values(), key=lambda each: each.time + cost(added, each.values))
 
-    def _halves(self, name: str, choices: Sequence[Choice]) -> tuple[Table, Table]:
+    def _halves(self, name: str, choices: Sequence[Choice]) -> tuple[CostTable, CostTable]:
         """Tables that bar the value of the best choice, and all others."""
         best = min(choices, key=lambda each: each.time)
         item = next(item for item in self.tables.items if name in item.variables)
         size = item.priced(self.priced.shares[0]).shape[item.variables.index(name)]
         own = np.arange(size) == best.values[name]
-        return Table((name,), np.where(own, math.inf, 0.0)), Table((name,), np.where(own, 0.0, math.inf))
+        return CostTable((name,), np.where(own, math.inf, 0.0)), CostTable((name,), np.where(own, 0.0, math.inf))
 
-    def _add(self, branch: Branch, barred: Table, enough: float) -> None:
+    def _add(self, branch: Branch, barred: CostTable, enough: float) -> None:
         met = [each for each in branch.priced.choices if np.isfinite(barred.values[each.values[barred.variables[0]]])]
         priced = least_by_layout(self.tables, (*branch.barred, barred), met, enough, ROUNDS)
         self.choices += priced.choices[len(met) :]

@@ -22,8 +22,8 @@ from halley.formulas.numbers import Number
 from halley.ir.mapping import CollectiveKind
 from halley.ir.system import System
 from halley.kernels.machine import Efficiency, machine
-from halley.optim.constrained import Least
-from halley.optim.elimination import Table, cost, weighted
+from halley.optim.constrained import ConstrainedMinimum
+from halley.optim.elimination import CostTable, cost, weighted
 from halley.rewrite.recompute import Recompute
 from halley.sharding.communication import Communication
 from halley.sharding.layouts import CollectiveTime
@@ -265,7 +265,7 @@ class SpatialModel:
             if best is not None and choice.time >= best.time:
                 continue
             time = cost(tables.time, choice.values)
-            sharding = decoded(tables, Least(choice.values, time, memory, choice.time, 1, 0))
+            sharding = decoded(tables, ConstrainedMinimum(choice.values, time, memory, choice.time, 1, 0))
             found = self._fused(sharded_costs(solver, sharding, in_flight), solver.graph, communication)
             best = found if best is None else min(best, found, key=lambda part: _rank(part.time, part.sharding.memory))
         return best
@@ -316,7 +316,7 @@ class SpatialModel:
     def _tables(self, graph: TrainingGraph, tables: ShardingGraph) -> PartTables:
         return part_tables(graph, self.rates, tables.problem, "X" if "X" in graph.workload.inputs else "Y")
 
-    def _objective(self, graph: TrainingGraph, terms: Terms, tables: ShardingGraph) -> list[Table]:
+    def _objective(self, graph: TrainingGraph, terms: Terms, tables: ShardingGraph) -> list[CostTable]:
         """The times of a part at the prices of its bound."""
         known = self._least(graph, terms)
         return known.tables.priced(softened(known.priced.shares))
@@ -344,7 +344,7 @@ def _fits(costs: ModelCosts, budget: MemoryBudget) -> bool:
     return math.fsum(many * part.sharding.memory for many, part in zip(held, costs.parts, strict=True)) <= budget.capacity
 
 
-def _beside(solver: PartSolver, chip: SpatialChip) -> list[Table]:
+def _beside(solver: PartSolver, chip: SpatialChip) -> list[CostTable]:
     """The times of kernels one by one, and what lies still passing the memory once: weights are updated."""
     return list(weighted(solver.tables.time, solver.tables.memory, 1.0 / chip.bandwidth))
 

@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from halley.optim.elimination import Table, cost
-from halley.optim.least_sum import LeastBy
-from halley.optim.multipliers import best_prices
+from halley.optim.elimination import CostTable, cost
+from halley.optim.least_sum import MinMarginals
+from halley.optim.multipliers import best_multipliers
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -93,7 +93,7 @@ class PartTables:
     the sections of the passes. ``passes``: by section, the number of its pass; ``end``: the variable of the layout in which parts
     meet."""
 
-    alone: Sequence[Table]
+    alone: Sequence[CostTable]
     items: Sequence[Item]
     kernels: Sequence[Loose]
     passes: tuple[int, ...]
@@ -103,7 +103,7 @@ class PartTables:
     def sections(self) -> int:
         return len(self.passes)
 
-    def priced(self, shares: Floats, near: Mapping[str, int] | None = None) -> list[Table]:
+    def priced(self, shares: Floats, near: Mapping[str, int] | None = None) -> list[CostTable]:
         """A mean of the resources of each section, by ``shares`` [sections, resources].
 
         A kernel takes the least over its sections of all its items and what crosses the memory. That is not less than the sum
@@ -116,7 +116,7 @@ class PartTables:
             found = [[item.priced(shares[section]) for section in self.kernels[kernel].sections] for item in items]
             place = [tuple(near[name] for name in item.variables) for item in items] if near else None
             values = _least_shared(found, self._crossing(kernel, shares), place)
-            tables += (Table(item.variables, each) for item, each in zip(items, values, strict=True))
+            tables += (CostTable(item.variables, each) for item, each in zip(items, values, strict=True))
         return tables
 
     def times(self, values: Mapping[str, int], shares: Floats) -> tuple[float, Floats]:
@@ -200,7 +200,8 @@ class Priced(NamedTuple):
 
 
 def least_by_layout(
-    tables: PartTables, barred: Sequence[Table] = (), met: Sequence[Choice] = (), enough: float = math.inf, rounds: int = ROUNDS,
+    tables: PartTables, barred: Sequence[CostTable] = (), met: Sequence[Choice] = (), enough: float = math.inf,
+    rounds: int = ROUNDS,
     by_pass: bool = False,
 ) -> Priced:  # fmt: skip
     """The best bounds that were found, and their prices. ``barred``: tables of what is not allowed; ``met``: shardings that are,
@@ -212,7 +213,7 @@ def least_by_layout(
     bounds, lowest, entries = np.zeros(1), -math.inf, 0
     for _ in range(rounds):
         near = choices[-1].values if choices else None
-        least = LeastBy([*tables.priced(shares, near), *barred], tables.end)
+        least = MinMarginals([*tables.priced(shares, near), *barred], tables.end)
         found = least.bounds
         entries += least.entries
         bounds = np.maximum(bounds, found)
@@ -248,6 +249,6 @@ def _against(choices: Sequence[Choice], ties: Integers) -> Floats:
     that is no worse. ``ties``: by section a number that those have in common whose prices are the same."""
     always, times = np.array([each.always for each in choices]), np.array([each.times for each in choices])
     sums = (ties == np.arange(int(ties.max()) + 1)[:, None]).astype(np.float64)
-    found = best_prices(always, sums @ times)[ties]
+    found = best_multipliers(always, sums @ times)[ties]
     tried = [found**power / (found**power).sum(axis=1, keepdims=True) for power in SHARPER]
     return max(tried, key=lambda shares: float((always + (shares * times).sum(axis=(1, 2))).min()))
