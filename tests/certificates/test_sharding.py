@@ -29,7 +29,7 @@ from halley.optim.least_sum import MinMarginals, least_sum
 from halley.sharding.layouts import Layout
 from halley.sharding.solution import least_memory, shard
 from halley.sharding.solve import ShardingProblem
-from halley.sharding.strategies import Way, partial_monoid, ways
+from halley.sharding.strategies import AxisStrategy, axis_strategies, partial_monoid
 
 Front = list[tuple[float, float]]
 """(time, bytes) of choices of which none is better in both."""
@@ -41,9 +41,9 @@ class Enumeration:
     def __init__(self, problem: ShardingProblem) -> None:
         self.problem, self.work, self.mesh = problem, problem.workload, problem.mesh
         self.partials = dict.fromkeys(self.work.tensors, "")
-        self.ways: dict[str, list[tuple[Way, ...]]] = {}
+        self.ways: dict[str, list[tuple[AxisStrategy, ...]]] = {}
         for op in self.work.ops:
-            found = ways(self.work, op, self.partials)
+            found = axis_strategies(self.work, op, self.partials)
             self.partials |= dict.fromkeys(op.outputs, partial_monoid(found))
             self.ways[op.name] = list(itertools.product(found, repeat=len(self.mesh)))
         self.change = cache(self._change)
@@ -108,7 +108,7 @@ class Enumeration:
                 return best
             best = found
 
-    def op_time(self, op: Op, strategy: tuple[Way, ...]) -> float:
+    def op_time(self, op: Op, strategy: tuple[AxisStrategy, ...]) -> float:
         local = {}
         for dim in (*op.dims, *op.sequence):
             ranks = math.prod(axis.ranks for axis, way in zip(self.mesh, strategy, strict=True) if way.split == dim)
@@ -127,8 +127,8 @@ class Enumeration:
                 time += self.price(kind, axes, size)
         return time
 
-    def work_time(self, strategy: dict[str, tuple[Way, ...]]) -> float:
-        return math.fsum(self.op_time(self.work.op(name), ways) for name, ways in strategy.items())
+    def work_time(self, strategy: dict[str, tuple[AxisStrategy, ...]]) -> float:
+        return math.fsum(self.op_time(self.work.op(name), axis_strategies) for name, axis_strategies in strategy.items())
 
     def readers(self, tensor: str) -> list[tuple[str, int]]:
         """(op, place), ("end", 0), ("kept", 0), as the reader of the module's first lines would write them down."""
@@ -149,9 +149,9 @@ class Enumeration:
         known = self.layouts(tensor, complete=False)
         weight = self.problem.weights.get(tensor)
         base = 0.0 if weight is None else self.size(tensor, made) / self.work.tensors[tensor].word * weight
-        if tensor in self.problem.once:
+        if tensor in self.problem.runs_per_change:
             (wanted,) = wants
-            runs = self.problem.once[tensor] if self.size(tensor, wanted) >= self.size(tensor, made) else 1
+            runs = self.problem.runs_per_change[tensor] if self.size(tensor, wanted) >= self.size(tensor, made) else 1
             return [(self.change(tensor, made)[wanted] / runs, base)] if wanted in self.change(tensor, made) else []
         states = {made: [(0.0, base)]}
         for number, wanted in enumerate(wants):
@@ -183,7 +183,7 @@ class Enumeration:
             every = pareto(every + whole)
         return every
 
-    def tensor_choices(self, tensor: str, strategy: dict[str, tuple[Way, ...]]) -> Front:
+    def tensor_choices(self, tensor: str, strategy: dict[str, tuple[AxisStrategy, ...]]) -> Front:
         made = self.work.producer(tensor)
         readers = self.readers(tensor)
         if not readers:
@@ -221,7 +221,7 @@ def problem(random: Random, axes: int, ops: int) -> ShardingProblem:
     weights = {name: 16.0 for name in work.inputs if work.consumers(name) and random.random() < 0.6}
     flying = random.choice((1.0, 3.0))
     once = {name: random.choice((2, 16)) for name in work.outputs if not work.consumers(name) and random.random() < 0.5}
-    given = {"backward": backward, "weights": weights, "in_flight": flying, "once": once}
+    given = {"backward": backward, "weights": weights, "in_flight": flying, "runs_per_change": once}
     return ShardingProblem(work, mesh, costs.kernel, costs.wire, **given)
 
 

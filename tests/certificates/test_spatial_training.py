@@ -24,7 +24,7 @@ from halley.rewrite.recompute import Recompute
 from halley.sharding.layouts import Mesh, MeshAxis
 from halley.sharding.solution import Sharding, decoded
 from halley.sharding.solve import sharding_graph
-from halley.spatial.chip import HALLEY, Problem, SpatialChip
+from halley.spatial.chip import HALLEY, SpatialChip, SpatialProblem
 from halley.spatial.solve import best_plan
 from halley.training.kernels import TrainingGraph, training_graph
 from halley.training.op_costs import OpCosts
@@ -82,7 +82,7 @@ def pass_times(graph: TrainingGraph, sharding: Sharding, known: ChipRates) -> li
     """Of the best partitions."""
     graphs = PassGraphs(graph, known, wire).of(sharding, {item.op: item.time for item in sharding.ops})
     tiles = (16, 64, 256)
-    return [best_plan(Problem(each, known.chip, HALLEY, most=1.0), tiles).layer if each else 0.0 for each in graphs]
+    return [best_plan(SpatialProblem(each, known.chip, HALLEY, most=1.0), tiles).layer if each else 0.0 for each in graphs]
 
 
 CASES = [
@@ -156,8 +156,8 @@ def test_bound_of_all_shardings(case: int) -> None:
 
     times = OpCosts(graph, slow, PEAK)
     problem = training_problem(graph.found, (MeshAxis("x", 2),), times, collective, dict.fromkeys(weights, 1.0))
-    tables = sharding_graph(replace(problem, alike=graph.alike))
-    bounding = part_tables(graph, known, replace(problem, alike=graph.alike), "X")
+    tables = sharding_graph(replace(problem, same_split=graph.same_split))
+    bounding = part_tables(graph, known, replace(problem, same_split=graph.same_split), "X")
     branches = Branches(bounding)
     root, prices = branches.bounds, np.random.default_rng(case)
     branches.refine()
@@ -175,7 +175,7 @@ def test_bound_of_all_shardings(case: int) -> None:
     for values in choices(tables.time, sizes):
         sharding = decoded(tables, ConstrainedMinimum(values, cost(tables.time, values), 0.0, 0.0, 1, 1))
         graphs = PassGraphs(graph, known, collective).of(sharding, {item.op: item.time for item in sharding.ops})
-        plans = [best_plan(Problem(each, known.chip, HALLEY, most=1.0), [16, 64, 128]) for each in graphs if each]
+        plans = [best_plan(SpatialProblem(each, known.chip, HALLEY, most=1.0), [16, 64, 128]) for each in graphs if each]
         time = math.fsum(plan.layer for plan in plans)
         assert all(cost(tables, values) <= time * (1 + 1e-9) for tables in priced)
         assert float(bounds[values[bounding.end]]) <= time * (1 + 1e-9)

@@ -89,7 +89,7 @@ def by_pass(part: PartSolver, sharding: Sharding, ahead: float, behind: float) -
     work, first = part.graph.workload, len(part.graph.found.forward)
     makers = {name: number for number, op in enumerate(work.ops) for name in op.outputs}
     found = [(ahead if number < first else behind) * op.time for number, op in enumerate(sharding.ops)]
-    for move in sharding.moves:
+    for move in sharding.redistributions:
         number = move.at if move.reader else makers.get(move.tensor, 0)
         found += [(ahead if number < first else behind) * step.time for step in move.steps]
     return math.fsum(found)

@@ -268,7 +268,7 @@ def test_room_is_for_all_microbatches_in_flight() -> None:
     one, many = (model_costs(GPT, 2, 512, terms(), budget=MemoryBudget(math.inf, in_flight=each)) for each in (1.0, 8.0))
     for found, flying in ((one, 1.0), (many, 8.0)):
         part = found.blocks[0][0]
-        assert part.sharding.kept_memory == flying * part.activation
+        assert part.sharding.saved_memory == flying * part.activation
     # of shardings that take equally long, that with least memory
     assert many.time == pytest.approx(one.time, rel=1e-8)
 

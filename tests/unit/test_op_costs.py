@@ -295,7 +295,7 @@ def test_ops_of_a_kernel_are_split_alike_as_far_as_they_can_be(ranks: int) -> No
     choices = [{ops[0]: dim, ops[1]: "" if dim == "k" else dim, ops[2]: dim} for dim in ("", "m", "k")]
     for layout in (Replicate(), Shard("m"), Shard("k")):
         fixed = replace(free, layouts={"X": (layout,), "Y": (layout,)})
-        alike = shard(replace(fixed, alike=(tuple(ops),)))
+        alike = shard(replace(fixed, same_split=(tuple(ops),)))
         each = [shard(replace(fixed, splits={op: {"x": dim} for op, dim in choice.items()})).time for choice in choices]
         assert alike.time == pytest.approx(min(each), rel=1e-8)
         assert {op: alike.strategy(op)[0].split for op in ops} in choices

@@ -68,10 +68,10 @@ class TrainingMemory:
 def training_memory(training: PipelinedTraining) -> TrainingMemory:
     """The peak memory of a training plan on a chip of each stage.
 
-    >>> from halley.pipeline.data_parallel import RECIPES, Block, DataParallel
+    >>> from halley.pipeline.data_parallel import RECIPES, LayerBlock, DataParallel
     >>> from halley.pipeline.iteration import Optimizer
     >>> alone = DataParallel(1, Sharded.NOTHING, lambda kind, payload: 0.0, RECIPES["mixed-adam"])
-    >>> layer = Block(2.0, 3.0, parameters=1000, activation=400)
+    >>> layer = LayerBlock(2.0, 3.0, parameters=1000, activation=400)
     >>> found = training_memory(PipelinedTraining(TrainingPipeline(2, 5), [[layer], [layer]], alone, Optimizer(1e9)))
     >>> found.total.tolist(), found.activations.tolist()
     ([[16800.0], [16400.0]], [[800.0], [400.0]])

@@ -114,4 +114,4 @@ class AxisBounds:
         """A layer over some axes, its kernels at the rates of the chip."""
         work = Rates(graph, self.chip, self.problem.efficiency, self.problem.recipe.gradient)
         weights = dict.fromkeys(graph.weights, 1.0)
-        return training_problem(graph.found, mesh, work, communication.model, weights, {"Y": "X"}, alike=graph.alike)
+        return training_problem(graph.found, mesh, work, communication.model, weights, {"Y": "X"}, same_split=graph.same_split)

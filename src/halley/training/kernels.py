@@ -68,7 +68,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingGraph:
-    """A graph with its backward, as kernels. ``shares``: by op. ``alike``: ops that are split alike because one kernel has
+    """A graph with its backward, as kernels. ``shares``: by op. ``same_split``: ops that are split alike because one kernel has
     them. ``weights``: inputs that are trained. ``stored``: tensors that pass from one kernel to another, or into or out of
     the graph; others never lie in memory.
     """
@@ -76,7 +76,7 @@ class TrainingGraph:
     found: Differentiated
     weights: tuple[str, ...]
     shares: Mapping[str, Share]
-    alike: tuple[tuple[str, ...], ...]
+    same_split: tuple[tuple[str, ...], ...]
     stored: frozenset[str]
 
     @property

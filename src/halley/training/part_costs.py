@@ -320,7 +320,7 @@ def sharded_costs(solver: PartSolver, sharding: Sharding, in_flight: float) -> P
     makers = {name: number for number, op in enumerate(graph.workload.ops) for name in op.outputs}
     for number, op in enumerate(sharding.ops):
         at[number].append(op.time)
-    for move in sharding.moves:
+    for move in sharding.redistributions:
         # what changes its layout as it leaves the graph does so in the pass of its maker
         when = at[move.at if move.reader else makers.get(move.tensor, 0)]
         for step in move.steps:
@@ -334,7 +334,7 @@ def sharded_costs(solver: PartSolver, sharding: Sharding, in_flight: float) -> P
         recompute=passes["recompute"],
         backward=passes["backward"],
         parameters=math.fsum(_local(graph, name, sharding.ends[name], sharding) for name in graph.weights),
-        activation=sharding.kept_memory / in_flight,
+        activation=sharding.saved_memory / in_flight,
         working=_working(graph, sharding),
         macs=macs,
         products=products,
@@ -350,7 +350,7 @@ def _demand(solver: PartSolver, sharding: Sharding) -> tuple[float, float, float
     work = solver.graph.workload
     for op, item in zip(work.ops, sharding.ops, strict=True):
         extents = {dim: work.dims[dim] for dim in (*op.dims, *op.sequence)}
-        local = local_extents(extents, [way.split for way in item.ways], sharding.problem.mesh)
+        local = local_extents(extents, [way.split for way in item.strategy], sharding.problem.mesh)
         if op.kind is OpKind.CONTRACT:
             macs.append(math.prod(local[dim] for dim in op.dims))
         for task in op_tasks(solver.graph, op, local, solver.costs.gradient):
@@ -372,11 +372,11 @@ def _working(graph: TrainingGraph, sharding: Sharding) -> float:
     """Most bytes that a pass has in memory at once, besides weights, their gradients and what is kept: tensors from the op that
     makes them to the last that reads them, and copies in another layout for the op that reads these."""
     work = graph.workload
-    lying = {**sharding.ends, **sharding.kept}
+    lying = {**sharding.ends, **sharding.saved}
     found = []
     for op, item, alive in zip(work.ops, sharding.ops, lifetimes(graph), strict=True):
-        lying = {name: tuple(way.writes[place] for way in item.ways) for place, name in enumerate(op.outputs)} | lying
-        wanted = {name: tuple(way.reads[place] for way in item.ways) for place, name in enumerate(op.inputs)}
+        lying = {name: tuple(way.writes[place] for way in item.strategy) for place, name in enumerate(op.outputs)} | lying
+        wanted = {name: tuple(way.reads[place] for way in item.strategy) for place, name in enumerate(op.inputs)}
         copies = (name for name in wanted if name in graph.stored and wanted[name] != lying[name])
         lies = [*((name, lying[name]) for name in alive), *((name, wanted[name]) for name in copies)]
         found.append(sum(_local(graph, name, layout, sharding) * work.tensors[name].word for name, layout in lies))

@@ -112,7 +112,7 @@ class PartSolver:
     def along(self, forwards: float, backwards: float) -> Iterator[CostTable]:
         """Tables of the time of so many forward passes, and backward passes with what they repeat, instead of one of each."""
         passes = self.graph.found.passes
-        times = [forwards if passes[name] == "forward" else backwards for name in self.tables.called]
+        times = [forwards if passes[name] == "forward" else backwards for name in self.tables.caller]
         for number, item in enumerate(self.tables.time):
             many = times[number] if number < len(times) else 0.0
             yield CostTable(item.variables, item.values * many if many else np.where(np.isinf(item.values), np.inf, 0.0))
@@ -194,9 +194,9 @@ def _solver(
         dict.fromkeys(graph.weights, terms.weight_bytes),
         {"Y": "X"} if inner else {},
         splits={op: split for op, split in terms.splits.items() if any(op == each.name for each in work.ops)},
-        alike=graph.alike,
-        together=() if inner else ((end, gradient),),
-        once={name: runs for name, runs in sums.items() if name not in read},
+        same_split=graph.same_split,
+        same_layout=() if inner else ((end, gradient),),
+        runs_per_change={name: runs for name, runs in sums.items() if name not in read},
     )
     tables = sharding_graph(problem, shared_router(terms.mesh, terms.collective))
     objective = list(tables.time) if chosen_by is None else chosen_by(graph, terms, tables)

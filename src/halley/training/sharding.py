@@ -40,14 +40,14 @@ def training_problem(
     layouts: Mapping[str, Layout] | None = None,
     splits: Mapping[str, Mapping[str, str]] | None = None,
     in_flight: float = 1.0,
-    alike: tuple[tuple[str, ...], ...] = (),
-    together: tuple[tuple[str, ...], ...] = (),
-    once: Mapping[str, int] | None = None,
+    same_split: tuple[tuple[str, ...], ...] = (),
+    same_layout: tuple[tuple[str, ...], ...] = (),
+    runs_per_change: Mapping[str, int] | None = None,
 ) -> ShardingProblem:
     """The problem of a layer that follows and is followed by its like.
 
     ``weights``: by input, bytes per element with gradient and optimizer state; a weight lies as its gradient does. ``passes``: by
-    output, the input of the next layer that it is; both lie alike, and so do their gradients. ``together``: what else does.
+    output, the input of the next layer that it is; both lie alike, and so do their gradients. ``same_layout``: what else does.
     Others as in `ShardingProblem`.
 
     Raises BadInput: names that the graph lacks; as `ShardingProblem`.
@@ -75,10 +75,10 @@ def training_problem(
         layouts=layouts or {},
         splits=splits or {},
         tied=tied_products(found),
-        alike=alike,
-        together=tuple(tuple(dict.fromkeys(group)) for group in (*same, *together)),
+        same_split=same_split,
+        same_layout=tuple(tuple(dict.fromkeys(group)) for group in (*same, *same_layout)),
         weights=weights,
-        once=once or {},
+        runs_per_change=runs_per_change or {},
         backward=first,
         in_flight=in_flight,
     )

@@ -22,7 +22,7 @@ from halley.kernels.operations import moved_bytes, tensor_bytes
 from halley.kernels.times import Stream
 from halley.optim.elimination import CostTable, cost_table
 from halley.sharding.layouts import local_extents
-from halley.sharding.solve import ShardingGraph, ShardingProblem, sharding_graph, way_tables
+from halley.sharding.solve import ShardingGraph, ShardingProblem, redistribution_tables, sharding_graph
 from halley.training.axis_bounds import AxisBounds
 from halley.training.kernels import TrainingGraph
 from halley.training.op_costs import op_tasks
@@ -39,13 +39,13 @@ AXIS_ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """Of one pass: the ops that run ``alone`` in any case and those at ``work``; what passes the memory in any case, each with
+    """Of one pass: the ops that run ``unfused`` in any case and those at ``work``; what passes the memory in any case, each with
     the op whose extents say how much of it: weights that are ``held``, sums of gradients (``summed``, read and written),
     tensors ``leaving``; and tensors that come in from memory (``entering``), each with ops that all read it anew, as no two of
     them can be in one partition. ``outside``: those that the pass does not make. ``handed``: those that pass from kernel
     to kernel and need not cross the memory; ``place``: by op, its kernel, and ``sections`` of the kernels."""
 
-    alone: tuple[str, ...]
+    unfused: tuple[str, ...]
     work: tuple[str, ...]
     held: tuple[tuple[str, str], ...]
     summed: tuple[tuple[str, str], ...]
@@ -67,7 +67,7 @@ def pass_demands(graph: TrainingGraph) -> tuple[Demands, ...]:
 def _demands(graph: TrainingGraph, groups: Sequence[Group], wanted: frozenset[str]) -> Demands:
     work = graph.workload
     makers = {name: (group, op) for group in groups for op in group.ops for name in work.op(op).outputs}
-    streaming = [group for group in groups if not group.apart]
+    streaming = [group for group in groups if not group.unfused]
     apart_by = separations(work, groups)
     held, summed = list[tuple[str, str]](), list[tuple[str, str]]()
     crossing, entering = set(wanted), dict[str, dict[int, str]]()
@@ -75,7 +75,7 @@ def _demands(graph: TrainingGraph, groups: Sequence[Group], wanted: frozenset[st
         known = set[str]()
         for op in group.ops:
             for name in work.op(op).inputs:
-                maker, streams = makers.get(name, (None, ""))[0], not group.apart
+                maker, streams = makers.get(name, (None, ""))[0], not group.unfused
                 if maker is group or work.op(op).kind is OpKind.GATHER or made_up(graph, op, name):
                     continue
                 if is_weight(work, name):
@@ -86,11 +86,11 @@ def _demands(graph: TrainingGraph, groups: Sequence[Group], wanted: frozenset[st
                     readers = entering.setdefault(name, {})
                     if streams:
                         readers.setdefault(place, op)
-            if graph.shares[op].summed and not group.apart:
+            if graph.shares[op].summed and not group.unfused:
                 summed.append((op, graph.shares[op].summed))
     sums = {name for _, name in summed}
-    leaving = [(op, name) for name, (group, op) in makers.items() if name in crossing and not group.apart and name not in sums]
-    apart = [op for group in groups if group.apart for op in group.ops]
+    leaving = [(op, name) for name, (group, op) in makers.items() if name in crossing and not group.unfused and name not in sums]
+    apart = [op for group in groups if group.unfused for op in group.ops]
     at_work = tuple(op for group in streaming for op in group.ops)
     read = tuple((name, _longest_chain(readers, apart_by)) for name, readers in entering.items() if readers)
     outside = frozenset(entering.keys() - makers.keys())
@@ -150,7 +150,7 @@ def pass_floors(graph: TrainingGraph, rates: ChipRates, microbatch: Number, rank
     for demands in pass_demands(graph):
         alone = [
             task.times * least_time(task, ranks, rates.machine, rates.efficiency)
-            for name in demands.alone
+            for name in demands.unfused
             for task in op_tasks(graph, work.op(name), extents, rates.gradient)
         ]
         busy = [work_time(graph, rates, work.op(name), extents) / ranks for name in demands.work]
@@ -168,10 +168,10 @@ def part_tables(graph: TrainingGraph, rates: ChipRates, problem: ShardingProblem
     alone, items, kernels, passes = list[CostTable](), list[Item](), list[Loose](), list[int]()
     for number, (demands, sent) in enumerate(zip(pass_demands(graph), _network(graph, silent), strict=True)):
         found = _PassItems(graph, rates, silent, demands, len(kernels))
-        alone += (_table(silent, graph.workload.op(name), problem.kernel_time) for name in demands.alone)
+        alone += (_table(silent, graph.workload.op(name), problem.kernel_time) for name in demands.unfused)
         for op, item in sent:
             # what runs alone has its network behind it
-            if op in demands.alone:
+            if op in demands.unfused:
                 alone.append(item)
             else:
                 items.append(found.network(op, item))
@@ -271,7 +271,7 @@ def _network(graph: TrainingGraph, silent: ShardingGraph) -> tuple[list[tuple[st
     makers = {name: op.name for op in work.ops for name in op.outputs}
     found = [(op.name, item) for op, item in zip(work.ops, silent.time, strict=False)]
     for name in silent.space.chains:
-        found += ((op or makers.get(name, work.ops[0].name), item) for op, item in way_tables(silent, name))
+        found += ((op or makers.get(name, work.ops[0].name), item) for op, item in redistribution_tables(silent, name))
     tables: tuple[list[tuple[str, CostTable]], ...] = ([], [], [])
     for op, item in found:
         values = np.where(np.isfinite(item.values), item.values, 0.0)
@@ -283,7 +283,7 @@ def _network(graph: TrainingGraph, silent: ShardingGraph) -> tuple[list[tuple[st
 def _kept_variable(silent: ShardingGraph, name: str) -> str:
     """The variable of the layout in which a tensor lies between the passes; "" where it has none."""
     chain = silent.space.chains.get(name)
-    return next((link.variable for link in chain.links if link.use.kept), "") if chain else ""
+    return next((link.variable for link in chain.links if link.use.saved), "") if chain else ""
 
 
 def _read_table(silent: ShardingGraph, rates: ChipRates, name: str, lying: str, op: str) -> CostTable:

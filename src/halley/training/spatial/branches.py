@@ -159,7 +159,7 @@ def _apart(tables: PartTables, choices: Sequence[Choice]) -> str | None:
         for item in tables.items:
             here, there = _place(item.variables, best), _place(item.variables, other.values)
             if here != there:
-                apart = item.apart(here, there)
+                apart = item.difference(here, there)
                 for name in item.variables:
                     if best[name] != other.values[name]:
                         found[name] = found.get(name, 0.0) + apart

@@ -29,7 +29,7 @@ from halley.sharding.communication import Communication
 from halley.sharding.layouts import CollectiveTime
 from halley.sharding.solution import Sharding, decoded
 from halley.sharding.solve import ShardingGraph
-from halley.spatial.chip import HALLEY, Graph, Problem, SpatialChip
+from halley.spatial.chip import HALLEY, SpatialChip, SpatialGraph, SpatialProblem
 from halley.spatial.solve import SpatialPlan, best_plan
 from halley.training.axis_bounds import Way
 from halley.training.kernels import TrainingGraph
@@ -104,9 +104,9 @@ def spatial_chip(system: System, efficiency: Efficiency) -> SpatialChip:
 
 
 @lru_cache(maxsize=8192)
-def best_partitions(graph: Graph, chip: SpatialChip) -> SpatialPlan:
+def best_partitions(graph: SpatialGraph, chip: SpatialChip) -> SpatialPlan:
     """The fastest partitions of a pass that works off one microbatch."""
-    return best_plan(Problem(graph, chip, HALLEY, most=1.0), most_downsets=MOST_DOWNSETS)
+    return best_plan(SpatialProblem(graph, chip, HALLEY, most=1.0), most_downsets=MOST_DOWNSETS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +368,7 @@ def _exposed(
         for part in plans[name].partitions if name in plans else ():
             asked = [(kind, time) for each in part.names for op in ops[each] for kind, time in kinds.get(op, {}).items()]
             whole = math.fsum(time for _, time in asked)
-            beyond = part.network if part.apart else max(0.0, part.network - max(part.compute, part.memory))
+            beyond = part.network if part.unfused else max(0.0, part.network - max(part.compute, part.memory))
             for kind, time in asked:
                 found[kind] = found.get(kind, 0.0) + beyond * time / whole if whole else 0.0
     yield from found.items()

@@ -1,6 +1,6 @@
 """The passes of a model's part as a spatial chip runs them: the kernels that it has of a sharding, with what they hand on.
 
-A pass (forward, what is repeated, backward) is a `halley.spatial.chip.Graph`. Its kernels are those of
+A pass (forward, what is repeated, backward) is a `halley.spatial.chip.SpatialGraph`. Its kernels are those of
 `halley.training.kernels`; each may also run alone, at the time that the sharding was found with, so that fusing is
 never slower than running kernel by kernel. Tokens stream. Where a kernel walks other tokens than the one that it reads from, or
 sums over them, the reader waits for all of them: such a tensor passes through memory.
@@ -23,7 +23,7 @@ from halley.kernels.operations import moved_bytes
 from halley.kernels.times import Stream, demand
 from halley.sharding.layouts import CollectiveTime, Layout, local_extents
 from halley.sharding.solution import Sharding
-from halley.spatial.chip import Engine, Graph, Kernel, SpatialChip, Tensor, Walked
+from halley.spatial.chip import Engine, Kernel, SpatialChip, SpatialGraph, SpatialTensor, TiledDim
 from halley.training.kernels import TrainingGraph, kernels
 from halley.training.op_costs import op_tasks
 
@@ -38,13 +38,13 @@ PASSES = ("forward", "recompute", "backward")
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A kernel of a pass: its ``ops``. ``walked``: the dim along which it streams, ``summed`` if it sums over it; "" where it
-    does not stream. ``apart``: it runs alone (a fused attention core, a scatter, what does not stream)."""
+    """A kernel of a pass: its ``ops``. ``tiled``: the dim along which it streams, ``summed`` if it sums over it; "" where it
+    does not stream. ``unfused``: it runs alone (a fused attention core, a scatter, what does not stream)."""
 
     ops: tuple[str, ...]
-    walked: str
+    tiled: str
     summed: bool
-    apart: bool
+    unfused: bool
 
     @property
     def name(self) -> str:
@@ -79,7 +79,7 @@ def pass_groups(graph: TrainingGraph) -> tuple[tuple[Group, ...], ...]:
 def _groups(graph: TrainingGraph, ops: Sequence[Op]) -> Iterator[tuple[str, ...]]:
     """Ops that are one kernel: as the graph has it, with products done as one, and attention cores."""
     work, here = graph.workload, [op.name for op in ops]
-    cores = [group for group in graph.alike if any(graph.shares[name].core for name in group)]
+    cores = [group for group in graph.same_split if any(graph.shares[name].core for name in group)]
     merged = [graph.shares[name].merged for name in here if graph.shares[name].merged]
     added = [_added(graph, group) for group in merged]
     taken: set[str] = set()
@@ -144,7 +144,7 @@ class PassGraphs:
     collective: CollectiveTime
     _starts: dict[tuple[CollectiveKind, tuple[str, ...]], float] = field(default_factory=dict)
 
-    def of(self, sharding: Sharding, times: Mapping[str, float]) -> tuple[Graph | None, ...]:
+    def of(self, sharding: Sharding, times: Mapping[str, float]) -> tuple[SpatialGraph | None, ...]:
         """By pass; None where it has no kernels. ``times`` [s]: by op, of its work alone, as kernels run one by one."""
         return tuple(
             _Pass(self, sharding, groups, others).graph(times) if groups else None
@@ -184,7 +184,7 @@ class _Pass:
         here = {name for group in self.groups for name in group.ops}
         self.place = {name: number for number, group in enumerate(self.groups) for name in group.ops}
         self.local = {
-            item.op: {**work.dims, **local_extents(work.dims, [way.split for way in item.ways], mesh)}
+            item.op: {**work.dims, **local_extents(work.dims, [way.split for way in item.strategy], mesh)}
             for item in self.sharding.ops
             if item.op in here
         }
@@ -193,32 +193,32 @@ class _Pass:
     def work(self) -> Workload:
         return self.parent.graph.workload
 
-    def graph(self, times: Mapping[str, float]) -> Graph:
+    def graph(self, times: Mapping[str, float]) -> SpatialGraph:
         kernels = [
             replace(self._kernel(group, math.fsum(times[op] for op in group.ops)), network=sent, latency=latency)
             for group, (sent, latency) in zip(self.groups, self._network(), strict=True)
         ]
         sequence = max((self._tokens(group) for group in self.groups), default=1)
-        return Graph(tuple(kernels), tuple(self._tensors()), sequence)
+        return SpatialGraph(tuple(kernels), tuple(self._tensors()), sequence)
 
     def _tokens(self, group: Group) -> int:
         """Points along which a kernel streams: its sequences one after the other."""
-        if group.apart:
+        if group.unfused:
             return 1
-        walking = [name for name in group.ops if group.walked in self.work.op(name).dims]
+        walking = [name for name in group.ops if group.tiled in self.work.op(name).dims]
         batched = [BATCH if BATCH in self.work.op(name).dims else "" for name in walking]
-        return max(self.local[name][group.walked] * self.local[name].get(b, 1) for name, b in zip(walking, batched, strict=True))
+        return max(self.local[name][group.tiled] * self.local[name].get(b, 1) for name, b in zip(walking, batched, strict=True))
 
     def _kernel(self, group: Group, alone: float) -> Kernel:
         """Without its network."""
         moved = self._alone_traffic(group)
-        apart = Kernel(group.name, Engine.VECTOR, 1, 1, alone=alone, alone_traffic=moved, apart=True)
-        if group.apart:
+        apart = Kernel(group.name, Engine.VECTOR, 1, 1, unfused_time=alone, unfused_traffic=moved, unfused=True)
+        if group.unfused:
             return apart
         products = [op for op in map(self.work.op, group.ops) if op.kind is OpKind.CONTRACT]
         found = self._product(group, products) if products else self._elementwise(group)
         weights = math.fsum(self._read(op, name) for op, name in self._weights(group))
-        return apart if found is None else replace(found, alone=alone, alone_traffic=moved, weights=weights)
+        return apart if found is None else replace(found, unfused_time=alone, unfused_traffic=moved, weights=weights)
 
     def _alone_traffic(self, group: Group) -> float:
         """Bytes that pass the memory as its ops run one by one: what their times have been found with."""
@@ -235,7 +235,7 @@ class _Pass:
     def _product(self, group: Group, products: Sequence[Op]) -> Kernel | None:
         """Products that are done as one, which differ in one side at most; None where they are none."""
         sides = [self._sides(group, op) for op in products]
-        walked = Walked.DEPTH if group.summed else Walked.COLUMNS
+        walked = TiledDim.DEPTH if group.summed else TiledDim.COLUMNS
         for joined in range(3):
             if len({side[:joined] + side[joined + 1 :] for side in sides}) == 1:
                 whole = list(sides[0])
@@ -248,7 +248,7 @@ class _Pass:
         """Rows, columns and depth of a product on the array."""
         local, reduced = self.local[op.name], self.work.reduced(op)
         kept = [dim for dim in op.dims if dim not in reduced]
-        columns = roles(self.work, op).columns if group.summed else (BATCH, group.walked)
+        columns = roles(self.work, op).columns if group.summed else (BATCH, group.tiled)
         parts = ([d for d in kept if d not in columns], [d for d in kept if d in columns], reduced)
         return tuple(math.prod(local[dim] for dim in dims) for dims in parts)
 
@@ -288,10 +288,10 @@ class _Pass:
         for op, move_time, kind, axes, streams in waited(self.parent.graph, self.sharding, self.parent.collective):
             if op in self.place:
                 group = self.place[op]
-                start = min(move_time, self.parent.start(kind, axes)) if streams and not self.groups[group].apart else 0.0
+                start = min(move_time, self.parent.start(kind, axes)) if streams and not self.groups[group].unfused else 0.0
                 yield group, move_time, start
 
-    def _tensors(self) -> Iterator[Tensor]:
+    def _tensors(self) -> Iterator[SpatialTensor]:
         """What passes between kernels, and into and out of the pass."""
         work = self.work
         makers = {name: op for group in self.groups for op in group.ops for name in work.op(op).outputs}
@@ -310,19 +310,19 @@ class _Pass:
             if (found or leaves) and (gathers or not is_weight(self.work, name)):
                 yield self._tensor(name, writer, found, leaves)
         for number, group in enumerate(self.groups):
-            for op in group.ops if not group.apart else ():
+            for op in group.ops if not group.unfused else ():
                 if summed := self.parent.graph.shares[op].summed:
                     # the sum over microbatches so far, to which the kernel adds
                     size = self._sum_bytes(op, summed)
-                    yield Tensor(None, (number,), size, least=size, whole=True)
+                    yield SpatialTensor(None, (number,), size, least_read=size, needed_whole=True)
 
     def _sum_bytes(self, op: str, name: str) -> float:
         local = self.local[op]
         return float(math.prod(local[dim] for dim in self.work.tensors[name].dims) * self.parent.rates.gradient)
 
-    def _tensor(self, name: str, writer: int | None, readers: Mapping[int, str], leaves: bool) -> Tensor:
+    def _tensor(self, name: str, writer: int | None, readers: Mapping[int, str], leaves: bool) -> SpatialTensor:
         graph, work = self.parent.graph, self.work
-        reads = [0.0 if self.groups[number].apart else self._read(op, name) for number, op in readers.items()]
+        reads = [0.0 if self.groups[number].unfused else self._read(op, name) for number, op in readers.items()]
         maker = work.producer(name)
         if maker is not None and graph.shares[maker.name].summed == name and maker.name in self.local:
             size = self._sum_bytes(maker.name, name)
@@ -330,14 +330,14 @@ class _Pass:
             size = max(reads)
         else:
             size = self._lying(name, maker)
-        return Tensor(
+        return SpatialTensor(
             writer,
             tuple(sorted(readers)),
             size,
             leaves,
-            spread=max(reads, default=0.0),
-            least=min(reads, default=0.0),
-            whole=any(
+            gathered_bytes=max(reads, default=0.0),
+            least_read=min(reads, default=0.0),
+            needed_whole=any(
                 waits(work, None if writer is None else self.groups[writer], self.groups[number], name, op)
                 for number, op in readers.items()
             ),
@@ -349,7 +349,7 @@ class _Pass:
         dims = work.tensors[name].dims
         layout: Layout | None = None
         if maker is None or maker.name not in self.place:
-            layout = self.sharding.kept.get(name) or self.sharding.ends.get(name)
+            layout = self.sharding.saved.get(name) or self.sharding.ends.get(name)
         if layout is None and maker is not None:
             layout = tuple(way.writes[maker.outputs.index(name)] for way in self.sharding.strategy(maker.name))
         splits = [item.dim if isinstance(item, Shard) else "" for item in layout or (None,) * len(mesh)]
@@ -370,14 +370,14 @@ def made_up(graph: TrainingGraph, op: str, name: str) -> bool:
 
 def waits(work: Workload, writer: Group | None, reader: Group, name: str, op: str) -> bool:
     """A reader that streams, and whose ``op`` needs all of a tensor before it starts. A copy under another name streams."""
-    if reader.apart:
+    if reader.unfused:
         return False
     dims, copied = work.tensors[name].dims, work.op(op).kind is OpKind.PERMUTE
-    if writer is None or writer.apart:
-        return not copied and reader.walked not in dims
-    if writer.summed or writer.walked not in dims:
+    if writer is None or writer.unfused:
+        return not copied and reader.tiled not in dims
+    if writer.summed or writer.tiled not in dims:
         return True
-    return not copied and reader.walked != writer.walked
+    return not copied and reader.tiled != writer.tiled
 
 
 def waited(

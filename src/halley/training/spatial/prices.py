@@ -68,7 +68,7 @@ class Item(NamedTuple):
         """The least of all ways, by the values of the variables."""
         return np.asarray(reduce(np.minimum, (way.priced(prices) for way in self.ways)))
 
-    def apart(self, here: tuple[int, ...], there: tuple[int, ...]) -> float:
+    def difference(self, here: tuple[int, ...], there: tuple[int, ...]) -> float:
         """How much more or less its first way takes in one place of the tables than in another, all resources together [s]."""
         one, other = self.ways[0].at(here), self.ways[0].at(there)
         return abs(one[0] - other[0]) + float(np.abs(one[1] - other[1]).sum())
@@ -89,11 +89,11 @@ class Loose(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartTables:
-    """What a sharding of a part takes: tables ``alone``, with what is forbidden, and ``items`` of its ``kernels``, each in one of
+    """What a sharding of a part takes: tables ``unfused``, with what is forbidden, and ``items`` of its ``kernels``, each in one of
     the sections of the passes. ``passes``: by section, the number of its pass; ``end``: the variable of the layout in which parts
     meet."""
 
-    alone: Sequence[CostTable]
+    unfused: Sequence[CostTable]
     items: Sequence[Item]
     kernels: Sequence[Loose]
     passes: tuple[int, ...]
@@ -109,7 +109,7 @@ class PartTables:
         A kernel takes the least over its sections of all its items and what crosses the memory. That is not less than the sum
         over its items of their own least, what crosses the memory shared out among them in any way: so that least is lost for the
         choice ``near`` which it is to be distinguished from, if there is one."""
-        tables, by_kernel = list(self.alone), dict[int, list[Item]]()
+        tables, by_kernel = list(self.unfused), dict[int, list[Item]]()
         for item in self.items:
             by_kernel.setdefault(item.kernel, []).append(item)
         for kernel, items in by_kernel.items():
@@ -122,7 +122,7 @@ class PartTables:
     def times(self, values: Mapping[str, int], shares: Floats) -> tuple[float, Floats]:
         """Of a choice, with kernels in the sections, and weights in the ways, that are best at these prices: what overlaps with
         nothing, and of each section the three resources [s]."""
-        always, taken = cost(self.alone, values), np.zeros((self.sections, RESOURCES))
+        always, taken = cost(self.unfused, values), np.zeros((self.sections, RESOURCES))
         by_kernel = dict[int, list[Item]]()
         for item in self.items:
             by_kernel.setdefault(item.kernel, []).append(item)

@@ -57,7 +57,7 @@ def separations(work: Workload, groups: Sequence[Group]) -> Floats:
                 maker = place.get(name, number)
                 if maker != number:
                     writer = groups[maker]
-                    border = writer.apart or group.apart or waits(work, writer, group, name, op)
+                    border = writer.unfused or group.unfused or waits(work, writer, group, name, op)
                     found[:, number] = np.maximum(found[:, number], found[:, maker] + border)
     return found
 
@@ -66,7 +66,7 @@ def sections(groups: Sequence[Group], apart_by: Floats, hands: Sequence[tuple[st
     """The sections of a pass. ``hands``: what `handed` says.
 
     A kernel that a cut needs runs in a partition no later than the cut's, one behind the cut's border in a later one."""
-    chain = cuts([not group.apart for group in groups], apart_by)
+    chain = cuts([not group.unfused for group in groups], apart_by)
     allowed = []
     for place in range(len(groups)):
         first = max((number + 1 for number, cut in enumerate(chain) if apart_by[cut, place] >= 1), default=0)
@@ -109,12 +109,12 @@ def _crossings(
         ends = [(writer, reader) for other, writer, reader in hands if other == name]
         writer = ends[0][0]
         home = allowed[writer]
-        loose = [reader for _, reader in ends if len(allowed[reader]) > 1 and not groups[reader].apart]
+        loose = [reader for _, reader in ends if len(allowed[reader]) > 1 and not groups[reader].unfused]
         if len(home) == 1:
             for reader in loose:
                 later = (at for at in allowed[reader] if at > home[0])
                 found[reader] += (Crossing(at, name, 1.0 / len(loose), home[0], at) for at in later)
-        elif not groups[writer].apart:
+        elif not groups[writer].unfused:
             wanted = max((allowed[reader][0] for _, reader in ends if len(allowed[reader]) == 1), default=0)
             found[writer] += (Crossing(at, name, 1.0, at, wanted) for at in home if at < wanted)
     return tuple(map(tuple, found))
