@@ -65,7 +65,7 @@ def test_what_is_said_holds_when_little_is_looked_for(seed: int, monkeypatch: py
             best[kind(each.choices)] = min(each.time, best.get(kind(each.choices), each.time))
     if not best:
         return
-    monkeypatch.setattr(training_steps, "FILLING", 0)
+    monkeypatch.setattr(training_steps, "ALTERNATIVES_ENTRIES", 0)
     found = best_training_plan(problem, model=model, others=10)
     times = {kind_of(found.plan): found.cost.time, **{kind_of(item.plan): item.cost.time for item in found.alternatives}}
     assert found.cost.time == pytest.approx(min(best.values()), rel=1e-12)

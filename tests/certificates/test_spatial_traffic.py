@@ -18,8 +18,8 @@ from halley.spatial.costs import stalls
 from halley.spatial.solve import PartitionGroup, plan
 from halley.training.kernels import TrainingGraph
 from halley.training.spatial.bounds import held_traffic, pass_demands
-from halley.training.spatial.passes import PartitionGroup as Kernel
-from halley.training.spatial.passes import PassGraphs, made_up, pass_groups
+from halley.training.spatial.passes import PassGraphs, drawn_locally, pass_kernels
+from halley.training.spatial.passes import PassKernel as Kernel
 from halley.training.spatial.sections import cuts, separations
 
 KNOWN = rates(EFFICIENCY, sram=math.inf, tiles=10**6)
@@ -93,7 +93,7 @@ def test_what_is_read_on_both_sides_of_attention_is_read_twice() -> None:
 def test_borders_between_kernels_are_in_every_chain(shape: int) -> None:
     draw = random.Random(shape)
     for graph, number, each in passes(shape, Recompute.SELECTIVE):
-        borders = separations(graph.workload, pass_groups(graph)[number])
+        borders = separations(graph.workload, pass_kernels(graph)[number])
         for _ in range(10):
             chain = [group for group, _ in drawn_chain(draw, each)]
             at = [next(place for place, group in enumerate(chain) if group >> kernel & 1) for kernel in range(len(each.kernels))]
@@ -108,7 +108,7 @@ def test_sections_are_in_every_chain(shape: int, choice: Recompute) -> None:
     """Cuts come in their order; each kernel is where it may be; and what is said to cross the memory there does."""
     draw, several, moved = random.Random(shape), 0, 0
     for graph, number, each in passes(shape, choice):
-        work, groups, demands = graph.workload, pass_groups(graph)[number], pass_demands(graph)[number]
+        work, groups, demands = graph.workload, pass_kernels(graph)[number], pass_demands(graph)[number]
         apart_by = separations(work, groups)
         chain = cuts([not group.unfused for group in groups], apart_by)
         assert demands.sections.count == len(chain) + 1
@@ -146,4 +146,4 @@ def test_masks_that_nobody_else_reads_are_nowhere() -> None:
         work = graph.workload
         masks = [(op, name) for op in graph.found.forward for name in work.op(op).inputs if work.tensors[name].dtype == "int8"]
         assert masks
-        assert any(made_up(graph, op, name) for op, name in masks) == expected
+        assert any(drawn_locally(graph, op, name) for op, name in masks) == expected

@@ -21,7 +21,7 @@ from halley.rewrite.recompute import Recompute
 from halley.sharding.layouts import MeshAxis
 from halley.sharding.solution import Sharding, decoded
 from halley.training.part_costs import MemoryBudget, ModelCosts, least_along, model_costs, training_graphs
-from halley.training.part_solvers import PartSolver, Solvers, Terms
+from halley.training.part_solvers import CostTerms, PartSolver, Solvers
 from halley.workloads.transformer import Transformer
 
 EFFICIENCY = Efficiency(matrix=0.8, vector=0.7, memory=0.9, cache=0.9, overlap=0.5, latency=1e-6, launch=3e-6)
@@ -32,7 +32,7 @@ def wire(kind: CollectiveKind, axes: tuple[str, ...], size: int) -> float:
     return 5e-6 * len(axes) + size / 2e10
 
 
-TERMS = Terms((MeshAxis("x", 4),), wire, machine(load_chip("a100")), EFFICIENCY)
+TERMS = CostTerms((MeshAxis("x", 4),), wire, machine(load_chip("a100")), EFFICIENCY)
 SOLVERS = Solvers()
 UNBOUNDED = MemoryBudget(math.inf, (1.0, 4.0, 1.0))
 

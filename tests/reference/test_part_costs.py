@@ -28,7 +28,7 @@ from halley.sharding.solution import shard
 from halley.sharding.text import parallelisms
 from halley.training.part_bounds import ModelBound, PartBound, model_bound
 from halley.training.part_costs import MemoryBudget, ModelCosts, PartCosts, model_costs
-from halley.training.part_solvers import Terms
+from halley.training.part_solvers import CostTerms
 from halley.workloads.transformer import Experts, Transformer
 
 SYSTEM = load_system("dgx-a100-pod")
@@ -46,9 +46,9 @@ def node(kind: CollectiveKind, axes: tuple[str, ...], size: int) -> float:
     return best_time(kind, team_of((NODE,)), size)
 
 
-def terms(**more: object) -> Terms:
+def terms(**more: object) -> CostTerms:
     given: dict = {"mesh": EIGHT, "collective": node, "chip": CHIP, "efficiency": FIT} | more
-    return Terms(**given)
+    return CostTerms(**given)
 
 
 def collectives(part: PartCosts) -> Counter[tuple[str, str]]:

@@ -102,7 +102,7 @@ def tensor_parallel(shape: Transformer, sequence: int, scattered: bool) -> dict[
             if op.kind in (OpKind.MAP, OpKind.REDUCE) and {"b", "m"} <= {*op.dims} <= {"b", "m", "k"}
         ]
         # sums of what the ranks have yet to sum are left to the search
-        between += [op.name for op in ops if op.name not in LOSS and not graph.shares[op.name].part]
+        between += [op.name for op in ops if op.name not in LOSS and not graph.contributions[op.name].part]
     weights = {"queries": "h", "output": "h", "up": "f", "down": "f", "logits": "v", "look_up": "v"}
     return dict.fromkeys(between, "m" if scattered else "") | weights
 

@@ -11,11 +11,11 @@ from halley.pipeline.data_parallel import Sharded
 from halley.pipeline.schedule import PipelineSchedule
 from halley.rewrite.recompute import Recompute
 from halley.sharding.axes import Role
-from halley.training.help import WORDS
+from halley.training.help import OPTION_NAMES
 from halley.training.plan import Fixed
 
 WHERE = "--fix"
-NAMES = {word: name for name, word in WORDS.items()}
+NAMES = {word: name for name, word in OPTION_NAMES.items()}
 """Words of the user for decisions of other names. ``tp`` counts all chips that share the ops of a stage; what they split is
 for the search to say."""
 ROLES = {"dp": Role.DATA, "pp": Role.PIPELINE, "tp": Role.MODEL}

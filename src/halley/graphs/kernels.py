@@ -62,7 +62,7 @@ def memory_tensors(workload: Workload, fused: bool) -> dict[str, MemoryTensors]:
 
     >>> from halley.workloads.hpl import hpl
     >>> memory_tensors(hpl(order=12, block=4), fused=False)["subtract"]
-    Crossing(entering=('A22',), leaving=('Anew',))
+    MemoryTensors(entering=('A22',), leaving=('Anew',))
     """
     inner = frozenset(name for op in workload.ops for name in op.outputs) if fused else inner_tensors(workload)
     kernel = {name: number for number, group in enumerate(kernel_groups(workload)) for name in group}

@@ -222,7 +222,7 @@ def unfused_partition(made: GrowthTables, kernel: int) -> GrowingPartition:
 
 
 def unfused_kernel_costs(made: GrowthTables, kernel: int) -> Costs | None:
-    """Costs, as in `partition_costs`, of a kernel that runs unfused (only with `SpatialProblem.one_sample`); None if it cannot."""
+    """Costs of a kernel that runs unfused, as in `partition_costs` (only with `SpatialProblem.one_sample`); None if it cannot."""
     if made.unfused_time[kernel] == np.inf:
         return None
     return float(made.unfused_time[kernel]), 0.0, 0.0

@@ -1,9 +1,9 @@
-"""All plans of a training problem as arrays: every choice but the shardings of ops, counted exactly.
+"""All plans of a training problem as arrays: every choice except the shardings of ops, counted exactly.
 
-A *layout* is an assignment of the axes, a microbatch and a pipeline. Each layout is combined with every *option*: recomputation,
-attention fused or not, what is shared out by data-parallel ranks, and where the optimizer's state lies. Left out of the space
-are the plans that are equal to others by construction: schedules of a single stage, shares of a single data-parallel rank, and
-selective recomputation where attention is fused.
+A *layout* is an assignment of the axes, a microbatch and a pipeline. Each layout is combined with every *option*:
+recomputation, fused attention or not, what is sharded over data-parallel ranks, and where the optimizer's state is stored.
+Plans that are equal to others by construction are omitted: schedules of a single stage, sharding over a single data-parallel
+rank, and selective recomputation with fused attention.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ LEFT_OUT = (
     "offloading anything but the optimizer's state",
     "gradients of weights that chips of one stage share out summed once for all microbatches",
 )
-"""What no plan of the space does."""
+"""What the space does not contain."""
 
-HOMES = "weights, gradients and activations of one plan in different memories of a chip"
-"""What is left out where chips have several."""
+LEFT_OUT_MEMORIES = "weights, gradients and activations of one plan in different memories of a chip"
+"""Left out where chips have several memories for tensors."""
 
-MEASURED = "measured collectives that take longer than in proportion to their size, which bounds take them not to"
-"""What is left out where collectives were measured."""
+LEFT_OUT_MEASURED = "measured collectives that take longer than in proportion to their size, which bounds take them not to"
+"""Left out where collectives were measured."""
 
 
 class Option(NamedTuple):
@@ -62,10 +62,10 @@ class Option(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Space:
+class PlanSpace:
     """``assignments``; per layout [layouts]: ``assignment`` (its number), ``data``, ``stages``, ``microbatch`` [sequences],
-    ``microbatches``, ``chunks`` per stage, ``gpipe`` (1 where the schedule is that). ``options``; plans are all pairs of a layout
-    and an option, but that one data-parallel rank shares out nothing."""
+    ``microbatches``, ``chunks`` per stage, ``gpipe`` (1 for that schedule). ``options``. Plans are all pairs of a layout and
+    an option; a single data-parallel rank shards nothing."""
 
     problem: TrainingProblem
     assignments: tuple[Assignment, ...]
@@ -80,25 +80,25 @@ class Space:
 
     @property
     def layouts(self) -> int:
-        """How many layouts there are."""
+        """Number of layouts."""
         return len(self.assignment)
 
     @property
     def allowed(self) -> NDArray[np.bool_]:
         """[layouts, options] the pairs that are plans."""
         nothing = np.array([option.sharded is Sharded.NOTHING for option in self.options])
-        # where the user asks for shares, a single rank has them all
+        # where the user fixes sharding, a single rank has all parts
         asked = self.problem.fixed.sharded is not None
         return np.asarray((self.data > 1)[:, None] | nothing | asked)
 
     @property
     def size(self) -> int:
-        """How many plans there are."""
+        """Number of plans."""
         return int(self.allowed.sum())
 
     @property
     def choices(self) -> dict[str, int]:
-        """How many values each choice takes."""
+        """Number of values of each choice."""
         counted = {
             "assignments of axes": len(np.unique(self.assignment)),
             "microbatches": len(np.unique(self.microbatch)),
@@ -115,7 +115,7 @@ class Space:
         return TrainingPipeline(int(self.stages[layout]), int(self.microbatches[layout]), int(self.chunks[layout]), schedule)
 
     def kind(self, layout: int, option: int) -> tuple[object, ...]:
-        """Plans of one kind differ in how axes are cut and in chunks; the best of them stands for all."""
+        """Plans of one kind differ in the split of axes and in chunks; only the best of a kind is reported."""
         columns, chosen = (self.data, self.stages, self.microbatch, self.gpipe), self.options[option]
         return (*(int(column[layout]) for column in columns), chosen.recompute, chosen.sharded, chosen.offload)
 
@@ -128,10 +128,11 @@ class Space:
         return Plan(assignment, int(self.microbatch[layout]), pipeline, *given, layers)
 
 
-def training_space(problem: TrainingProblem) -> Space:
+def training_space(problem: TrainingProblem) -> PlanSpace:
     """All plans that the problem leaves open.
 
-    Raises BadInput: degrees that do not multiply to the chips, or other fixed choices that no plan has, all of them together.
+    Raises BadInput: degrees whose product is not the number of chips, or other fixed choices that no plan has, all faults
+    together.
     """
     fixed = problem.fixed
     found = _assignments(problem)
@@ -150,11 +151,11 @@ def training_space(problem: TrainingProblem) -> Space:
         _choice(fixed.offload, (False, True) if problem.second else (False,)),
     )
     kept = tuple(Option(*each) for each in options if _differs(fixed, Option(*each)))
-    return Space(problem, found, number, data, stages, microbatch, microbatches, chunks, gpipe, kept)
+    return PlanSpace(problem, found, number, data, stages, microbatch, microbatches, chunks, gpipe, kept)
 
 
 def _differs(fixed: Fixed, option: Option) -> bool:
-    """A fused kernel makes the scores again anyway."""
+    """A fused attention kernel recomputes the scores anyway."""
     return not (option.fused and option.recompute is Recompute.SELECTIVE) or fixed.recompute is not None
 
 
@@ -163,7 +164,7 @@ def _choice(fixed: T | None, known: Iterable[T]) -> tuple[T, ...]:
 
 
 def _assignments(problem: TrainingProblem) -> tuple[Assignment, ...]:
-    """The assignments whose parts are those that the user fixed."""
+    """The assignments with the sub-axes that the user fixed."""
     fixed, system = problem.fixed, problem.system
     given = {Role.DATA: fixed.data, Role.PIPELINE: fixed.stages, Role.MODEL: fixed.model}
     faults = [
@@ -190,7 +191,7 @@ def _real(parts: Mapping[Role, int]) -> dict[Role, int]:
 
 
 def _pipelines(problem: TrainingProblem, data: int, stages: int) -> Iterator[tuple[int, ...]]:
-    """Microbatch, microbatches, chunks, GPipe or not, of all pipelines over ``stages``."""
+    """Microbatch, microbatches, chunks, and GPipe (1 or 0), of all pipelines with ``stages``."""
     fixed, layers = problem.fixed, problem.shape.layers
     if problem.batch % data or stages > min(layers, MAX_CHUNKS):
         return
