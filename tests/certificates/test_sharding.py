@@ -260,7 +260,8 @@ def bounds_alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     if request.param == "compiled":
         pytest.importorskip("numba")
     monkeypatch.setattr(value_bounds.SWITCH, "mode", "on" if request.param == "compiled" else "off")
-    for name in ("DIRECT",) if request.param == "looking" else ("DIRECT", "FEW"):
+    direct = "DIRECT_ELIMINATION_ENTRIES"
+    for name in (direct,) if request.param == "looking" else (direct, "RESIDUAL_ENTRIES"):
         monkeypatch.setattr(sums, name, 0)
     if request.param == "looking":
         monkeypatch.setattr(sums, "PROBED_VALUES", 2)

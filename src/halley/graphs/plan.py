@@ -426,13 +426,13 @@ class _Fitting:
     problem: GraphProblem
     graph: ShardingGraph
 
-    def relaxed(self, costs: Sequence[CostTable], room: float = math.inf, seconds: float = 60.0) -> ConstrainedMinimum:
+    def relaxed(self, costs: Sequence[CostTable], budget: float = math.inf, seconds: float = 60.0) -> ConstrainedMinimum:
         """The least cost of those whose inputs and outputs fit; its bound holds for all shardings that fit. ``room`` [B]:
         memory budget; ``seconds`` [s]: time limit."""
         uses = [*self.graph.weights, *self._outputs()]
         where = f"{self.problem.workload.name} on {self.problem.system.name}, memory"
         return constrained_minimum(
-            costs, uses, min(room, self.problem.capacity), where, lambda size, values: format_bytes(size), seconds
+            costs, uses, min(budget, self.problem.capacity), where, lambda size, values: format_bytes(size), seconds
         )
 
     def _outputs(self) -> Iterator[CostTable]:
@@ -445,16 +445,16 @@ class _Fitting:
     def __call__(self, costs: Sequence[CostTable], first: ConstrainedMinimum) -> Sharding:
         """The best sharding that also fits with the tensors between ops, searched with decreasing budgets."""
         problem, found = self.problem, first
-        layers, room = _layers(problem, self.graph.problem.mesh), problem.capacity
+        layers, budget = _layers(problem, self.graph.problem.mesh), problem.capacity
         for _ in range(MAX_MEMORY_TRIES):
             sharding = decoded(self.graph, replace(found, cost=cost(self.graph.time, found.values)))
             memory = graph_memory(sharding, problem.in_place)
             if memory.inputs * layers + memory.outputs + memory.working <= problem.capacity:
                 return sharding
-            room = min(room, problem.capacity) - memory.working
-            if room <= 0:
+            budget = min(budget, problem.capacity) - memory.working
+            if budget <= 0:
                 break
-            found = self.relaxed(costs, room)
+            found = self.relaxed(costs, budget)
         got = f"{format_bytes(memory.total)} (inputs {format_bytes(memory.inputs)}, working {format_bytes(memory.working)})"
         remedy = "use more chips, or chips with more memory"
         where = f"{problem.workload.name} on {problem.system.name}, memory"

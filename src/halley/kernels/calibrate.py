@@ -199,15 +199,15 @@ def _without_unidentified(
     rows: Sequence[KernelMeasurement], chip: Machine, fitted: Efficiency, start: Efficiency
 ) -> tuple[Efficiency, frozenset[str]]:
     """The fit with parameters that the rows do not identify set back to their start; and the identified parameters."""
-    told, groups = set(identified_parameters(rows, chip, fitted)), grouped(rows)
+    identified, groups = set(identified_parameters(rows, chip, fitted)), grouped(rows)
     best = _loss(groups, partial(_called, chip, fitted))
-    for name in (name for name in FITTED if name not in told):
+    for name in (name for name in FITTED if name not in identified):
         back = replace(fitted, **{name: getattr(start, name)})
         if _loss(groups, partial(_called, chip, back)) - best > INSENSITIVE_LOSS_CHANGE:
-            told.add(name)
+            identified.add(name)
         else:
             fitted = back
-    return fitted, frozenset(told)
+    return fitted, frozenset(identified)
 
 
 def _called(chip: Machine, efficiency: Efficiency, operator: str, kernel: Kernel) -> Array:
@@ -336,7 +336,7 @@ class Judgement:
 def judge(rows: Sequence[KernelMeasurement], chip: Machine, start: Efficiency = TYPICAL_EFFICIENCY) -> Judgement:
     """Fits every second row of each operator and judges on the rows between. Raises BadInput: as `fit`."""
     kept, held = halves(rows)
-    efficiency, told = _without_unidentified(kept, chip, fit(kept, chip, start), start)
+    efficiency, identified = _without_unidentified(kept, chip, fit(kept, chip, start), start)
     mine = partial(_called, chip, efficiency)
     models: dict[str, Predict] = {
         "constant": constant_utilisation(kept, chip),
@@ -344,7 +344,7 @@ def judge(rows: Sequence[KernelMeasurement], chip: Machine, start: Efficiency = 
         "roofline, fitted": roofline_predictions(fitted_rooflines(kept, chip), chip),
     }
     judged = {name: predictions(held, model) for name, model in models.items()}
-    return Judgement(efficiency, told, predictions(kept, mine), predictions(held, mine), judged)
+    return Judgement(efficiency, identified, predictions(kept, mine), predictions(held, mine), judged)
 
 
 def cross_validated(
@@ -375,7 +375,7 @@ def _hashable(value: object) -> object:
     return repr(value) if isinstance(value, tuple | Mapping) else value
 
 
-# --- what a file keeps --------------------------------------------------------------------------------------------------
+# --- what a file stores -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,14 +169,14 @@ def unit_time_schedule(pipeline: TrainingPipeline) -> Integers:
     passes = 2 * len(plan.chunk) * stages
     sizes = passes, 3 * stages, 5 * passes
     if compiled is not None:
-        room: list[Numbers] = [np.zeros(size, np.int64) for size in sizes]
-        got = compiled.run_schedule_compiled(plan.chunk, plan.microbatch, warmup, pipeline.chunks, *room)
+        buffers: list[Numbers] = [np.zeros(size, np.int64) for size in sizes]
+        got = compiled.run_schedule_compiled(plan.chunk, plan.microbatch, warmup, pipeline.chunks, *buffers)
     else:
-        room = [[0] * size for size in sizes]
-        got = run_schedule(plan.chunk.tolist(), plan.microbatch.tolist(), warmup.tolist(), pipeline.chunks, *room)
+        buffers = [[0] * size for size in sizes]
+        got = run_schedule(plan.chunk.tolist(), plan.microbatch.tolist(), warmup.tolist(), pipeline.chunks, *buffers)
     if got < passes:
         raise BadInput(Fault("pipeline", "a schedule whose stages can all go on", f"{pipeline}, which deadlocks"))
-    found = np.asarray(room[2], np.int64).reshape(passes, 5)
+    found = np.asarray(buffers[2], np.int64).reshape(passes, 5)
     return found[np.lexsort((found[:, 1], found[:, 0]))]
 
 

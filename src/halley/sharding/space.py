@@ -276,7 +276,7 @@ def _chain(
                 variables[f"op {use.op}"],
                 options.numbers([way.reads[use.place] for way in read.axis_strategies], read.places),
             )
-        else:  # what is kept between the passes is read by nobody
+        else:  # no op reads the copy that is saved between the passes
             target = ("", complete) if use.saved else (variables[f"end {tensor}"], complete)
         links.append(ReaderLink(use, f"{tensor} {number}" if number < len(uses) else "", *target))
     return Chain(*start, tuple(links))

@@ -204,7 +204,7 @@ def open_labels(m: ProblemNumbers, head: int, following: Indices, costs: Array, 
 
 @compiled(types.void(KERNELS, INT, ROWS))
 def skipped_sums(k: KernelArrays, done: int, skipped: Array) -> None:
-    """By kernel: work and network of all kernels up to it that are not done. A partition that skips them leaves them to others."""
+    """By kernel: work and network of all kernels up to it that are not done; a partition leaves those that it skips to others."""
     work, network = 0.0, 0.0
     for kernel in range(len(k.needs)):
         if not (done >> kernel) & 1:
@@ -294,7 +294,7 @@ def run(
         if lives == 0:
             continue
         lowest = costs[live[:lives], 0].min()  # of their times per sample
-        # kernels that run alone
+        # unfused kernels
         for at_step in range(s.starts[place], s.starts[place + 1]):
             kernel, target = s.kernels[at_step], s.targets[at_step]
             if k.unfused_time[kernel] == np.inf:

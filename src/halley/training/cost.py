@@ -396,7 +396,7 @@ def budget_left(
     numbers = held_parts(plan, case.costs.layers, stage)
     counts = numbers.sum(axis=0)
     has = counts > 0
-    # at the moment with most activations, the part with fewest microbatches in flight stands for all parts
+    # at the moment with most activations, all parts count with the fewest microbatches in flight of any part
     moments = in_flight(plan.pipeline, stage) @ numbers
     fullest = moments[int((moments @ np.array([part.activation for part in parts])).argmax())]
     flying = float((fullest[has] / counts[has]).min())

@@ -371,12 +371,12 @@ def _working(graph: TrainingGraph, sharding: Sharding) -> float:
     """Peak bytes of a pass, other than weights, their gradients and saved tensors: tensors from their producer to their last
     reader, and copies in another layout for the op that reads them."""
     work = graph.workload
-    lying = {**sharding.ends, **sharding.saved}
+    layouts = {**sharding.ends, **sharding.saved}
     found = []
     for op, item, alive in zip(work.ops, sharding.ops, lifetimes(graph), strict=True):
-        lying = {name: tuple(way.writes[place] for way in item.strategy) for place, name in enumerate(op.outputs)} | lying
+        layouts = {name: tuple(way.writes[place] for way in item.strategy) for place, name in enumerate(op.outputs)} | layouts
         wanted = {name: tuple(way.reads[place] for way in item.strategy) for place, name in enumerate(op.inputs)}
-        copies = (name for name in wanted if name in graph.stored and wanted[name] != lying[name])
-        lies = [*((name, lying[name]) for name in alive), *((name, wanted[name]) for name in copies)]
-        found.append(sum(_local(graph, name, layout, sharding) * work.tensors[name].word for name, layout in lies))
+        copies = (name for name in wanted if name in graph.stored and wanted[name] != layouts[name])
+        held = [*((name, layouts[name]) for name in alive), *((name, wanted[name]) for name in copies)]
+        found.append(sum(_local(graph, name, layout, sharding) * work.tensors[name].word for name, layout in held))
     return float(max(found))

@@ -36,19 +36,19 @@ T = TypeVar("T")
 Integers = NDArray[np.int64]
 
 LEFT_OUT = (
-    "layers dealt out to chunks other than as evenly as can be",
+    "layers divided over chunks other than as evenly as possible",
     "microbatches of different sizes, stages on different numbers of chips",
     "zero-bubble schedules",
     "recomputation of some layers only",
     "offloading anything but the optimizer's state",
-    "gradients of weights that chips of one stage share out summed once for all microbatches",
+    "weight gradients reduced over the chips of one stage once for all microbatches",
 )
 """What the space does not contain."""
 
 LEFT_OUT_MEMORIES = "weights, gradients and activations of one plan in different memories of a chip"
 """Left out where chips have several memories for tensors."""
 
-LEFT_OUT_MEASURED = "measured collectives that take longer than in proportion to their size, which bounds take them not to"
+LEFT_OUT_MEASURED = "measured collectives whose time grows faster than their size; bounds assume that none does"
 """Left out where collectives were measured."""
 
 

@@ -266,8 +266,8 @@ class TrainingSearch:
         """Prunes layouts of a group that do not fit even with the options of least memory, and bounds the work of the others by
         their kernels, equally for all options."""
         layouts, options, chosen = self._layouts[key], self._options(key), self.floors.space.options
-        frugal = max(options.tolist(), key=lambda option: (chosen[option].sharded, chosen[option].offload))
-        fits = self.floors.memories(layouts, frugal) <= self.problem.capacity
+        smallest = max(options.tolist(), key=lambda option: (chosen[option].sharded, chosen[option].offload))
+        fits = self.floors.memories(layouts, smallest) <= self.problem.capacity
         self.bounds[np.ix_(layouts[~fits], options)] = np.inf
         if fits.any():
             layouts, variant = layouts[fits], key % len(self.floors.variants)

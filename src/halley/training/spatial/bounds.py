@@ -29,7 +29,7 @@ from halley.training.kernels import TrainingGraph
 from halley.training.op_costs import op_tasks
 from halley.training.part_bounds import least_time
 from halley.training.spatial.passes import ChipRates, PassKernel, drawn_locally, is_weight, pass_kernels, read_elsewhere
-from halley.training.spatial.relaxation import Demand, FlexibleKernel, KernelDemand, PartTables, least_by_layout
+from halley.training.spatial.relaxation import FlexibleKernel, KernelDemand, PartTables, ResourceTimes, least_by_layout
 from halley.training.spatial.sections import Sections, handed, sections, separations
 
 Floats = NDArray[np.float64]
@@ -194,17 +194,17 @@ class _PassItems:
     first: int
 
     def network(self, op: str, sent: CostTable) -> KernelDemand:
-        return KernelDemand(sent.variables, self._kernel(op), (Demand(0.0, (0.0, 0.0, sent.values)),))
+        return KernelDemand(sent.variables, self._kernel(op), (ResourceTimes(0.0, (0.0, 0.0, sent.values)),))
 
     def work_and_memory(self) -> Iterator[KernelDemand]:
         demands = self.demands
-        lying = {name: _saved_variable(self.silent, name) for name in demands.outside}
+        stored = {name: _saved_variable(self.silent, name) for name in demands.outside}
         unknown = {op: list[str]() for op in demands.work}
         for name, readers in demands.entering:
             for op in readers:
-                if lying.get(name):
-                    item = _read_table(self.silent, self.rates, name, lying[name], op)
-                    yield KernelDemand(item.variables, self._kernel(op), (Demand(0.0, (0.0, item.values, 0.0)),))
+                if stored.get(name):
+                    item = _read_table(self.silent, self.rates, name, stored[name], op)
+                    yield KernelDemand(item.variables, self._kernel(op), (ResourceTimes(0.0, (0.0, item.values, 0.0)),))
                 else:
                     unknown[op].append(name)
         for op in demands.work:
@@ -232,15 +232,15 @@ class _PassItems:
         moved = passed(lambda local: result_traffic(work, rates, demands, op, local))
         moved = moved + sum(self._least(name) for name in entering)
         weights = passed(lambda local: weight_traffic(work, demands, op, local))
-        takes = [Demand(0.0, (busy.values, moved, 0.0))]
+        takes = [ResourceTimes(0.0, (busy.values, moved, 0.0))]
         if weights.any():
             handed = [name for name in found.outputs if name in demands.handed]
             written = passed(lambda local: total([0.0, *(tensor_bytes(work, name, local) for name in handed)]))
             takes = [
-                Demand(weights, (busy.values, moved, 0.0)),
-                Demand(0.0, (busy.values, moved + 2.0 * weights, 0.0)),
-                Demand(busy.values, (busy.values, moved + weights, 0.0)),
-                Demand(0.0, (busy.values, moved + weights + written, 0.0)),
+                ResourceTimes(weights, (busy.values, moved, 0.0)),
+                ResourceTimes(0.0, (busy.values, moved + 2.0 * weights, 0.0)),
+                ResourceTimes(busy.values, (busy.values, moved + weights, 0.0)),
+                ResourceTimes(0.0, (busy.values, moved + weights + written, 0.0)),
             ]
         return KernelDemand(busy.variables, self._kernel(op), tuple(takes))
 
@@ -286,7 +286,7 @@ def _saved_variable(silent: ShardingGraph, name: str) -> str:
     return next((link.variable for link in chain.links if link.use.saved), "") if chain else ""
 
 
-def _read_table(silent: ShardingGraph, rates: ChipRates, name: str, lying: str, op: str) -> CostTable:
+def _read_table(silent: ShardingGraph, rates: ChipRates, name: str, stored: str, op: str) -> CostTable:
     """Memory time for a tensor that an op reads, by the tensor's layout and the op's strategy: the bytes stored on the chip,
     or, if fewer, those that an unfused op reads."""
     work = silent.problem.workload
@@ -296,7 +296,7 @@ def _read_table(silent: ShardingGraph, rates: ChipRates, name: str, lying: str, 
 
     found = _table(silent, work.op(op), wanted)
     sizes = np.minimum(silent.layouts[name].bytes[:, None], found.values[None, :])
-    return cost_table((lying, *found.variables), np.asarray(busy_time(sizes, rates.chip.bandwidth)))
+    return cost_table((stored, *found.variables), np.asarray(busy_time(sizes, rates.chip.bandwidth)))
 
 
 def _table(graph: object, op: Op, time: Callable[[Op, Mapping[str, int]], float]) -> CostTable:

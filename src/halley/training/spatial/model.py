@@ -55,8 +55,8 @@ from halley.workloads.transformer import Transformer
 Floats = NDArray[np.float64]
 
 LEFT_OUT = (
-    "partitions over the border of two passes or layers, and of a fused attention core with its neighbours",
-    "shardings other than the best kernel by kernel and a few that the bound takes for the best, beyond the bound",
+    "partitions across two passes or layers, or of a fused attention core with its neighbours",
+    "shardings other than the best without fusion and a few with the lowest bounds; the bound holds for all",
 )
 """What plans of spatial chips do not contain."""
 
@@ -127,7 +127,7 @@ class SpatialModel:
         object.__setattr__(self, "base", ShardedModel(problem))
         rates = ChipRates(machine(problem.chip), chip, problem.efficiency, problem.recipe.gradient)
         object.__setattr__(self, "rates", rates)
-        object.__setattr__(self, "priced", Solvers(self._objective))
+        object.__setattr__(self, "relaxed", Solvers(self._objective))
         object.__setattr__(self, "axes", SpatialAxisBounds(problem, rates.machine, rates=rates))
 
     @property

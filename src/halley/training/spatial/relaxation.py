@@ -42,7 +42,7 @@ EQUAL_SHARE = 0.05
 """Share of equal multipliers in softened ones."""
 
 
-class Demand(NamedTuple):
+class ResourceTimes(NamedTuple):
     """Time ``always`` [s] that overlaps with nothing, and times of work, memory and network, ``sizes`` [s]; each a number or a
     table."""
 
@@ -64,7 +64,7 @@ class KernelDemand(NamedTuple):
 
     variables: tuple[str, ...]
     kernel: int
-    options: tuple[Demand, ...]
+    options: tuple[ResourceTimes, ...]
 
     def relaxed(self, multipliers: Floats) -> Floats:
         """The least of all options, by the values of the variables."""
