@@ -113,7 +113,7 @@ def _mean_time(search: TrainingSearch, jobs: list[Job]) -> float:
         begun = time.process_time()
         training = training_of(search.problem, batch, cases)
         training_memory(training)
-        iteration_time(training, unfused=False)
+        iteration_time(training, attribute_transfers=False)
         taken.append((time.process_time() - begun) / len(cases))
     return sum(taken) / len(taken)
 

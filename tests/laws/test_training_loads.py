@@ -74,7 +74,7 @@ def partition_bytes(plan: SpatialPlan) -> float:
     for each in plan.partitions:
         inside = {place for place, kernel in enumerate(graph.kernels) if kernel.name in each.names}
         if each.unfused:
-            found += sum(graph.kernels[place].alone_traffic for place in inside)
+            found += sum(graph.kernels[place].unfused_traffic for place in inside)
             continue
         for place in inside:
             again = -(-graph.sequence // each.tile) if graph.kernels[place].name in each.streamed else 1

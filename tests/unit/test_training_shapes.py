@@ -61,7 +61,7 @@ def test_pipelines_that_cannot_be() -> None:
 
 
 def test_work_of_a_backward_pass_includes_recomputation() -> None:
-    assert LayerBlock(1.0, 2.0, recompute=0.5).behind == 2.5
+    assert LayerBlock(1.0, 2.0, recompute=0.5).backward_work == 2.5
 
 
 # --- what is kept -----------------------------------------------------------------------------------------------------
