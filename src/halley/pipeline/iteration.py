@@ -65,7 +65,7 @@ class Optimizer:
 @dataclass(frozen=True)
 class PipelinedTraining:
     """A training iteration. ``chunks`` [chunks] of blocks in the order of the model. ``onward``, ``back`` [chunks - 1] [s]:
-    transfer of one microbatch's activation to the next chunk, and of its gradient from it. ``holding``: a transfer blocks
+    transfer of one microbatch's activation to the next chunk, and of its gradient from it. ``blocking``: a transfer blocks
     its sender; else it overlaps with work. ``tied`` [s]: reduction of the gradients of a table that the first and the last
     stage share.
 

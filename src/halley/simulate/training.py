@@ -33,7 +33,7 @@ class Training:
     """What is simulated.
 
     ``blocks[chunk]``; ``onward`` and ``back`` [chunks - 1]: transfer of an activation to the next chunk, of a gradient from it
-    [s]. ``blocking``: a transfer holds its sender. ``sharded``: what data-parallel ranks share out, as in ZeRO: 0 nothing, 1 the
+    [s]. ``holding``: a transfer holds its sender. ``sharded``: what data-parallel ranks share out, as in ZeRO: 0 nothing, 1 the
     optimizer's state, 2 gradients too, 3 parameters too. Per stage: ``norm`` [s] of its gradients, ``step`` [s] of the
     optimizer; ``norm_reduction`` [s] of all ranks together, None without clipping.
     """
@@ -42,7 +42,7 @@ class Training:
     blocks: Sequence[Sequence[Block]]
     onward: Sequence[float]
     back: Sequence[float]
-    blocking: bool = False
+    holding: bool = False
     sharded: int = 0
     step: Sequence[float] = ()
     norm: Sequence[float] = ()
@@ -113,10 +113,10 @@ class _Run:
     def _transfer(self, each: Pass, stage: int, after: tuple[int, ...]) -> None:
         onward = each.direction is Direction.FORWARD
         time = self.training.onward[each.chunk] if onward else self.training.back[each.chunk - 1]
-        link = _engine(stage) if self.training.blocking else Server(("link", str(each.direction), str(stage)))
+        link = _engine(stage) if self.training.holding else Server(("link", str(each.direction), str(stage)))
         sent = self.tasks.add(f"transfer after {each}", (), after, ((link, time),))
         self.given[each] = sent
-        if self.training.blocking:
+        if self.training.holding:
             self.free[stage] = (sent,)
 
     def _blocks(self, each: Pass, stage: int, gate: tuple[int, ...]) -> tuple[int, list[int]]:
