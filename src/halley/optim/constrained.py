@@ -125,7 +125,7 @@ def constrained_minimum(
     least_use_point = search.least_use_point({}) if capacity < math.inf else None
     root = search.relaxed({}, search.tie_break, math.inf) if least_use_point is None or least_use_point.use <= capacity else None
     if root is None and least_use_point is None:
-        raise BadInput(Fault(where, "a choice that is allowed", "none", "free a layout or a split"))
+        raise BadInput(Fault(where, "a choice that is allowed", "none", "fix fewer layouts or splits"))
     if root is None:
         assert least_use_point is not None  # as above
         raise _over_capacity(least_use_point.use, least_use_point.values, capacity, where, describe)
@@ -174,7 +174,7 @@ def check_fits(uses: Sequence[CostTable], capacity: float, where: str = "choice"
 
 def _over_capacity(use: float, values: Mapping[str, int], capacity: float, where: str, describe: Describe) -> OverCapacity:
     expected, got = f"a choice of at most {describe(capacity, None)}", f"at least {describe(use, values)}"
-    return OverCapacity(Fault(where, expected, got, "take more ranks, or keep less"), use)
+    return OverCapacity(Fault(where, expected, got, "use more ranks, or store less"), use)
 
 
 def least_use(costs: Sequence[CostTable], uses: Sequence[CostTable]) -> float:

@@ -87,7 +87,7 @@ class PipelinedTraining:
         if len(self.chunks) != expected or not all(self.chunks):
             got = f"{len(self.chunks)} chunks, {sum(not blocks for blocks in self.chunks)} of them empty"
             wanted = f"{expected} chunks of at least one block ({self.pipeline.stages} stages x {self.pipeline.chunks})"
-            faults.append(Fault("training, chunks", wanted, got, "deal the layers out again"))
+            faults.append(Fault("training, chunks", wanted, got, "divide the layers over the chunks again"))
         for name, times in (("onward", self.onward), ("back", self.back)):
             if len(times) not in (0, self.pipeline.last):
                 wanted = f"{self.pipeline.last} transfers between chunks, or none"

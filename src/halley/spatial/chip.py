@@ -253,7 +253,7 @@ class SpatialProblem:
         if not 1 <= self.fewest <= self.most:
             faults.append(Fault("problem, fewest", f"from 1 to most, {self.most}", f"{self.fewest}"))
         if not self.one_sample and any(kernel.unfused_time < math.inf for kernel in self.graph.kernels):
-            expected = "one sample at a time, and memory that something else looks after, where kernels may run alone"
+            expected = "one sample at a time, and a memory without a limit here, where kernels may run unfused"
             faults.append(Fault("problem", expected, f"most {self.most}, {self.chip.dram} B"))
         if faults:
             raise BadInput(faults)

@@ -183,7 +183,7 @@ def tiled_plan(problem: SpatialProblem, chain: Sequence[TiledGroup]) -> SpatialP
     if tiles and tiles[0] < 1:
         faults.append(Fault("sequence tile", "at least 1", f"{tiles[0]}"))
     if len(tiles) > 1 and not problem.one_sample:
-        faults.append(Fault("sequence tiles", "one for all partitions, which work off samples in a row", f"{tiles}"))
+        faults.append(Fault("sequence tiles", "one for all partitions, which process samples in a row", f"{tiles}"))
     if faults:
         raise BadInput(faults)
     found = []
@@ -306,10 +306,10 @@ def _misfit(problem: SpatialProblem, tile: int, group: Kernels, streamed: Kernel
     chip = problem.chip
     used, kernels = _sram(problem, tile, group, streamed), group.bit_count()
     if used > chip.sram:
-        return Fault(where, f"at most {chip.sram:.4g} B of SRAM", f"{used:.4g} B", "part it, or shard it over more chips")
+        return Fault(where, f"at most {chip.sram:.4g} B of SRAM", f"{used:.4g} B", "split it, or shard it over more chips")
     if kernels > chip.tiles:
-        return Fault(where, f"at most {chip.tiles} kernels, one compute tile each", f"{kernels}", "part it")
-    return Fault(where, "one kernel, as kernels are not fused", f"{kernels}", "part it, or allow fusion")
+        return Fault(where, f"at most {chip.tiles} kernels, one compute tile each", f"{kernels}", "split it")
+    return Fault(where, "one kernel, as kernels are not fused", f"{kernels}", "split it, or allow fusion")
 
 
 def _widest(problem: SpatialProblem, tile: int) -> Fault:

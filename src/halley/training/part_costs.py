@@ -128,7 +128,7 @@ def model_costs(
     times = np.stack([np.where(allowed, part.times, math.inf) for part in parts], axis=1)
     found = _jointly_fastest(parts, counts, times)
     if found is None:
-        raise BadInput(Fault(f"parts of {shape.name}", "a layout in which all parts can meet", "none", "free the splits"))
+        raise BadInput(Fault(f"parts of {shape.name}", "a layout in which all parts can meet", "none", "fix fewer splits"))
     if budget and math.fsum(held * each.memory for held, each in zip(_held(parts, budget), found, strict=True)) > budget.capacity:
         found, _ = _within_budget(parts, [part.objective for part in parts], counts, budget, allowed, effort)
         known.done += found[0].certificate.entries
