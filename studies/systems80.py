@@ -172,7 +172,7 @@ def _splits(plan: GraphPlan) -> str:
     """Which dims the ops split on each axis, the most frequent first, equal ones by name."""
     told = []
     for place, axis in enumerate(plan.sharding.problem.mesh):
-        dims = [item.ways[place].split or "none" for item in plan.sharding.ops]
+        dims = [item.strategy[place].split or "none" for item in plan.sharding.ops]
         told.append(f"{axis.name}: {', '.join(sorted(set(dims), key=lambda dim: (-dims.count(dim), dim)))}")
     return "; ".join(told)
 

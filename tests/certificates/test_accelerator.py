@@ -23,7 +23,7 @@ from halley.ir.text import to_text
 from halley.ir.workload import Workload
 from halley.mapping.optimise import optimise
 from halley.mapping.problem import Problem
-from halley.optim.switch import PATIENCE, VARIABLE, Switch
+from halley.optim.switch import LOAD_AFTER_SECONDS, MODE_VARIABLE, CompiledLoops
 from halley.workloads import attention, gated_mlp, gemm, gemm_layernorm, gemm_softmax
 
 ARITHMETIC = [operation for operation in Operation if operation not in (Operation.CONSTANT, Operation.OPEN)]
@@ -233,13 +233,13 @@ MODULE = "halley.cost.accelerator"
 
 def test_auto_waits_until_it_pays() -> None:
     pytest.importorskip("numba", reason="the accelerator is not installed: pip install 'halley[fast]'")
-    switch = Switch(MODULE, "auto")
+    switch = CompiledLoops(MODULE, "auto")
     assert switch.kernels() is None
-    assert switch.kernels(ahead=PATIENCE) is not None  # a long run is seen coming
-    switch.spent = PATIENCE
+    assert switch.kernels(ahead=LOAD_AFTER_SECONDS) is not None  # a long run is seen coming
+    switch.spent = LOAD_AFTER_SECONDS
     assert switch.kernels() is sys.modules["halley.cost.accelerator"]
-    assert Switch(MODULE, "off", spent=PATIENCE).kernels() is None
-    assert Switch(MODULE, "on").kernels() is not None
+    assert CompiledLoops(MODULE, "off", spent=LOAD_AFTER_SECONDS).kernels() is None
+    assert CompiledLoops(MODULE, "on").kernels() is not None
 
 
 def test_programs_tell_how_long_they_worked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +250,7 @@ def test_programs_tell_how_long_they_worked(monkeypatch: pytest.MonkeyPatch) -> 
     nodes = {dim: np.zeros(20_000, dtype=np.int64) for dim in shape.trees}
     shape.bounds(nodes, 20_000)
     once = OWN.spent
-    assert 0.0 < once < PATIENCE
+    assert 0.0 < once < LOAD_AFTER_SECONDS
     shape.least.program.grid(shape.least.tables, {dim: ids[:20] for dim, ids in nodes.items()}).least(())
     assert OWN.spent > once
 
@@ -260,23 +260,23 @@ def test_without_numba(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """NumPy goes on where nobody asked for more; who asked is told what to do."""
     monkeypatch.setitem(sys.modules, "numba", None)
     monkeypatch.delitem(sys.modules, "halley.cost.accelerator", raising=False)
-    switch = Switch(MODULE, mode, spent=PATIENCE)
+    switch = CompiledLoops(MODULE, mode, spent=LOAD_AFTER_SECONDS)
     if mode == "auto":
         assert switch.kernels() is None
     else:
-        with pytest.raises(BadInput, match=rf"{VARIABLE}: expected numba .* pip install 'halley\[fast\]'"):
+        with pytest.raises(BadInput, match=rf"{MODE_VARIABLE}: expected numba .* pip install 'halley\[fast\]'"):
             switch.kernels()
 
 
 @pytest.mark.parametrize(("word", "mode"), [("", "auto"), ("off", "off"), ("auto", "auto")])
 def test_the_environment_says_which(word: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, word)
-    switch = Switch(MODULE)
+    monkeypatch.setenv(MODE_VARIABLE, word)
+    switch = CompiledLoops(MODULE)
     assert switch.kernels() is None
     assert switch.mode == mode
 
 
 def test_a_word_that_is_no_mode(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, "yes")
-    with pytest.raises(BadInput, match=f"{VARIABLE}: expected one of auto, off, on; got 'yes'"):
-        Switch(MODULE).kernels()
+    monkeypatch.setenv(MODE_VARIABLE, "yes")
+    with pytest.raises(BadInput, match=f"{MODE_VARIABLE}: expected one of auto, off, on; got 'yes'"):
+        CompiledLoops(MODULE).kernels()

@@ -18,7 +18,7 @@ from halley.sharding.axes import Assignment, Role, SubAxis
 from halley.sharding.communication import Communication, Interconnect
 from halley.simulate.schedule import Table, gpipe, interleaved, one_forward_one_backward
 from halley.simulate.training import Block, Training, simulate
-from halley.training.axis_bounds import Way
+from halley.training.axis_bounds import GraphVariant
 from halley.training.part_costs import ModelCosts
 from halley.training.plan import TrainingProblem
 
@@ -88,7 +88,7 @@ def enumerate_plans(problem: TrainingProblem, model: Any) -> Iterator[Enumerated
                 for recompute, fused in itertools.product(Recompute, (True, False)):
                     if fixed.recompute not in (None, recompute) or fixed.fused not in (None, fused):
                         continue
-                    for costs in model.shardings(communication, microbatch, Way(recompute, fused)):
+                    for costs in model.shardings(communication, microbatch, GraphVariant(recompute, fused)):
                         for zero, offload in itertools.product(range(4), (False, True)):
                             if fixed.sharded not in (None, zero) or (data == 1 and zero) or (offload and not problem.system.host):
                                 continue

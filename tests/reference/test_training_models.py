@@ -221,7 +221,7 @@ def test_activations_are_the_published_ones(name: str) -> None:
     norms = 4 * 4 * s * b
     whole = sequence_parallel_layer_bytes(s, b, shape.model, 1)
     core = attention_core_bytes(s, b, shape.heads, 1)
-    layers = {choice: model_facts(made, choice, whole=True).parts[1].kept for choice in Recompute}
+    layers = {choice: model_facts(made, choice, whole=True).parts[1].saved for choice in Recompute}
     assert layers[Recompute.NONE] == whole + core + norms
     assert layers[Recompute.SELECTIVE] == whole + norms
     assert layers[Recompute.FULL] == layer_input_bytes(s, b, shape.model, 1)

@@ -201,6 +201,38 @@ def test_no_import_inside_a_function() -> None:
     assert found == []
 
 
+SHARED_NAMES = frozenset(
+    """
+    Along Bar Change Choice Collective Cost Cut Dimension Execution Family Finding Group Interval Line Loop Misfit
+    Model Move OpenHold Part Parts Port Problem Result Schedule Scope SeriesFile Site Split Stage State Step Table
+    Tally Transfer Visits
+    """.split()  # noqa: SIM905 - a list literal takes a line for each name
+)
+"""Names of public classes that two modules still have: none is added, and those that become unique are removed here."""
+
+
+def shared_class_names(paths: list[Path]) -> dict[str, list[str]]:
+    """By name, the files of public classes at the top of modules, where more than one has the name."""
+    found: dict[str, list[str]] = {}
+    for path in paths:
+        for node in tree(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(short(path))
+    return {name: places for name, places in found.items() if len(places) > 1}
+
+
+def test_one_class_name_has_one_meaning() -> None:
+    shared = shared_class_names(files("src"))
+    assert {name: places for name, places in shared.items() if name not in SHARED_NAMES} == {}
+    assert SHARED_NAMES - shared.keys() == set()
+
+
+def test_shared_class_names_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check itself can fail."""
+    monkeypatch.setattr(sys.modules[__name__], "tree", lambda path: ast.parse("class Step: ...\nclass _Own: ...\n"))
+    assert list(shared_class_names([SOURCE / "units.py", SOURCE / "errors.py"])) == ["Step"]
+
+
 FORBIDDEN_CALLS = ("eval", "exec", "compile", "__import__")
 FORBIDDEN_MODULES = ("pickle", "cPickle", "shelve", "marshal", "dill", "cloudpickle")
 

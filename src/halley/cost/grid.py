@@ -20,7 +20,7 @@ import numpy as np
 
 from halley.cost.instructions import Array, Code, Place, Step, allocated, apply
 from halley.formulas.terms import Operation
-from halley.optim.switch import Switch
+from halley.optim.switch import CompiledLoops
 
 BOX = 1 << 13
 """Combinations that NumPy computes at once: enough to make its calls cheap, few enough to stay in a core's cache."""
@@ -35,7 +35,7 @@ STEP = 32
 """What it takes to start a step, in results of one that runs compiled."""
 
 
-SWITCH = Switch("halley.cost.accelerator")
+SWITCH = CompiledLoops("halley.cost.accelerator")
 """Whether programs run compiled, in this process."""
 
 

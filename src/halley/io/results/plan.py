@@ -116,7 +116,7 @@ def _partitions(plan: SpatialPlan) -> dict[str, Any]:
                 "kernels": list(part.names),
                 "tokens_at_a_time": min(part.tile, plan.problem.graph.sequence),
                 "tiles": list(part.tiles),
-                "alone": part.apart,
+                "alone": part.unfused,
                 "streamed": list(part.streamed),
                 "time": part.steady + part.once,
                 "compute": part.compute,
@@ -141,7 +141,7 @@ def _sharding(sharding: Sharding, splitting: Collection[str]) -> dict[str, Any]:
         "time": sharding.time,
         "bound": sharding.certificate.bound,
         "ops": [
-            {"op": item.op, "ways": [way.name for way in item.ways], "names": list(names[item.op]), "time": item.time}
+            {"op": item.op, "ways": [way.name for way in item.strategy], "names": list(names[item.op]), "time": item.time}
             for item in sharding.ops
         ],
         "collectives": [

@@ -118,7 +118,7 @@ def graph_document(plan: GraphPlan) -> dict[str, Any]:
         "axes": assignment_text(plan.assignment),
         "account": dict(plan.account),
         "memory": {"inputs": plan.memory.inputs, "outputs": plan.memory.outputs, "working": plan.memory.working},
-        "ops": [{"op": item.op, "ways": [way.name for way in item.ways], "time": item.time} for item in sharding.ops],
+        "ops": [{"op": item.op, "ways": [way.name for way in item.strategy], "time": item.time} for item in sharding.ops],
         "collectives": [
             {"kind": str(step.kind), "tensor": move.tensor, "axes": list(step.axes), "bytes": step.bytes, "time": step.time}
             for move, step in sharding.steps

@@ -42,7 +42,7 @@ class _Row(NamedTuple):
 
 def _rows(sharding: Sharding, names: Mapping[str, Sequence[str]], dims: Mapping[str, str]) -> Iterator[_Row]:
     for item in sharding.ops:
-        ways = tuple(f"{way.name} ({dims[way.name]})" if way.name in dims else way.name or "not split" for way in item.ways)
+        ways = tuple(f"{way.name} ({dims[way.name]})" if way.name in dims else way.name or "not split" for way in item.strategy)
         yield _Row(item.op, ways, joined({*names[item.op]} - {""}) or "replicated", item.time)
 
 

@@ -1,4 +1,4 @@
-"""Which blocks the chunks and the stages of a training plan have, by number: found out once for plans that are made up alike."""
+"""Which blocks the chunks and stages of a training plan have, by number. Computed once for plans that agree in it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Makeup:
-    """Chunks and blocks that are one object have one number, in the order in which they come.
+class BlockCounts:
+    """Distinct chunks and blocks are numbered in the order in which they occur; chunks or blocks that are one object have one
+    number.
 
-    ``chunk`` [chunks]: the number of each; ``blocks`` [distinct chunks, distinct blocks]: how many a chunk has of each. ``kind``
-    [stages]: stages with the same chunks are of one kind; ``firsts`` [kinds]: the first stage of each; ``held`` [kinds, distinct
-    blocks], ``run`` [kinds, distinct chunks]: how many a stage has of each.
+    ``chunk`` [chunks]: number of each chunk. ``blocks`` [distinct chunks, distinct blocks]: how many blocks of each number a
+    chunk has. ``kind`` [stages]: stages with the same chunks are of one kind. ``firsts`` [kinds]: first stage of each kind.
+    ``held`` [kinds, distinct blocks], ``run`` [kinds, distinct chunks]: how many of each number a stage has.
     """
 
     chunk: Integers
@@ -36,7 +37,7 @@ class Makeup:
 
 
 def numbered(given: Sequence[T]) -> tuple[list[T], tuple[int, ...]]:
-    """Objects, each once, and of all given which of them it is.
+    """The distinct objects in order; and for each given object its number among them.
 
     >>> one, other = [1], [1]
     >>> numbered([one, other, one])
@@ -51,10 +52,11 @@ def numbered(given: Sequence[T]) -> tuple[list[T], tuple[int, ...]]:
 
 
 @lru_cache(maxsize=1024)
-def makeup(chunks: tuple[int, ...], blocks: tuple[tuple[int, ...], ...], stages: int) -> Makeup:
-    """Of a plan with these ``chunks`` in the order of the model, and these ``blocks`` of each distinct chunk, by number.
+def block_counts(chunks: tuple[int, ...], blocks: tuple[tuple[int, ...], ...], stages: int) -> BlockCounts:
+    """The counts of a plan with these ``chunks`` (numbers, in the order of the model) and these ``blocks`` (numbers) of each
+    distinct chunk.
 
-    >>> found = makeup((0, 1, 1, 2), ((0, 1), (1, 1), (1, 2)), 2)
+    >>> found = block_counts((0, 1, 1, 2), ((0, 1), (1, 1), (1, 2)), 2)
     >>> found.held.tolist(), found.run.tolist()
     ([[1, 3, 0], [0, 3, 1]], [[1, 1, 0], [0, 1, 1]])
     """
@@ -65,11 +67,11 @@ def makeup(chunks: tuple[int, ...], blocks: tuple[tuple[int, ...], ...], stages:
     kind = np.array([kinds.setdefault(chunk[stage::stages].tobytes(), len(kinds)) for stage in range(stages)])
     firsts = tuple(np.unique(kind, return_index=True)[1].tolist())
     run = np.stack([np.bincount(chunk[first::stages], minlength=len(blocks)) for first in firsts])
-    return Makeup(chunk, counts, kind, firsts, run @ counts, run)
+    return BlockCounts(chunk, counts, kind, firsts, run @ counts, run)
 
 
 def table_of(values: Sequence[Number]) -> Floats:
-    """[values, plans] of numbers and arrays over plans.
+    """[values, plans] from numbers and arrays over plans.
 
     >>> table_of([3.0, np.array([1.0, 2.0])]).tolist()
     [[3.0, 3.0], [1.0, 2.0]]
@@ -81,8 +83,8 @@ def table_of(values: Sequence[Number]) -> Floats:
 
 
 def summed(counts: Integers, values: Floats) -> Floats:
-    """[rows, plans] the sum of values [values, plans], each as often as the row counts it [rows, values]; added in one order for
-    any number of plans.
+    """[rows, plans] the sum of values [values, plans] weighted with counts [rows, values]; added in one order for any number of
+    plans.
 
     >>> summed(np.array([[1, 3], [0, 2]]), np.array([[5.0, 6.0], [7.0, 8.0]])).tolist()
     [[26.0, 30.0], [14.0, 16.0]]
