@@ -17,7 +17,7 @@ from halley.cost.grid import Grid, Least, cheapest_order
 from halley.cost.instructions import Array, Place, Step, allocated, apply
 from halley.cost.program import Factor
 from halley.errors import BadInput
-from halley.formulas.terms import Operation, Terms
+from halley.formulas.terms import Operation, TermFactory
 from halley.io.chips.load import load_chip
 from halley.ir.text import to_text
 from halley.ir.workload import Workload
@@ -97,7 +97,7 @@ def test_rows_compiled_are_rows_plainly(seed: int) -> None:
     code, outputs, kinds, counts = drawn(draw, "abc")
     source = np.random.default_rng(seed)
     tables = [source.integers(1, 30, counts[kind]).astype(np.float64) for kind in kinds]
-    terms = Terms()
+    terms = TermFactory()
     factors = [Factor(kind, terms.open(f"{kind}{place}", kind), False) for place, kind in enumerate(kinds)]
     rows = draw.choice([1, 5, 511, 512, 1500])
     nodes = {dim: source.integers(-1, count + 1, rows) for dim, count in counts.items()}  # beyond a table: the nearest in it

@@ -11,7 +11,7 @@ import pytest
 from halley.cost.evaluate import evaluate
 from halley.cost.program import Normal, Program, tabulate
 from halley.formulas.numbers import ceil_div, floor_div, maximum, minimum, positive
-from halley.formulas.terms import Term, Terms
+from halley.formulas.terms import Term, TermFactory
 from halley.io.chips.load import load_chip
 from halley.ir.mapping import Hold
 from halley.ir.workload import Workload
@@ -96,7 +96,7 @@ def test_bounds_hold_and_single_mappings_cost_what_they_cost(seed: int) -> None:
 def test_normal_form_equals_the_terms(seed: int) -> None:
     """Random arithmetic on open numbers of three dims: the program equals it, and its bounds hold."""
     draw = random.Random(seed)
-    terms = Terms()
+    terms = TermFactory()
     opened = [terms.open(f"{dim}{level}", dim) for dim in "abc" for level in (1, 2)]
     columns: dict[str, dict[str, np.ndarray]] = {dim: {} for dim in "abc"}
     for term in opened:
@@ -150,7 +150,7 @@ def test_tile_sizes_are_every_balanced_cut(extent: int) -> None:
 
 def test_a_formula_must_not_branch_on_an_open_number() -> None:
     with pytest.raises(TypeError, match="must not branch"):
-        bool(Terms().open("m1", "m"))
+        bool(TermFactory().open("m1", "m"))
 
 
 def test_costs_of_terms_are_those_of_numbers() -> None:

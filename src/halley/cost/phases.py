@@ -16,10 +16,10 @@ from halley.formulas.timing import (
     longest,
     phase_time,
     port_phase_time,
-    return_time,
-    returns,
+    revisit_time,
     total,
     visits_time,
+    waiting_revisits,
     waiting_time,
 )
 
@@ -178,14 +178,14 @@ class Returns:
     def time(self, entries: Number) -> Number:
         """Their time [s] on all entries of a phase. A loop may lie around the phase in part; one of a single step makes none."""
         turns, some = self.entries / entries / self.beside, positive(self.again - 1)
-        return entries * (self.lead + some * return_time(turns, self.again, self.series / self.entries))
+        return entries * (self.lead + some * revisit_time(turns, self.again, self.series / self.entries))
 
     def gaps(self, entries: Number) -> Number:
         """How long the work inside them takes and waits [s], on all entries of a phase: between two visits to the same sums there
         is only the work of the others."""
         assert self.moving is not None
         turns, each = self.entries / entries / self.beside, (self.moving - (self.beside - 1) * self.work) / self.entries
-        return self.work + entries * returns(turns, self.again) * maximum(each, 0)
+        return self.work + entries * waiting_revisits(turns, self.again) * maximum(each, 0)
 
     def scaled(self, factor: Number) -> Returns:
         """The same with all times multiplied: by 0 or 1."""

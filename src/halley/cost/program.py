@@ -23,7 +23,7 @@ from halley.cost.instructions import Array as Array
 from halley.cost.instructions import Code, Place, Ready, Step, allocated, apply, ready
 from halley.cost.instructions import Indices as Indices
 from halley.formulas.numbers import Number
-from halley.formulas.terms import Operation, Term, Terms
+from halley.formulas.terms import Operation, Term, TermFactory
 
 CALL_TIME, VALUE_TIME = 1e-6, 1e-9
 """About what NumPy takes for a call, and for each value of it [s]."""
@@ -67,7 +67,7 @@ class Normal:
     ``differences`` a factor may be a difference, such as visits less the first one: tighter, but where one turns out negative the
     form without must serve."""
 
-    def __init__(self, terms: Terms, differences: bool = True) -> None:
+    def __init__(self, terms: TermFactory, differences: bool = True) -> None:
         self.terms = terms
         self.differences = differences
         self.basis: list[Term | Opaque] = []

@@ -181,7 +181,7 @@ def chain_bytes(members: Number, chunks: Number, payload: Number) -> Number:
     return (members - 2) * ceil_div(payload, chunks) + payload
 
 
-def pulled_bytes(members: Number, chunks: Number, payload: Number) -> Number:
+def switch_all_reduce_bytes(members: Number, chunks: Number, payload: Number) -> Number:
     r"""All-reduce over one switch in k pieces of n chunks: every member fetches the sum of its chunk of a piece, its own copy
     among the others, and sends it to all, itself among them, while it fetches that of the next piece.
 
@@ -190,7 +190,7 @@ def pulled_bytes(members: Number, chunks: Number, payload: Number) -> Number:
     Tends to S (1 + 1 / n) for many pieces. Symbols: n [1] members, n k [1] chunks, S [B] payload, c = ceil(S / (n k)). Source:
     the sum's and the copies' ways through NVSwitch (PTX ISA: multimem.ld_reduce, multimem.st), each link counted in each step.
 
-    >>> pulled_bytes(2, 6, 58), pulled_bytes(4, 16, 1600)
+    >>> switch_all_reduce_bytes(2, 6, 58), switch_all_reduce_bytes(4, 16, 1600)
     (98, 2300)
     """
     chunk = ceil_div(payload, chunks)

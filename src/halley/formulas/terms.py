@@ -1,6 +1,6 @@
 """Symbolic numbers: one run of the formulas on them gives the arithmetic of a whole family of mappings.
 
-A `Term` is a node of an expression over named open numbers. Equal terms of one `Terms` are the same object, so what two formulas
+A `Term` is a node of an expression over named open numbers. Equal terms of one `TermFactory` are the same object, so what two formulas
 have in common is computed once. The arithmetic is the formulas' own, in their order: evaluated in double precision
 a term gives bit for bit what the formula gives on the numbers.
 """
@@ -36,7 +36,7 @@ Range = tuple[int, int | None]
 """Least and greatest value of an open number."""
 
 
-class Terms:
+class TermFactory:
     """Makes terms, each distinct one once. Each open number is of a kind: the dim whose tile size it is."""
 
     def __init__(self) -> None:
@@ -126,7 +126,7 @@ class Term:
 
     __slots__ = ("a", "b", "index", "kinds", "operation", "terms")
 
-    def __init__(self, terms: Terms, operation: Operation, a: Any, b: Any, kinds: frozenset[str], index: int) -> None:
+    def __init__(self, terms: TermFactory, operation: Operation, a: Any, b: Any, kinds: frozenset[str], index: int) -> None:
         self.terms = terms
         self.operation = operation
         self.a = a

@@ -140,7 +140,7 @@ def ragged_time(visits: Number, buffers: Number, each: Number, step: Number) -> 
     return minimum(times, 1) * maximum(once, often)
 
 
-def return_time(turns: Number, again: Number, each: Number) -> Number:
+def revisit_time(turns: Number, again: Number, each: Number) -> Number:
     """Time of visits to partial sums that come back: each begins when the one before has stored its sums.
 
     .. math:: T = c + \\min\\left(K \\left(1 - \\frac{1}{R}\\right), \\max(K - 1, 0)\\right) c
@@ -148,13 +148,13 @@ def return_time(turns: Number, again: Number, each: Number) -> Number:
     Symbols: K [1] visits to one tile in a phase, R [1] visits to one tile in all, c [s] one visit: latency, transfers and work.
     Holds for: equal visits. Source: the first visit of each of the K / R sums waits for nothing; docs/model.md.
 
-    >>> return_time(8, 4, 10), return_time(2, 4, 10)
+    >>> revisit_time(8, 4, 10), revisit_time(2, 4, 10)
     (70.0, 20)
     """
-    return each + returns(turns, again) * each
+    return each + waiting_revisits(turns, again) * each
 
 
-def returns(turns: Number, again: Number) -> Number:
+def waiting_revisits(turns: Number, again: Number) -> Number:
     """How many visits in a phase wait for sums that were there before.
 
     .. math:: n = \\min\\left(K \\left(1 - \\frac{1}{R}\\right), \\max(K - 1, 0)\\right)
@@ -162,7 +162,7 @@ def returns(turns: Number, again: Number) -> Number:
     Symbols: K [1] visits to one tile in a phase, R [1] visits to one tile in all. Source: the first visit of each of the K / R
     sums waits for nothing; docs/model.md.
 
-    >>> returns(8, 4), returns(2, 4)
+    >>> waiting_revisits(8, 4), waiting_revisits(2, 4)
     (6.0, 1)
     """
     return minimum(turns * (1 - 1 / again), maximum(turns - 1, 0))

@@ -29,24 +29,24 @@ class Mask:
         return f"causal, offset {self.offset}" + (f", window {self.window}" if self.window else "")
 
 
-_HIDING = {"scale_mask": ("queries", "offset"), "scale_window": ("queries", "offset", "window")}
+_MASKING_FUNCTIONS = {"scale_mask": ("queries", "offset"), "scale_window": ("queries", "offset", "window")}
 """Functions that hide scores, and the constants that say which."""
 
-_LEAST, _ZERO = "-inf", "0"
+_MINUS_INFINITY, _ZERO = "-inf", "0"
 
-_KEEPING = ("identity", "scale")
+_PRESERVING_FUNCTIONS = ("identity", "scale")
 """Functions that leave a hidden value what it is (scales are positive)."""
 
-_OF_LEAST = ("exp", "exp_difference", "softmax_from_stats")
+_ZERO_AT_MINUS_INFINITY = ("exp", "exp_difference", "softmax_from_stats")
 """Functions that make 0 of minus infinity in their first argument."""
 
-_OF_ZERO = ("mul", "divide", "scaled_product", "square")
+_ZERO_AT_ZERO = ("mul", "divide", "scaled_product", "square")
 """Functions that make 0 of 0 in their first argument."""
 
 
 def masks(workload: Workload) -> Mapping[str, Mask]:
     """The mask of each op that has one, by its name."""
-    if not any(op.function in _HIDING for op in workload.ops):
+    if not any(op.function in _MASKING_FUNCTIONS for op in workload.ops):
         return {}
     return _masks(workload.ops, tuple((t.name, t.dims) for t in workload.tensors.values()), workload.outputs,
                   tuple(workload.dims.items()))  # fmt: skip
@@ -58,7 +58,7 @@ def mask_over(workload: Workload, keys: str) -> Mask | None:
     return found.pop() if len(found) == 1 else None
 
 
-def cut_to(workload: Workload, dims: Mapping[str, int]) -> Workload:
+def with_extents(workload: Workload, dims: Mapping[str, int]) -> Workload:
     """The workload with other extents, and masks that fit them: where rows would see nothing, the queries are the last positions
     again, and a window reaches the last key."""
     made = replace(workload, dims=dims)
@@ -66,7 +66,7 @@ def cut_to(workload: Workload, dims: Mapping[str, int]) -> Workload:
 
 
 def _fitted(op: Op, dims: Mapping[str, int]) -> Op:
-    if op.function not in _HIDING or len(op.dims) < 2:
+    if op.function not in _MASKING_FUNCTIONS or len(op.dims) < 2:
         return op
     (rows, keys), numbers = (dims[dim] for dim in op.dims[-2:]), dict(op.constants)
     queries = min(int(numbers["queries"]), rows)
@@ -104,11 +104,11 @@ class _Graph:
     def hides(self, op: Op) -> Mask | None:
         """The mask that an op brings in; none if a row sees nothing."""
         numbers = dict(op.constants)
-        if op.function not in _HIDING or op.kind is not OpKind.MAP or len(op.dims) < 2:
+        if op.function not in _MASKING_FUNCTIONS or op.kind is not OpKind.MAP or len(op.dims) < 2:
             return None
         if numbers.get("scale", 1.0) <= 0 or (op.function == "scale_mask" and not numbers.get("causal")):
             return None
-        queries, offset, *rest = (int(numbers[name]) for name in _HIDING[op.function])
+        queries, offset, *rest = (int(numbers[name]) for name in _MASKING_FUNCTIONS[op.function])
         rows, keys = op.dims[-2:]
         window = rest[0] if rest else None
         last_start = queries - 1 + offset - (window or queries + offset) + 1
@@ -122,7 +122,7 @@ class _Graph:
 
     def behind(self, first: Op, mask: Mask) -> Iterator[str]:
         """Ops that meet neutral values at hidden points."""
-        hidden = dict.fromkeys(first.outputs, _LEAST)
+        hidden = dict.fromkeys(first.outputs, _MINUS_INFINITY)
         for op in self.ops[self.ops.index(first) + 1 :]:
             states = [hidden.get(name) for name in op.inputs]
             made = self._made(op, states) if any(states) else None
@@ -135,17 +135,17 @@ class _Graph:
         """What an op makes of neutral inputs; none where it may be anything."""
         first = states[0]
         match op.kind:
-            case OpKind.MAP if op.function in _KEEPING:
+            case OpKind.MAP if op.function in _PRESERVING_FUNCTIONS:
                 return first
-            case OpKind.MAP if op.function in _OF_LEAST and first == _LEAST and not any(states[1:]):
+            case OpKind.MAP if op.function in _ZERO_AT_MINUS_INFINITY and first == _MINUS_INFINITY and not any(states[1:]):
                 return _ZERO
-            case OpKind.MAP if op.function in _OF_ZERO and first == _ZERO and not any(states[1:]):
+            case OpKind.MAP if op.function in _ZERO_AT_ZERO and first == _ZERO and not any(states[1:]):
                 return _ZERO
-            case OpKind.REDUCE if op.function == "identity" and op.monoid in ("max", "softmax") and first == _LEAST:
-                return _LEAST
+            case OpKind.REDUCE if op.function == "identity" and op.monoid in ("max", "softmax") and first == _MINUS_INFINITY:
+                return _MINUS_INFINITY
             case OpKind.REDUCE if op.function in ("identity", "square") and op.monoid == "sum" and first == _ZERO:
                 return _ZERO
-            case OpKind.CONTRACT if _ZERO in states and _LEAST not in states:
+            case OpKind.CONTRACT if _ZERO in states and _MINUS_INFINITY not in states:
                 return _ZERO
         return None
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.ir.hardware import Axis, Chip, Link, Memory, Topology
 
-TIER = 2**30
+MIN_TIER_BYTES = 2**30
 """Least capacity [B] of a memory, other than the outermost, that counts as a tier where a system names none."""
 
 _RESIZABLE = (Topology.LINE, Topology.RING, Topology.FULL, Topology.SWITCH)
@@ -95,7 +95,7 @@ class System:
 
 
 def tiers_of(chip: Chip) -> tuple[Memory, ...]:
-    """The outermost memory and every other one that a chip has once and that holds at least `TIER` bytes, nearest first."""
+    """The outermost memory and every other one that a chip has once and that holds at least `MIN_TIER_BYTES` bytes, nearest first."""
     return tuple(reversed(list(_tiers(chip))))
 
 
@@ -103,7 +103,7 @@ def _tiers(chip: Chip) -> Iterator[Memory]:
     for place, level in enumerate(chip.levels):
         if level.count > 1:
             return
-        yield from (memory for memory in level.memories if place == 0 or memory.capacity >= TIER)
+        yield from (memory for memory in level.memories if place == 0 or memory.capacity >= MIN_TIER_BYTES)
 
 
 def resized(system: System, chips: int) -> System:

@@ -39,7 +39,7 @@ from halley.ir.mapping import (
     Temporal,
     children,
 )
-from halley.ir.words import NUMBER_LIMIT, SPECIAL, Line, SyntaxFault, Word, words_of
+from halley.ir.words import NUMBER_LIMIT, SPECIAL, LineReader, SyntaxFault, Word, words_of
 
 SIZE_LIMIT = 1_000_000
 """Longest text [characters]."""
@@ -186,7 +186,7 @@ class _Statement:
 
 def _statement(words: list[Word]) -> tuple[_Arity, Make]:
     """The node that a line describes. Raises SyntaxFault."""
-    line = Line(words)
+    line = LineReader(words)
     head = line.take("a node")
     text = "" if head.quoted else head.text
     match text:
@@ -215,7 +215,7 @@ def _statement(words: list[Word]) -> tuple[_Arity, Make]:
     return result
 
 
-def _compute(line: Line) -> tuple[_Arity, Make]:
+def _compute(line: LineReader) -> tuple[_Arity, Make]:
     op = line.name("an op")
     if line.next is None:
         return _Arity.NONE, lambda _: Compute(op)
@@ -230,14 +230,14 @@ def _compute(line: Line) -> tuple[_Arity, Make]:
     return _Arity.NONE, lambda _: Compute(op, (rows, columns))
 
 
-def _side(line: Line, side: str) -> tuple[str, ...]:
+def _side(line: LineReader, side: str) -> tuple[str, ...]:
     if line.sees(NO_DIM):
         line.keyword(NO_DIM)
         return ()
     return _group(line, f"a dim on the array's {side}")
 
 
-def _temporal(line: Line) -> tuple[_Arity, Make]:
+def _temporal(line: LineReader) -> tuple[_Arity, Make]:
     dim, tile = line.loop("a dim")
     visible = line.sees("visible")
     if visible:
@@ -245,20 +245,20 @@ def _temporal(line: Line) -> tuple[_Arity, Make]:
     return _Arity.ONE, lambda body: Temporal(dim, tile, body[0], visible)
 
 
-def _spatial(line: Line) -> tuple[_Arity, Make]:
+def _spatial(line: LineReader) -> tuple[_Arity, Make]:
     dim, tile = line.loop("a dim")
     line.keyword("over")
     level, axis = line.place()
     return _Arity.ONE, lambda body: Spatial(dim, tile, level, axis, body[0])
 
 
-def _hold(line: Line) -> tuple[_Arity, Make]:
+def _hold(line: LineReader) -> tuple[_Arity, Make]:
     memory, buffers = line.name("a memory"), 1
     if not line.sees(":"):
         count = line.take("':' or xBUFFERS")
         if count.quoted or not count.text.startswith("x"):
             raise SyntaxFault("':' or xBUFFERS", count, "write hold MEMORY: TENSOR ...")
-        buffers = Line([Word(count.text[1:])]).number("a number of buffers after x")
+        buffers = LineReader([Word(count.text[1:])]).number("a number of buffers after x")
     line.keyword(":")
     groups = [_group(line)]
     while line.next is not None:
@@ -266,7 +266,7 @@ def _hold(line: Line) -> tuple[_Arity, Make]:
     return _Arity.ONE, lambda body: Hold(memory, tuple(groups), body[0], buffers)
 
 
-def _group(line: Line, what: str = "a tensor") -> tuple[str, ...]:
+def _group(line: LineReader, what: str = "a tensor") -> tuple[str, ...]:
     names = [line.name(what)]
     while line.sees("|"):
         line.keyword("|")
@@ -274,7 +274,7 @@ def _group(line: Line, what: str = "a tensor") -> tuple[str, ...]:
     return tuple(names)
 
 
-def _collective(line: Line, kind: CollectiveKind) -> tuple[_Arity, Make]:
+def _collective(line: LineReader, kind: CollectiveKind) -> tuple[_Arity, Make]:
     tensors: list[str] = []
     while not line.sees("over") or not tensors:
         if line.sees("over"):
@@ -293,7 +293,7 @@ def _collective(line: Line, kind: CollectiveKind) -> tuple[_Arity, Make]:
     return _Arity.NONE, lambda _: Collective(kind, tuple(tensors), level, axis, algorithm, dim)
 
 
-def _sequence(line: Line) -> tuple[_Arity, Make]:
+def _sequence(line: LineReader) -> tuple[_Arity, Make]:
     if line.next is None:
         return _Arity.MANY, Sequence
     if not line.sees("prefetch"):
@@ -303,14 +303,14 @@ def _sequence(line: Line) -> tuple[_Arity, Make]:
     return _Arity.MANY, lambda body: Sequence(body, prefetch=True)
 
 
-def _parallel(line: Line) -> tuple[_Arity, Make]:
+def _parallel(line: LineReader) -> tuple[_Arity, Make]:
     line.keyword("over")
     level, axis = line.place()
     shares = line.shares()
     return _Arity.MANY, lambda body: Parallel(level, axis, shares, body)
 
 
-def _pipeline(line: Line) -> tuple[_Arity, Make]:
+def _pipeline(line: LineReader) -> tuple[_Arity, Make]:
     dim, tile = line.loop("a dim")
     line.keyword("over")
     level, axis = line.place()

@@ -62,7 +62,7 @@ def _quoted(line: str, at: int) -> tuple[str, int]:
     return str(name), end
 
 
-class Line:
+class LineReader:
     """The words of one line, taken from left to right."""
 
     def __init__(self, words: list[Word]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Node, Pipeline, Spatial, Temporal, children
-from halley.ir.masks import cut_to
+from halley.ir.masks import with_extents
 from halley.ir.workload import Workload
 from halley.simulate.tasks import Interval, Server, run
 from halley.simulate.walk import Walk
@@ -50,7 +50,7 @@ def first_iterations(workload: Workload, tree: Node, iterations: int) -> Workloa
     along = {op.along for op in workload.ops}
     cut = {dim: tile for dim, tile in tiles.items() if dim not in fixed | along}
     dims = {dim: min(extent, cut[dim] * iterations) if dim in cut else extent for dim, extent in workload.dims.items()}
-    return cut_to(workload, dims)
+    return with_extents(workload, dims)
 
 
 def _outermost(node: Node, met: frozenset[str], tiles: dict[str, int], fixed: set[str]) -> None:

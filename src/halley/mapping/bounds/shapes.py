@@ -14,7 +14,7 @@ from halley.cost.pairs import PAIRS
 from halley.cost.program import Array, Indices, Normal, Program
 from halley.errors import Fault, InternalError
 from halley.formulas.numbers import Number
-from halley.formulas.terms import Term, Terms
+from halley.formulas.terms import Term, TermFactory
 from halley.ir.workload import Workload
 from halley.mapping.bounds.incumbents import Flags, Values
 from halley.mapping.space.masked_tiles import PairTree
@@ -29,7 +29,7 @@ class Trees:
     """Open tile sizes and their chains, kept for all shapes that have them in common."""
 
     def __init__(self) -> None:
-        self.terms = Terms()
+        self.terms = TermFactory()
         self.normal = Normal(self.terms)
         self.cautious = Normal(self.terms, differences=False)
         self.stages: dict[Hashable, StageCosts] = {}
