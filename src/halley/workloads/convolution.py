@@ -12,10 +12,12 @@ from halley.errors import Fault
 from halley.ir.workload import Op, OpKind, Window, Workload
 from halley.workloads.graph import contract, elementwise, reduction, tensors
 from halley.workloads.parameters import Rule, WorkloadKind, check, element_type, size
-from halley.workloads.steps import Steps
+from halley.workloads.steps import OpSequence
 
 
-def causal_convolution(source: str, result: str, weights: str, places: str, sequence: str, channels: str, mark: str) -> Steps:
+def causal_convolution(
+    source: str, result: str, weights: str, places: str, sequence: str, channels: str, mark: str
+) -> OpSequence:
     """``result[t, c] = sum_j weights[j, c] source[t + j - (taps - 1), c]``, zeros before the first: each channel alone.
 
     ``places``: the dims of a place (batch, sequence); ``sequence``: those of them that the taps j walk along, whole in every
@@ -27,7 +29,7 @@ def causal_convolution(source: str, result: str, weights: str, places: str, sequ
         windows(f"window_{mark}", source, unfolded, copies, along=sequence),
         reduction(f"convolve_{mark}", "sum", f"{unfolded} {weights}", result, copies, function="mul"),
     )
-    return Steps(ops, {unfolded: copies, result: f"{places} {channels}"}, {}, (tuple(op.name for op in ops),))
+    return OpSequence(ops, {unfolded: copies, result: f"{places} {channels}"}, {}, (tuple(op.name for op in ops),))
 
 
 def windows(name: str, source: str, result: str, dims: str, sums: tuple[Window, ...] = (), along: str = "") -> Op:
@@ -95,16 +97,16 @@ def conv_chain(
     )  # fmt: skip
 
 
-def _few(layers: int) -> Fault | None:
+def _layer_count_fault(layers: int) -> Fault | None:
     return None if layers <= 3 else Fault("workload conv-chain, parameter layers", "1, 2 or 3", str(layers))
 
 
-def _taps(kernel: int) -> Fault | None:
+def _kernel_fault(kernel: int) -> Fault | None:
     remedy = "a convolution with a single tap is a gemm"
     return None if kernel > 1 else Fault("workload conv-chain, parameter kernel", "at least 2", str(kernel), remedy)
 
 
-def _fits(height: int, width: int, kernel: int, layers: int) -> Fault | None:
+def _image_fault(height: int, width: int, kernel: int, layers: int) -> Fault | None:
     needed = layers * (kernel - 1) + 1
     if min(height, width) >= needed or layers > 3:
         return None
@@ -126,8 +128,8 @@ CONV_CHAIN = WorkloadKind(
         element_type(),
     ),
     (
-        Rule(("layers",), _few),
-        Rule(("kernel",), _taps),
-        Rule(("height", "width", "kernel", "layers"), _fits),
+        Rule(("layers",), _layer_count_fault),
+        Rule(("kernel",), _kernel_fault),
+        Rule(("height", "width", "kernel", "layers"), _image_fault),
     ),
 )

@@ -132,7 +132,7 @@ def _kernels(ops: tuple[Op, ...]) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(op.name for op in group) for group in groups)
 
 
-def _few(name: str) -> Rule:
+def _layer_limit(name: str) -> Rule:
     def check(layers: int) -> Fault | None:
         if layers <= LAYERS_LIMIT:
             return None
@@ -158,5 +158,5 @@ DLRM = WorkloadKind(
         size("top_hidden", "hidden dim of these layers"),
         element_type(),
     ),
-    (_few("bottom_layers"), _few("top_layers")),
+    (_layer_limit("bottom_layers"), _layer_limit("top_layers")),
 )

@@ -14,7 +14,7 @@ import math
 from halley.ir.workload import Op, Workload
 from halley.workloads.graph import STATISTIC, contract, elementwise, tensors
 from halley.workloads.parameters import WorkloadKind, algorithm, check, element_type, flag, grouped_heads, size
-from halley.workloads.steps import Steps, layernorm, rmsnorm, scale_scores, softmax_and_values
+from halley.workloads.steps import OpSequence, layernorm, rmsnorm, scale_scores, softmax_and_values
 
 
 def transformer_layer(
@@ -91,13 +91,13 @@ def transformer_layer(
     )
 
 
-def _norm(source: str, result: str, row: str, count: int, rms: bool, mark: str, weights: str) -> Steps:
+def _norm(source: str, result: str, row: str, count: int, rms: bool, mark: str, weights: str) -> OpSequence:
     if rms:
         return rmsnorm(source, result, row, "k", count, mark, f"gain{weights}")
     return layernorm(source, result, row, "k", count, "two-pass", mark, f"gain{weights} bias{weights}")
 
 
-def _attention(g: str, head_dim: int, tokens: int, causal: bool, variant: str) -> Steps:
+def _attention(g: str, head_dim: int, tokens: int, causal: bool, variant: str) -> OpSequence:
     """From A and An to Z, whose dims are left out. ``g``: the dim of query heads in a group, where there is one."""
     rows = f"h {g}m"
     before = (
@@ -111,7 +111,7 @@ def _attention(g: str, head_dim: int, tokens: int, causal: bool, variant: str) -
     output = contract("output", "O Wo", "Z", f"m h {g}e k")
     made = {"Q": f"{rows} d", "K": "h n d", "V": "h n e", "S": f"{rows} n"} | core.made
     kernels = (*((op.name,) for op in before), *core.kernels, (output.name,))
-    return Steps((*before, *core.ops, output), made, core.statistics, kernels)
+    return OpSequence((*before, *core.ops, output), made, core.statistics, kernels)
 
 
 def _feed_forward(gated: bool) -> tuple[tuple[Op, ...], dict[str, str], dict[str, str]]:

@@ -8,7 +8,7 @@ from halley.workloads.convolution import causal_convolution
 from halley.workloads.graph import STATISTIC, contract, elementwise, reduction, tensors
 from halley.workloads.graph import batch as batched
 from halley.workloads.parameters import Rule, WorkloadKind, algorithm, check, element_type, size
-from halley.workloads.steps import Steps, rmsnorm
+from halley.workloads.steps import OpSequence, rmsnorm
 
 
 def mamba(
@@ -181,13 +181,13 @@ def mamba_2(
     )
 
 
-def _short(mark: str, name: str, dims: str) -> tuple[Op, Steps, dict[str, str]]:
+def _short(mark: str, name: str, dims: str) -> tuple[Op, OpSequence, dict[str, str]]:
     """From X to ``name``2 [c l dims]: the projection; its causal convolution and the silu of that, with the dims of what all of
     them make; the dims of their weights."""
     convolved = causal_convolution(f"{name}0", f"{name}1", f"short_{mark}", "c l", "c l", dims, mark)
     activate = elementwise(f"activate_{mark}", "silu_bias", f"{name}1 bias_{mark}", f"{name}2", f"c l {dims}")
     made = dict.fromkeys((f"{name}0", f"{name}2"), f"c l {dims}") | convolved.made
-    steps = Steps((*convolved.ops, activate), made, {}, ((*convolved.kernels[0], activate.name),))
+    steps = OpSequence((*convolved.ops, activate), made, {}, ((*convolved.kernels[0], activate.name),))
     weights = {f"W{mark}": f"m {dims}", f"short_{mark}": f"j {dims}", f"bias_{mark}": dims}
     return contract(f"project_{mark}", f"X W{mark}", f"{name}0", f"c l m {dims}"), steps, weights
 

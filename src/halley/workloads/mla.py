@@ -15,7 +15,7 @@ from halley.errors import Fault
 from halley.ir.workload import Op, Workload
 from halley.workloads.graph import STATISTIC, batch, contract, elementwise, tensors
 from halley.workloads.parameters import Rule, WorkloadKind, algorithm, check, element_type, flag, size
-from halley.workloads.steps import Steps, scale_scores, softmax_and_values
+from halley.workloads.steps import OpSequence, scale_scores, softmax_and_values
 
 
 def mla(
@@ -99,7 +99,7 @@ def mla(
     )
 
 
-Parts = tuple[tuple[Op, ...], Steps, tuple[Op, ...], dict[str, str]]
+Parts = tuple[tuple[Op, ...], OpSequence, tuple[Op, ...], dict[str, str]]
 """Ops up to the content scores S; softmax and weighted sum; ops after it; the tensors that the first and last make."""
 
 

@@ -14,7 +14,7 @@ from halley.ir.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ModelPart:
     """A workload that occurs ``count`` times in a row."""
 
     workload: Workload
@@ -42,16 +42,16 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class TrainingModel:
     """``embedding``: tokens -> Y. ``blocks``: kinds of layers in their order, X -> Y. ``head``: X -> L, the loss of each token.
 
     ``tied``: the head multiplies by the table of the embedding, which is one tensor for both. ``source``: the publication.
     """
 
     name: str
-    embedding: Part
-    blocks: tuple[Part, ...]
-    head: Part
+    embedding: ModelPart
+    blocks: tuple[ModelPart, ...]
+    head: ModelPart
     tied: bool = False
     source: str = ""
 
@@ -60,7 +60,7 @@ class Model:
         return sum(block.count for block in self.blocks)
 
     @property
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[ModelPart]:
         """In the order of the forward pass."""
         yield self.embedding
         yield from self.blocks

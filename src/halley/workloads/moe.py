@@ -96,19 +96,19 @@ def gate(top_k: int, row: str, mark: str = "") -> tuple[tuple[Op, ...], tuple[st
     return tuple(ops), logits, tops
 
 
-def _chosen(experts: int, top_k: int) -> Fault | None:
+def _top_k_fault(experts: int, top_k: int) -> Fault | None:
     if top_k <= experts:
         return None
     return Fault("workload moe, parameter top_k", f"at most experts ({experts})", str(top_k))
 
 
-def _few(top_k: int) -> Fault | None:
+def _round_limit_fault(top_k: int) -> Fault | None:
     if top_k <= 64:
         return None
     return Fault("workload moe, parameter top_k", "at most 64 (one round of the gate each)", str(top_k))
 
 
-def _slots(tokens: int, capacity: int | None) -> Fault | None:
+def _capacity_fault(tokens: int, capacity: int | None) -> Fault | None:
     if capacity is None or capacity <= tokens:
         return None
     remedy = "a token is sent to an expert once"
@@ -128,5 +128,9 @@ MOE = WorkloadKind(
         size("capacity", "slots per expert; top_k x tokens / experts, rounded up, unless given", None),
         element_type(),
     ),
-    (Rule(("experts", "top_k"), _chosen), Rule(("top_k",), _few), Rule(("tokens", "capacity"), _slots)),
+    (
+        Rule(("experts", "top_k"), _top_k_fault),
+        Rule(("top_k",), _round_limit_fault),
+        Rule(("tokens", "capacity"), _capacity_fault),
+    ),
 )

@@ -36,7 +36,7 @@ _TOKEN = re.compile(
 )
 
 
-class Misfit(NamedTuple):
+class LineFault(NamedTuple):
     """Something wrong at a line and column, both counted from 1."""
 
     line: int
@@ -93,7 +93,7 @@ class _Token(NamedTuple):
     column: int
 
 
-def read(lines: Sequence[str]) -> tuple[list[Statement], list[Misfit]]:
+def read(lines: Sequence[str]) -> tuple[list[Statement], list[LineFault]]:
     """The statements of all lines that can be read, and what is wrong with the others; empty lines and remarks are skipped.
 
     >>> statements, misfits = read(["C[m,n] = A[m,k] * B[k,n]  # a GEMM"])
@@ -101,7 +101,7 @@ def read(lines: Sequence[str]) -> tuple[list[Statement], list[Misfit]]:
     (('m', 'n'), 'mul', [])
     """
     if len(lines) > LINES_LIMIT:
-        return [], [Misfit(LINES_LIMIT + 1, 1, f"at most {LINES_LIMIT} lines", f"{len(lines)}")]
+        return [], [LineFault(LINES_LIMIT + 1, 1, f"at most {LINES_LIMIT} lines", f"{len(lines)}")]
     statements, misfits = [], []
     for number, line in enumerate(lines, 1):
         try:
@@ -109,7 +109,7 @@ def read(lines: Sequence[str]) -> tuple[list[Statement], list[Misfit]]:
             if len(tokens) > 1:
                 statements.append(_Reader(tokens).statement(number))
         except _Wrong as wrong:
-            misfits.append(Misfit(number, wrong.column, wrong.expected, wrong.got, wrong.remedy))
+            misfits.append(LineFault(number, wrong.column, wrong.expected, wrong.got, wrong.remedy))
     return statements, misfits
 
 

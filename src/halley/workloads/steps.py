@@ -9,7 +9,7 @@ from halley.workloads.graph import EPSILON, contract, elementwise, reduction
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class OpSequence:
     """Ops in order; the dims of the tensors that they make, statistics apart (those are fp32); the kernels."""
 
     ops: tuple[Op, ...]
@@ -18,7 +18,9 @@ class Steps:
     kernels: tuple[tuple[str, ...], ...]
 
 
-def softmax_and_values(variant: str, scale: Op, rows: str, key: str, value: str, values: str = "V", result: str = "O") -> Steps:
+def softmax_and_values(
+    variant: str, scale: Op, rows: str, key: str, value: str, values: str = "V", result: str = "O"
+) -> OpSequence:
     """``scale``, which makes the scores S2 [rows, key]; their softmax along ``key``; its product with ``values`` [key, value].
 
     - plain: ``mx; E = exp(S2 - mx); z; P = E / z; result = P V``.
@@ -50,7 +52,7 @@ def softmax_and_values(variant: str, scale: Op, rows: str, key: str, value: str,
             )
             last = (contract("values", f"E {values}", "U", product, scaled_by="mx"), late_division)
     kernels = (tuple(op.name for op in first), *((op.name,) for op in last))
-    return Steps((*first, *last), tensors, {"mx": rows, "z": rows}, kernels)
+    return OpSequence((*first, *last), tensors, {"mx": rows, "z": rows}, kernels)
 
 
 def scale_scores(scores: str, dims: str, scale: float, causal: bool, queries: int, keys: int, window: int | None = None) -> Op:
@@ -67,7 +69,7 @@ def scale_scores(scores: str, dims: str, scale: float, causal: bool, queries: in
 
 def layernorm(
     source: str, result: str, row: str, along: str, count: int, variant: str, mark: str = "", weights: str = "gain bias"
-) -> Steps:
+) -> OpSequence:
     """``result = (source - mu) / sqrt(v / count + epsilon) * gain + bias`` along a dim (Ba et al., arXiv 1607.06450).
 
     ``mark`` ends the names of ops and statistics where a graph has several norms; ``weights`` names gain and bias.
@@ -85,10 +87,10 @@ def layernorm(
         elementwise(f"rstd{mark}", "rsqrt_mean", v, r, row, constants={"count": count, "epsilon": EPSILON}),
         elementwise(f"normalise{mark}", "normalise_affine", f"{source} {mu} {r} {weights}", result, matrix),
     )
-    return Steps(ops, {result: matrix}, {mu: row, v: row, r: row}, (tuple(op.name for op in ops),))
+    return OpSequence(ops, {result: matrix}, {mu: row, v: row, r: row}, (tuple(op.name for op in ops),))
 
 
-def rmsnorm(source: str, result: str, row: str, along: str, count: int, mark: str = "", gain: str = "gain") -> Steps:
+def rmsnorm(source: str, result: str, row: str, along: str, count: int, mark: str = "", gain: str = "gain") -> OpSequence:
     """``result = source / sqrt(mean source^2 + epsilon) * gain`` along a dim (Zhang and Sennrich, arXiv 1910.07467)."""
     matrix, q, r = f"{row} {along}", f"q{mark}", f"r{mark}"
     ops = (
@@ -96,4 +98,4 @@ def rmsnorm(source: str, result: str, row: str, along: str, count: int, mark: st
         elementwise(f"rrms{mark}", "rsqrt_mean", q, r, row, constants={"count": count, "epsilon": EPSILON}),
         elementwise(f"normalise{mark}", "normalise_gain", f"{source} {r} {gain}", result, matrix),
     )
-    return Steps(ops, {result: matrix}, {q: row, r: row}, (tuple(op.name for op in ops),))
+    return OpSequence(ops, {result: matrix}, {q: row, r: row}, (tuple(op.name for op in ops),))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from halley.ir.workload import Op, OpKind, Workload
 from halley.workloads.graph import STATISTIC, contract, elementwise, reduction, tensors
-from halley.workloads.model import Model, Part
+from halley.workloads.model import ModelPart, TrainingModel
 from halley.workloads.moe import gate
 from halley.workloads.steps import layernorm, rmsnorm, scale_scores, softmax_and_values
 from halley.workloads.transformer import Experts, Latent, Transformer, check_training
@@ -36,7 +36,7 @@ class _Block:
     integers: dict[str, str]
 
 
-def training_model(shape: Transformer, batch: int, sequence: int | None = None, dtype: str = "bf16") -> Model:
+def training_model(shape: Transformer, batch: int, sequence: int | None = None, dtype: str = "bf16") -> TrainingModel:
     """The model on ``batch`` sequences of ``sequence`` tokens (those that it was trained on, unless given).
 
     >>> from halley.workloads.transformer import Transformer
@@ -53,14 +53,14 @@ def training_model(shape: Transformer, batch: int, sequence: int | None = None, 
     dense = shape.layers if experts is None else experts.dense_layers
     blocks = []
     if dense:
-        blocks.append(Part(_layer(shape, batch, tokens, dtype, None), dense))
+        blocks.append(ModelPart(_layer(shape, batch, tokens, dtype, None), dense))
     if experts is not None:
-        blocks.append(Part(_layer(shape, batch, tokens, dtype, experts), shape.layers - dense))
-    return Model(
+        blocks.append(ModelPart(_layer(shape, batch, tokens, dtype, experts), shape.layers - dense))
+    return TrainingModel(
         shape.name,
-        Part(_embedding(shape, batch, tokens, dtype)),
+        ModelPart(_embedding(shape, batch, tokens, dtype)),
         tuple(blocks),
-        Part(_head(shape, batch, tokens, dtype)),
+        ModelPart(_head(shape, batch, tokens, dtype)),
         shape.tied,
         shape.source,
     )

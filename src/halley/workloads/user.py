@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.ir.workload import DTYPE_BYTES, FUNCTIONS, MONOIDS, Op, OpKind, Tensor, Workload
-from halley.workloads.notation import Call, Misfit, Ref, Statement, Term, read
+from halley.workloads.notation import Call, LineFault, Ref, Statement, Term, read
 from halley.workloads.parameters import SIZE_LIMIT, WorkloadKind, check, element_type, text
 
 REDUCTIONS = tuple(name for name, monoid in MONOIDS.items() if monoid.arity == 1)
@@ -67,7 +67,7 @@ def extents_text(dims: Mapping[str, int]) -> str:
     return " ".join(f"{name}={extent}" for name, extent in dims.items())
 
 
-def _place(misfit: Misfit) -> str:
+def _place(misfit: LineFault) -> str:
     return f"graph, line {misfit.line}, column {misfit.column}" if misfit.line else "graph"
 
 
@@ -92,7 +92,7 @@ def assemble(
     dtype: str = "bf16",
     outputs: Sequence[str] = (),
     parameters: Mapping[str, object] | None = None,
-) -> tuple[Workload | None, list[Misfit]]:
+) -> tuple[Workload | None, list[LineFault]]:
     """The workload, or None and all that is wrong (line 0: with the graph as a whole)."""
     statements, misfits = read(lines)
     build = _Builder(extents, dtype, misfits)
@@ -118,7 +118,7 @@ class _Builder:
 
     extents: Mapping[str, int]
     dtype: str
-    misfits: list[Misfit]
+    misfits: list[LineFault]
     tensors: dict[str, Tensor] = field(default_factory=dict)
     made: dict[str, int] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)
@@ -141,20 +141,20 @@ class _Builder:
                 self.ops.append(op)
 
     def wrong(self, line: int, column: int, expected: str, got: str, remedy: str = "") -> None:
-        self.misfits.append(Misfit(line, column, expected, got, remedy))
+        self.misfits.append(LineFault(line, column, expected, got, remedy))
 
-    def left_over(self, outputs: Sequence[str]) -> Iterator[Misfit]:
+    def left_over(self, outputs: Sequence[str]) -> Iterator[LineFault]:
         """What is wrong with the graph as a whole."""
         if not self.ops:
-            yield Misfit(0, 0, "at least one line such as C[m,n] = A[m,k] * B[k,n]", "none")
+            yield LineFault(0, 0, "at least one line such as C[m,n] = A[m,k] * B[k,n]", "none")
             return
         used = {dim for tensor in self.tensors.values() for dim in tensor.dims}
         for dim in self.extents:
             if dim not in used:
-                yield Misfit(0, 0, "dims that a tensor has", repr(dim), "remove it")
+                yield LineFault(0, 0, "dims that a tensor has", repr(dim), "remove it")
         for name in outputs:
             if name not in self.made:
-                yield Misfit(0, 0, "outputs that a line makes", repr(name), did_you_mean(name, self.made))
+                yield LineFault(0, 0, "outputs that a line makes", repr(name), did_you_mean(name, self.made))
 
     # -- names
 
