@@ -23,7 +23,7 @@ from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.frames import frames
 from halley.mapping.space.partitions import every_partition, group_ops
 from halley.mapping.space.stages import Skeleton
-from halley.rewrite.tidy import tidy
+from halley.rewrite.tidy import canonical
 from halley.workloads import attention, build, graph, variants
 
 MAPPINGS = 6
@@ -64,7 +64,7 @@ def compared(workload: Workload, chip: Chip, draw: random.Random) -> int:
             skeletons = tuple(draw.choice(stage.skeletons) for stage in frame.stages)
             tiles = drawn(frame, skeletons, draw)
             tree = Hold(machine.outer, tuple((name,) for name in kept), Choice(frame, skeletons, tiles).tree(), 1)
-            estimate = evaluate(workload, chip, tidy(tree, workload.dims))
+            estimate = evaluate(workload, chip, canonical(tree, workload.dims))
             assert floor["time"] <= float(estimate.time) * (1 + 1e-12), frame.name
             assert floor["energy"] <= float(estimate.energy) * (1 + 1e-12), frame.name
             for skeleton in skeletons:  # of what lies on the array

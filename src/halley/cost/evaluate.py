@@ -49,7 +49,7 @@ from halley.ir.mapping import (
 )
 from halley.ir.masks import mask_over
 from halley.ir.workload import Workload
-from halley.rewrite.prefetch import ends, in_lockstep, shared
+from halley.rewrite.prefetch import ends_prefetch, handed_over, in_lockstep
 from halley.rewrite.rounds import hands_over
 
 Shares = Mapping[int, tuple[Mapping[AxisName, int], Mapping[AxisName, int]]]
@@ -192,7 +192,7 @@ class _Fold:
             case Collective():
                 return self._collective(node, scope)
             case Sequence():
-                found = self._phases(node.children, scope, {}, shared(node, self.workload) if node.prefetch else None)
+                found = self._phases(node.children, scope, {}, handed_over(node, self.workload) if node.prefetch else None)
                 up, down = (found.ahead[0].up, found.ahead[-1].down) if node.prefetch else (EMPTY, EMPTY)
                 return Cost(total(found.times), found.busy, up, down, found.steps)
             case Overlap() | Parallel():
@@ -256,7 +256,7 @@ class _Fold:
     def _inside(self, node: Hold, scope: Scope) -> tuple[Cost, Ahead | None]:
         """What is in a Hold, and what of its ramps runs on: none where the Hold ends phases."""
         outer = self.ahead
-        self.ahead = ahead = None if outer is None or ends(node, self.lockstep) else Ahead(outer.waits)
+        self.ahead = ahead = None if outer is None or ends_prefetch(node, self.lockstep) else Ahead(outer.waits)
         inner = self.visit(node.body, scope)
         self.ahead = outer
         return inner, ahead

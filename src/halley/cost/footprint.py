@@ -15,7 +15,7 @@ from halley.cost.movement import Body, Part, as_loop
 from halley.formulas.numbers import Number, maximum, positive
 from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel, Pipeline, Sequence, Spatial, Temporal, children
 from halley.ir.workload import DTYPE_BYTES, OpKind
-from halley.rewrite.prefetch import ends, in_lockstep, running_on, shared
+from halley.rewrite.prefetch import ends_prefetch, handed_over, in_lockstep, prefetched_holds
 
 Footprint = dict[str, Number]
 Where = Mapping[AxisName, int]
@@ -52,7 +52,7 @@ def _live(counter: Counter, node: Node, scope: Scope, body: Body, where: Where, 
             again = again or isinstance(node, Temporal)
             return _live(counter, node.body, scope.with_loop(as_loop(node)), body, where, again)
         case Hold():
-            inner = _live(counter, node.body, scope, body, where, again and not ends(node, in_lockstep(counter.chip)))
+            inner = _live(counter, node.body, scope, body, where, again and not ends_prefetch(node, in_lockstep(counter.chip)))
             return {**inner, node.memory: inner.get(node.memory, 0) + _hold_bytes(counter, node, scope, body, where)}
         case Sequence():
             live = [_live(counter, child, scope, body, where, False) for child in node.children]
@@ -85,7 +85,7 @@ def _beside(
 ) -> list[Footprint]:
     """What is live beside each child: also what its neighbours bring in early or let go out late. In a loop, the last child is
     followed by the first."""
-    waits, lockstep = shared(node, counter.workload), in_lockstep(counter.chip)
+    waits, lockstep = handed_over(node, counter.workload), in_lockstep(counter.chip)
     early = [_early(counter, child, waits, lockstep, scope, body, where) for child in node.children]
     count = len(live)
     found = []
@@ -101,7 +101,7 @@ def _early(
 ) -> Footprint:
     """Bytes of the Holds of a child that run on beside its neighbours."""
     sizes: list[Footprint] = []
-    for *passed, hold in running_on(child, waits, lockstep):
+    for *passed, hold in prefetched_holds(child, waits, lockstep):
         inside = scope
         for node in passed:
             if isinstance(node, Temporal | Spatial):

@@ -41,7 +41,7 @@ from halley.mapping.space.partitions import (
     spans,
 )
 from halley.rewrite.legality import faults as legality_faults
-from halley.rewrite.tidy import tidy
+from halley.rewrite.tidy import canonical
 from halley.workloads import variants
 
 Progress = Callable[[str, float], None]
@@ -377,7 +377,7 @@ class _Optimiser:
         trees = [choice.tree() for choice in choices.values()]
         body = trees[0] if len(trees) == 1 else Steps(tuple(trees))
         outer = template(self.problem.chip).outer
-        return tidy(Hold(outer, tuple((name,) for name in handed), body, 1), workload.dims)
+        return canonical(Hold(outer, tuple((name,) for name in handed), body, 1), workload.dims)
 
     def _solution(self, restriction: Restriction, value: float, plans: Plans, picks: Picks, size: int, bound: float) -> Solution:
         workload, choices = plans.workload, self._choices(plans, picks)

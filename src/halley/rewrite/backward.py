@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.ir.workload import Op, OpKind, Tensor, Workload
 from halley.rewrite.gradients import GradientGraph
-from halley.rewrite.invariance import independent
+from halley.rewrite.invariance import is_independent
 from halley.rewrite.pullbacks import pull_back, pull_back_softmax
 
 
@@ -87,7 +87,7 @@ def backward(workload: Workload, outputs: Sequence[str] | None = None, wrt: Sequ
         if op.name in softmaxes:
             pull_back_softmax(graph, op, *softmaxes[op.name])
         elif any(graph.needs(name) for name in op.inputs):
-            pull_back(graph, op, lambda maximum: independent(workload, maximum, ends))
+            pull_back(graph, op, lambda maximum: is_independent(workload, maximum, ends))
     graph.begin(-1)
     found = {name: graph.gradient(name) for name in asked}
     if wrt is not None:

@@ -43,23 +43,23 @@ def _scaled(function: str, arguments: str, scale: float) -> Derivative:
     return _rule(function, arguments, lambda given: {"scale": scale})
 
 
-ALL = _rule("identity", "d")
+PASS_THROUGH = _rule("identity", "d")
 """The argument receives d as it is."""
 
-MINUS = _scaled("scale", "d", -1.0)
+NEGATED = _scaled("scale", "d", -1.0)
 
 DERIVATIVES: Mapping[str, tuple[Derivative | None, ...]] = {
-    "identity": (ALL,),
-    "add": (ALL, ALL),
+    "identity": (PASS_THROUGH,),
+    "add": (PASS_THROUGH, PASS_THROUGH),
     "mul": (_rule("mul", "d 1"), _rule("mul", "d 0")),
     "square": (_scaled("scaled_product", "d 0", 2.0),),
-    "subtract": (ALL, MINUS),
+    "subtract": (PASS_THROUGH, NEGATED),
     "divide": (_rule("divide", "d 1"), _rule("quotient_gradient", "d y 1")),
     "reciprocal": (_rule("negative_product", "d y y"),),
     # of two equal arguments the first receives all
     "maximum": (_rule("select_not_below", "d 0 1"), _rule("select_above", "d 1 0")),
     "minimum": (_rule("select_not_below", "d 1 0"), _rule("select_above", "d 0 1")),
-    "multiply_add": (_rule("mul", "d 1"), _rule("mul", "d 0"), ALL),
+    "multiply_add": (_rule("mul", "d 1"), _rule("mul", "d 0"), PASS_THROUGH),
     "exp": (_rule("mul", "d y"),),
     "log": (_rule("divide", "d 0"),),
     "rsqrt": (_scaled("cube_product", "d y", -0.5),),
@@ -84,14 +84,14 @@ DERIVATIVES: Mapping[str, tuple[Derivative | None, ...]] = {
     # y = (x / count + epsilon)^(-1/2), so dy/dx = -y^3 / (2 count)
     "rsqrt_mean": (_rule("cube_product", "d y", lambda given: {"scale": -0.5 / given["count"]}),),
     "normalise": (_rule("mul", "d 2"), _scaled("scaled_product", "d 2", -1.0), _scaled("scaled_difference", "d 0 1", 1.0)),
-    "affine": (_rule("mul", "d 1"), _rule("mul", "d 0"), ALL),
+    "affine": (_rule("mul", "d 1"), _rule("mul", "d 0"), PASS_THROUGH),
     "normalise_gain": (_rule("product", "d 1 2"), _rule("product", "d 0 2"), _rule("product", "d 0 1")),
     "normalise_affine": (
         _rule("product", "d 2 3"),
         _rule("negative_product", "d 2 3"),
         _rule("difference_product", "d 0 1 3"),
         _rule("difference_product", "d 0 1 2"),
-        ALL,
+        PASS_THROUGH,
     ),
     "silu": (_rule("silu_gradient", "d 0"),),
     "silu_bias": (_rule("silu_bias_gradient", "d 0 1"), _rule("silu_bias_gradient", "d 0 1")),
@@ -106,7 +106,7 @@ DERIVATIVES: Mapping[str, tuple[Derivative | None, ...]] = {
     ),
     "product_sum": (_rule("mul", "d 1"), _rule("mul", "d 0"), _rule("mul", "d 3"), _rule("mul", "d 2")),
     "decay_mask": (_rule("decay_mask", "d 1 2"), _rule("mul", "d y"), _scaled("scaled_product", "d y", -1.0)),
-    "add_decayed": (ALL, _rule("mul_exp", "d 2"), _rule("product_exp", "d 1 2")),
+    "add_decayed": (PASS_THROUGH, _rule("mul_exp", "d 2"), _rule("product_exp", "d 1 2")),
     "silu_mul": (_rule("silu_mul_gradient", "d 0 1"), _rule("silu_mul", "0 d")),
     "gelu": (_rule("gelu_gradient", "d 0"),),
     "scaled_product": (

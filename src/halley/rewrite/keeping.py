@@ -8,22 +8,22 @@ from dataclasses import dataclass
 from halley.ir.mapping import Collective, Compute, walk
 from halley.ir.workload import Workload
 from halley.rewrite.layout import AxisKey, Chain, Interval
-from halley.rewrite.residence import Residence
-from halley.rewrite.scopes import Path, Scope
+from halley.rewrite.residence import HoldState
+from halley.rewrite.scopes import NodeScope, Path
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class HeldRegion:
     """``chains``: how the tensor's dims are cut. ``active``: by axis, the members that keep something; where a split leaves
     others idle, ``idles`` has the cuts up to it. ``scope``: that of the first touch."""
 
     chains: Mapping[str, Chain]
     active: Mapping[AxisKey, Interval]
     idles: Mapping[AxisKey, Chain]
-    scope: Scope
+    scope: NodeScope
 
 
-def touches(workload: Workload, home: Residence, name: str) -> Iterator[Path]:
+def touches(workload: Workload, home: HoldState, name: str) -> Iterator[Path]:
     """The computes and collectives inside a Hold that touch a tensor."""
     for inner, node in walk(home.node):
         if isinstance(node, Compute):
@@ -34,7 +34,7 @@ def touches(workload: Workload, home: Residence, name: str) -> Iterator[Path]:
             yield (*home.path, *inner)
 
 
-def kept(workload: Workload, home: Residence, name: str, scopes: Mapping[Path, Scope]) -> Kept:
+def held_region(workload: Workload, home: HoldState, name: str, scopes: Mapping[Path, NodeScope]) -> HeldRegion:
     """What the members keep of a tensor in an open Hold, in which something touches it."""
     leaves = [scopes[path] for path in touches(workload, home, name)]
     first, chains = leaves[0], {}
@@ -50,29 +50,31 @@ def kept(workload: Workload, home: Residence, name: str, scopes: Mapping[Path, S
         if split.dim not in chains and _agree(leaves, split.dim, up_to):
             narrowing.add(key)
     active = {key: first.active(key) if key in narrowing else _common_share(home, leaves, key) for key in home.axes}
-    return Kept(chains, active, {key: first.until(key) for key in home.axes & narrowing}, first)
+    return HeldRegion(chains, active, {key: first.until(key) for key in home.axes & narrowing}, first)
 
 
-def joined(workload: Workload, home: Residence, name: str) -> bool:
+def joined(workload: Workload, home: HoldState, name: str) -> bool:
     """Whether a collective inside a Hold touches a tensor: it may leave idle members a part, and they have room for it."""
     leaves = [node for _, node in walk(home.node)]
     return any(isinstance(leaf, Collective) and name in leaf.tensors for leaf in leaves)
 
 
-def kept_beyond(workload: Workload, home: Residence, name: str, scopes: Mapping[Path, Scope], scope: Scope) -> AxisKey | None:
+def held_outside_share(
+    workload: Workload, home: HoldState, name: str, scopes: Mapping[Path, NodeScope], scope: NodeScope
+) -> AxisKey | None:
     """An axis on which members outside the share of a node in the Hold keep something of a tensor, if there is one."""
-    keeps = kept(workload, home, name, scopes).active
+    keeps = held_region(workload, home, name, scopes).active
     shares = [(key, keeps[key], scope.share(key)) for key in sorted(home.axes & scope.shares.keys())]
     return next((key for key, (first, stop), (low, high) in shares if first < low or high < stop), None)
 
 
-def _common_share(home: Residence, leaves: list[Scope], key: AxisKey) -> Interval:
+def _common_share(home: HoldState, leaves: list[NodeScope], key: AxisKey) -> Interval:
     """The innermost share of an axis that one child of `Parallel` or `Pipeline` has and that all touches lie in."""
     parts = [leaf.parts.get(key, ()) for leaf in leaves]
     common = [part for part in parts[0] if all(part in others for others in parts)]
     return common[-1][1] if common else home.scope.share(key)
 
 
-def _agree(leaves: list[Scope], dim: str, length: int) -> bool:
+def _agree(leaves: list[NodeScope], dim: str, length: int) -> bool:
     """Whether all touches lie behind the same first cuts of a dim."""
     return len({leaf.ways.get(dim, ())[:length] for leaf in leaves}) == 1

@@ -22,12 +22,12 @@ Active: TypeAlias = Mapping[AxisKey, Interval]
 Shifts: TypeAlias = Mapping[AxisKey, Interval]
 """By axis along which a shift went: the members [first, stop) of it. Each but the first has what the one before it had, too."""
 
-ENUMERATION_LIMIT = 20_000
+RANGE_LIMIT = 20_000
 """Most ranges that `covers` looks at; beyond it, two cuttings that are not alike count as different."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class DimCut:
     """One loop (``axis`` None) or split. Tile i of a split goes to member ``first + i``. A ``tile`` of 0 means ``parts`` even
     tiles, as a scattering collective leaves them."""
 
@@ -40,13 +40,13 @@ class Cut:
         return self.tile or max(-(-extent // self.parts), 1)
 
 
-Chain: TypeAlias = tuple[Cut, ...]
+Chain: TypeAlias = tuple[DimCut, ...]
 
 
-def extents_after(extents: frozenset[int], cut: Cut) -> frozenset[int]:
+def extents_after(extents: frozenset[int], cut: DimCut) -> frozenset[int]:
     """The sizes (none of them 0) that a range can have inside a cut.
 
-    >>> sorted(extents_after(frozenset({10, 3}), Cut(4)))
+    >>> sorted(extents_after(frozenset({10, 3}), DimCut(4)))
     [2, 3, 4]
     """
     tiles = ((extent, cut.size(extent)) for extent in extents)
@@ -57,8 +57,8 @@ def restrict(chain: Chain, axes: Iterable[AxisKey]) -> Chain:
     """The chain as a memory sees it that lies outside all axes but these: what the members of the others bring comes
     together there, as if their splits had been loops.
 
-    >>> restrict((Cut(8, ("core", "x")), Cut(4, ("cluster", "x"))), [("cluster", "x")])
-    (Cut(tile=8, axis=None, first=0, parts=0), Cut(tile=4, axis=('cluster', 'x'), first=0, parts=0))
+    >>> restrict((DimCut(8, ("core", "x")), DimCut(4, ("cluster", "x"))), [("cluster", "x")])
+    (DimCut(tile=8, axis=None, first=0, parts=0), DimCut(tile=4, axis=('cluster', 'x'), first=0, parts=0))
     """
     kept = set(axes)
     return tuple(cut if cut.axis in kept else replace(cut, axis=None, first=0) for cut in chain)
@@ -80,13 +80,13 @@ def beyond(chain: Chain, prefix: Chain) -> Chain:
     return chain[common:]
 
 
-def dealt(chain: Chain, prefix: Chain, extent: int) -> list[Cut]:
+def distributing_cuts(chain: Chain, prefix: Chain, extent: int) -> list[DimCut]:
     """Of what a chain cuts further than a prefix, the splits, and the loops that ever find more than a single tile.
 
     >>> x = ("cluster", "x")
-    >>> [cut.tile for cut in dealt((Cut(2), Cut(3, x)), (), 8)]
+    >>> [cut.tile for cut in distributing_cuts((DimCut(2), DimCut(3, x)), (), 8)]
     [2, 3]
-    >>> [cut.tile for cut in dealt((Cut(8), Cut(3, x)), (), 8)]
+    >>> [cut.tile for cut in distributing_cuts((DimCut(8), DimCut(3, x)), (), 8)]
     [3]
     """
     further, extents, found = len(beyond(chain, prefix)), frozenset({extent}), []
@@ -101,7 +101,7 @@ def dealt(chain: Chain, prefix: Chain, extent: int) -> list[Cut]:
 def most_parts(chain: Chain, extent: int) -> int:
     """The most parts that the last cut of a chain makes of what it finds.
 
-    >>> most_parts((Cut(2), Cut(3, ("cluster", "x"))), 8)
+    >>> most_parts((DimCut(2), DimCut(3, ("cluster", "x"))), 8)
     1
     """
     extents = frozenset({extent})
@@ -110,7 +110,7 @@ def most_parts(chain: Chain, extent: int) -> int:
     return _parts(chain[-1], extents)
 
 
-def _parts(cut: Cut, extents: frozenset[int]) -> int:
+def _parts(cut: DimCut, extents: frozenset[int]) -> int:
     return max(-(-size // cut.size(size)) for size in extents)
 
 
@@ -119,7 +119,7 @@ def least_parts(chain: Chain, joined: AxisKey, extent: int) -> int:
     has the most.
 
     >>> x, y = ("cluster", "x"), ("cluster", "y")
-    >>> least_parts((Cut(3, x), Cut(2, y)), x, 4), least_parts((Cut(3, x), Cut(2, y)), y, 4)
+    >>> least_parts((DimCut(3, x), DimCut(2, y)), x, 4), least_parts((DimCut(3, x), DimCut(2, y)), y, 4)
     (2, 1)
     """
     extents = frozenset({extent})
@@ -132,9 +132,9 @@ def least_parts(chain: Chain, joined: AxisKey, extent: int) -> int:
 def all_at_work(chain: Chain, extent: int, sizes: Mapping[AxisKey, int]) -> bool:
     """Whether members that walk a chain in lockstep all have something in every iteration.
 
-    >>> all_at_work((Cut(4, ("cluster", "x")), Cut(2)), 8, {("cluster", "x"): 2})
+    >>> all_at_work((DimCut(4, ("cluster", "x")), DimCut(2)), 8, {("cluster", "x"): 2})
     True
-    >>> all_at_work((Cut(4, ("cluster", "x")), Cut(2)), 6, {("cluster", "x"): 2})   # 2 and 2 | 2 and none
+    >>> all_at_work((DimCut(4, ("cluster", "x")), DimCut(2)), 6, {("cluster", "x"): 2})   # 2 and 2 | 2 and none
     False
     """
     found = {frozenset({extent})}  # what the members find at once
@@ -153,14 +153,14 @@ def all_at_work(chain: Chain, extent: int, sizes: Mapping[AxisKey, int]) -> bool
     return True
 
 
-def come_again(chain: Chain, outside: int, axis: AxisKey, extent: int, members: int) -> bool:
+def comes_again(chain: Chain, outside: int, axis: AxisKey, extent: int, members: int) -> bool:
     """Whether another than the first of an axis' ``members`` has something behind a chain, in an iteration after the first of
     the loops that follow its ``outside`` first cuts.
 
     >>> x = ("cluster", "x")
-    >>> come_again((Cut(4, x), Cut(2)), 0, x, 8, 2)
+    >>> comes_again((DimCut(4, x), DimCut(2)), 0, x, 8, 2)
     True
-    >>> come_again((Cut(4), Cut(2, x)), 0, x, 5, 2)   # 2 and 2 | 1 and none
+    >>> comes_again((DimCut(4), DimCut(2, x)), 0, x, 5, 2)   # 2 and 2 | 1 and none
     False
     """
     found = {(extent, False)}  # what one of them finds, and whether a loop has come round to it
@@ -185,7 +185,7 @@ def _tile(size: int, tile: int, index: int) -> int:
 def ranges(chain: Chain, range_: Interval, member: Mapping[AxisKey, int]) -> Iterator[Interval]:
     """The ranges, in order of time, that a chain leaves one member.
 
-    >>> list(ranges((Cut(4), Cut(2, ("a", "x"))), (0, 7), {("a", "x"): 1}))
+    >>> list(ranges((DimCut(4), DimCut(2, ("a", "x"))), (0, 7), {("a", "x"): 1}))
     [(2, 4), (6, 7)]
     """
     start, stop = range_
@@ -213,11 +213,11 @@ def covers(
     ``sizes``: the members of each axis. ``shifted``: axes on which each member has what the one before it had, too.
 
     >>> x = ("cluster", "x")
-    >>> covers((Cut(4, x),), (Cut(4, x),), {}, 8, {x: 2})
+    >>> covers((DimCut(4, x),), (DimCut(4, x),), {}, 8, {x: 2})
     True
-    >>> covers((Cut(4, x),), (), {}, 8, {x: 2})   # member 1 lacks the first half
+    >>> covers((DimCut(4, x),), (), {}, 8, {x: 2})   # member 1 lacks the first half
     False
-    >>> covers((Cut(4, x),), (), {x: (0, 1)}, 4, {x: 2})   # only member 0 works, and it has all
+    >>> covers((DimCut(4, x),), (), {x: (0, 1)}, 4, {x: 2})   # only member 0 works, and it has all
     True
     """
     read = _trimmed(read)
@@ -229,7 +229,7 @@ def covers(
     if all(cut.axis is None for cut in have):
         return True
     axes = sorted({cut.axis for chain in (have, read) for cut in chain if cut.axis})
-    budget = ENUMERATION_LIMIT
+    budget = RANGE_LIMIT
     for range_extent in extents:
         for indices in itertools.product(*(range(sizes[axis]) for axis in axes)):
             member = dict(zip(axes, indices, strict=True))

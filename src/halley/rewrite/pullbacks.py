@@ -17,7 +17,7 @@ from typing import assert_never
 
 from halley.errors import BadInput, Fault
 from halley.ir.workload import Op, OpKind
-from halley.rewrite.derivatives import ALL, DERIVATIVES, POSITIONAL, Derivative
+from halley.rewrite.derivatives import DERIVATIVES, PASS_THROUGH, POSITIONAL, Derivative
 from halley.rewrite.gradients import GradientGraph
 
 Independent = Callable[[str], bool]
@@ -119,7 +119,7 @@ def _apply(graph: GradientGraph, op: Op, rule: Derivative, words: Mapping[str, s
     inputs = tuple(words[word] for word in rule.arguments)
     own = graph.dims(target)
     lost = [dim for dim in op.dims if dim not in own]
-    if rule is ALL and not lost:
+    if rule is PASS_THROUGH and not lost:
         graph.give(target, inputs[0])
         return
     positional = rule.function in POSITIONAL
@@ -222,7 +222,7 @@ def _scan(graph: GradientGraph, op: Op) -> None:
             factor, x = op.inputs
             collected = scan((factor, gradient), "linear_lagged" if op.monoid == "linear" else "linear_before", True)
             if graph.needs(x):
-                _apply(graph, op, ALL, {"d": collected}, x)
+                _apply(graph, op, PASS_THROUGH, {"d": collected}, x)
             if graph.needs(factor):
                 # the state that each step found: made again, as fused kernels do, or there already
                 found = scan(op.inputs, "linear_before", False) if op.monoid == "linear" else op.outputs[0]

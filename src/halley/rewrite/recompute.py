@@ -54,7 +54,7 @@ def recompute(found: Differentiated, ops: Recompute | Collection[str], whole: bo
     repeated = given if whole else _needed(found, given)
     if not repeated:
         return found
-    return _with(found, repeated)
+    return _with_repeated(found, repeated)
 
 
 def chosen_ops(found: Differentiated, choice: Recompute) -> tuple[str, ...]:
@@ -114,7 +114,7 @@ def _needed(found: Differentiated, chosen: list[Op]) -> list[Op]:
     return needed[::-1]
 
 
-def _with(found: Differentiated, repeated: list[Op]) -> Differentiated:
+def _with_repeated(found: Differentiated, repeated: list[Op]) -> Differentiated:
     work = found.workload
     tensors, names = dict(work.tensors), {op.name for op in work.ops}
     again: dict[str, str] = {}

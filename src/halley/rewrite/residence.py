@@ -11,12 +11,12 @@ from halley.ir.placement import Partial, Placement, Replicate, Shard, Single
 from halley.ir.workload import Op, OpKind, Workload
 from halley.network.algorithms import ALGORITHMS
 from halley.network.time.axis import able
-from halley.rewrite.layout import AxisKey, Chain, Cut, Interval, Shifts, restrict
-from halley.rewrite.scopes import Path, Scope
+from halley.rewrite.layout import AxisKey, Chain, DimCut, Interval, Shifts, restrict
+from halley.rewrite.scopes import NodeScope, Path
 
-ADDING = ("", "sum", "mean")
+NETWORK_ADDED_MONOIDS = ("", "sum", "mean")
 """Monoids whose parts a network can add on the way up."""
-STATES = ("softmax", "welford")
+STATEFUL_MONOIDS = ("softmax", "welford")
 """Monoids with a state whose parts cannot be put back later."""
 
 
@@ -31,7 +31,7 @@ class Missing:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Violation:
     """A broken rule, the collective that would mend it, if one would, and the node that breaks it; the root where none does."""
 
     fault: Fault
@@ -40,7 +40,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class TensorState:
     """What the members have of a tensor in one Hold.
 
     ``setter`` is the node that last changed it, in the repeating ``loops``. ``chains``: how each dim is cut. ``partial``: the
@@ -71,7 +71,7 @@ class Held:
                 return Shard(dim)
         return Replicate()
 
-    def seen_from(self, axes: frozenset[AxisKey], setter: Path, scope: Scope) -> Held:
+    def seen_from(self, axes: frozenset[AxisKey], setter: Path, scope: NodeScope) -> TensorState:
         """The same after it moved, through the node ``setter``, to a memory that lies inside these axes only."""
         return replace(
             self,
@@ -87,7 +87,7 @@ class Held:
 
 
 @dataclass(slots=True)
-class Residence:
+class HoldState:
     """An open Hold. ``axes``: those of its memory's level and of the levels further out. ``lost``: tensors that another of
     their group has overwritten, with its name; ``mixed``: tensors that left parts of another standing, with its name;
     ``replaced``: what there was of that other.
@@ -95,19 +95,19 @@ class Residence:
 
     node: Hold
     path: Path
-    scope: Scope
+    scope: NodeScope
     depth: int
     axes: frozenset[AxisKey]
-    held: dict[str, Held] = field(default_factory=dict)
+    held: dict[str, TensorState] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)
     mixed: dict[str, str] = field(default_factory=dict)
-    replaced: dict[str, Held] = field(default_factory=dict)
+    replaced: dict[str, TensorState] = field(default_factory=dict)
 
     def mates(self, name: str) -> list[str]:
         """The other tensors of its group that are there."""
         return [other for group in self.node.tensors if name in group for other in group if other != name and other in self.held]
 
-    def put(self, name: str, held: Held) -> None:
+    def put(self, name: str, held: TensorState) -> None:
         """The tensor is there now, in the place of the others of its group."""
         for other in self.mates(name):
             del self.held[other]
@@ -116,7 +116,7 @@ class Residence:
         self.lost.pop(name, None)
 
 
-def repeating(scope: Scope) -> frozenset[Path]:
+def repeating(scope: NodeScope) -> frozenset[Path]:
     """The loops around a node that run more than once."""
     return frozenset(loop.path for loop in scope.loops if loop.repeats)
 
@@ -131,17 +131,17 @@ def reduced_dims(workload: Workload, op: Op) -> tuple[str, ...]:
 
 def is_stateful(op: Op) -> bool:
     """The op carries a state whose parts cannot simply be put back later."""
-    return bool(op.scaled_by) or op.monoid in STATES
+    return bool(op.scaled_by) or op.monoid in STATEFUL_MONOIDS
 
 
-def network_adds(scope: Scope, key: AxisKey, op: Op) -> bool:
+def network_adds(scope: NodeScope, key: AxisKey, op: Op) -> bool:
     """The level's network adds the op's parts on the way up."""
     network = scope.chip.level(key[0]).network
     monoid = op.monoid if op.kind is OpKind.REDUCE else "sum"
-    return network is not None and network.reduction and monoid in ADDING and not is_stateful(op)
+    return network is not None and network.reduction and monoid in NETWORK_ADDED_MONOIDS and not is_stateful(op)
 
 
-def written(workload: Workload, scope: Scope, op: Op, name: str, axes: frozenset[AxisKey], setter: Path) -> Held:
+def written(workload: Workload, scope: NodeScope, op: Op, name: str, axes: frozenset[AxisKey], setter: Path) -> TensorState:
     """What an op leaves in a memory inside ``axes``."""
     dims, reduced = workload.tensors[name].dims, reduced_dims(workload, op)
     partial: dict[AxisKey, str] = {}
@@ -156,10 +156,10 @@ def written(workload: Workload, scope: Scope, op: Op, name: str, axes: frozenset
         if split.dim not in dims and split.least < scope.size(key):
             active[key], idled[key] = (first, first + split.least), scope.until(key)
     chains = {dim: restrict(scope.chain(dim), axes) for dim in dims}
-    return Held(setter, repeating(scope), chains, partial, active, idled)
+    return TensorState(setter, repeating(scope), chains, partial, active, idled)
 
 
-def combined(node: Collective, held: Held, scope: Scope, path: Path) -> Held:
+def combined(node: Collective, held: TensorState, scope: NodeScope, path: Path) -> TensorState:
     """What a collective leaves."""
     key = (node.level, node.axis)
     first, stop = scope.share(key)
@@ -181,7 +181,7 @@ def combined(node: Collective, held: Held, scope: Scope, path: Path) -> Held:
             return _shifted(replace(after, idled=held.idled), scope, key)
 
 
-def _shifted(held: Held, scope: Scope, key: AxisKey) -> Held:
+def _shifted(held: TensorState, scope: NodeScope, key: AxisKey) -> TensorState:
     """A shift adds the block of the one before to a member's own."""
     (first, stop), before = scope.share(key), held.placement(key)
     if before == Replicate():
@@ -190,16 +190,16 @@ def _shifted(held: Held, scope: Scope, key: AxisKey) -> Held:
     return replace(held, active=active, shifted={**held.shifted, key: (first, stop)})
 
 
-def even_chain(scope: Scope, key: AxisKey, dim: str) -> Chain:
+def even_chain(scope: NodeScope, key: AxisKey, dim: str) -> Chain:
     """The cutting of a dim into even shards, one per member of the axis."""
-    return (*scope.chain(dim), Cut(0, key, scope.share(key)[0], scope.size(key)))
+    return (*scope.chain(dim), DimCut(0, key, scope.share(key)[0], scope.size(key)))
 
 
 def _axes(chain: Chain) -> set[AxisKey]:
     return {cut.axis for cut in chain if cut.axis is not None}
 
 
-def unfit(node: Collective, scope: Scope) -> tuple[str, str] | None:
+def unfit(node: Collective, scope: NodeScope) -> tuple[str, str] | None:
     """(expected, got) where the node's algorithm does not exist or does not serve it."""
     key = (node.level, node.axis)
     algorithm = ALGORITHMS.get(node.algorithm)

@@ -16,7 +16,7 @@ from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel
 from halley.ir.workload import Workload
 from halley.rewrite.scopes import Path
 
-Together = Overlap | Parallel | Pipeline
+ConcurrentNode = Overlap | Parallel | Pipeline
 """Nodes whose children are at work at once."""
 
 
@@ -65,7 +65,7 @@ def buffers_needed(first: int, last: int, stays: bool) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class InnermostHold:
     """The innermost open Hold of a tensor and its path: the group that it shares a buffer with, whether one lies further out,
     loops in time since."""
 
@@ -82,24 +82,26 @@ class Home:
 
 def round_faults(tree: Node, workload: Workload) -> Iterator[tuple[Path, Fault]]:
     """What forbids the children of a node to be at work on successive rounds. Names in the tree must be known."""
-    for path, node, homes in together(tree):
+    for path, node, homes in concurrent_nodes(tree):
         if isinstance(node, Pipeline):
             yield from ((path, fault) for _, fault in _misplaced(node, workload))
         else:
             yield from ((path, fault) for fault in _faults(node, workload, homes))
 
 
-def together(tree: Node) -> Iterator[tuple[Path, Together, Mapping[str, Home]]]:
+def concurrent_nodes(tree: Node) -> Iterator[tuple[Path, ConcurrentNode, Mapping[str, InnermostHold]]]:
     """The nodes whose children are at work at once, with their paths and what is open around them."""
     yield from _inside(tree, (), {})
 
 
-def _inside(node: Node, path: Path, homes: Mapping[str, Home]) -> Iterator[tuple[Path, Together, Mapping[str, Home]]]:
-    if isinstance(node, Together):
+def _inside(
+    node: Node, path: Path, homes: Mapping[str, InnermostHold]
+) -> Iterator[tuple[Path, ConcurrentNode, Mapping[str, InnermostHold]]]:
+    if isinstance(node, ConcurrentNode):
         yield path, node, homes
     match node:
         case Hold():
-            opened = {name: Home(path, node, group, name in homes) for group in node.tensors for name in group}
+            opened = {name: InnermostHold(path, node, group, name in homes) for group in node.tensors for name in group}
             homes = {**homes, **opened}
         case Temporal() | Pipeline():
             homes = {name: replace(home, loops=(*home.loops, node.dim)) for name, home in homes.items()}
@@ -109,25 +111,25 @@ def _inside(node: Node, path: Path, homes: Mapping[str, Home]) -> Iterator[tuple
         yield from _inside(child, (*path, index), homes)
 
 
-def _faults(node: Overlap | Parallel, workload: Workload, homes: Mapping[str, Home]) -> Iterator[Fault]:
+def _faults(node: Overlap | Parallel, workload: Workload, homes: Mapping[str, InnermostHold]) -> Iterator[Fault]:
     where, found = _where(node), [touches_of(child, workload) for child in node.children]
     wrong = dict(_misplaced(node, workload))
     yield from wrong.values()
-    loops = {name: home.carries(workload.tensors[name].dims) for name, home in homes.items() if handed(name, found)}
+    loops = {name: home.carries(workload.tensors[name].dims) for name, home in homes.items() if is_handed_over(name, found)}
     carried = {name: loop for name, loop in loops.items() if loop and name not in wrong}
     for name, loop in carried.items():
         if sum(name in own.made for own in found) > 1:
             expected, got = f"{name} to be made anew in each round of {loop}", "one for all, which several children change"
             yield Fault(where, expected, got, "use sequence, or put the ops that change it into one child")
     if _linked(found):
-        yield from _short(where, found, homes, carried.keys())
+        yield from _too_few_buffers(where, found, homes, carried.keys())
 
 
-def _misplaced(node: Together, workload: Workload) -> Iterator[tuple[str, Fault]]:
+def _misplaced(node: ConcurrentNode, workload: Workload) -> Iterator[tuple[str, Fault]]:
     """What children hand over that the first of them to touch it has not computed."""
     found = [touches_of(child, workload) for child in node.children]
     for name in workload.tensors:
-        if not handed(name, found):
+        if not is_handed_over(name, found):
             continue
         users = [index for index, own in enumerate(found) if name in own.all]
         makers = [index for index, own in enumerate(found) if name in own.made]
@@ -139,12 +141,12 @@ def _misplaced(node: Together, workload: Workload) -> Iterator[tuple[str, Fault]
             yield name, Fault(_where(node), expected, got, "order the children as they follow each other, or use sequence")
 
 
-def handed(name: str, found: list[Touches]) -> bool:
+def is_handed_over(name: str, found: list[Touches]) -> bool:
     """Whether several children touch a tensor and one of them changes it."""
     return sum(name in own.all for own in found) > 1 and any(name in own.made for own in found)
 
 
-def _where(node: Together) -> str:
+def _where(node: ConcurrentNode) -> str:
     match node:
         case Overlap():
             return "overlap"
@@ -156,7 +158,7 @@ def _where(node: Together) -> str:
             assert_never(node)
 
 
-def _short(where: str, found: list[Touches], homes: Mapping[str, Home], carried: Set[str]) -> Iterator[Fault]:
+def _too_few_buffers(where: str, found: list[Touches], homes: Mapping[str, InnermostHold], carried: Set[str]) -> Iterator[Fault]:
     """Holds of several buffers that are too few for the rounds under way. One buffer makes each round wait for the last; but not
     where what it has is carried on: there the next round would change it."""
     for home in {id(home.node): home for home in homes.values()}.values():

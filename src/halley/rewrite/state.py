@@ -13,10 +13,10 @@ from halley.ir.placement import Placement, Replicate, Shard, transition
 from halley.ir.text import to_text
 from halley.ir.workload import Op, Workload
 from halley.network.time.axis import able, algorithms
-from halley.rewrite.keeping import joined, kept
+from halley.rewrite.keeping import held_region, joined
 from halley.rewrite.layout import AxisKey, Chain, Interval, beyond, covers, restrict
-from halley.rewrite.residence import Finding, Held, Missing, Residence, even_chain
-from halley.rewrite.scopes import Path, Scope
+from halley.rewrite.residence import HoldState, Missing, TensorState, Violation, even_chain
+from halley.rewrite.scopes import NodeScope, Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,42 +29,42 @@ class Reader:
     """
 
     where: str
-    home: Residence
+    home: HoldState
     name: str
     path: Path
-    scope: Scope
+    scope: NodeScope
     chains: Mapping[str, Chain]
     active: Mapping[AxisKey, Interval]
     idles: Mapping[AxisKey, Chain]
     at_end: bool = False
 
 
-class State:
+class WalkState:
     """``workload``, ``chip`` and ``scopes`` stay, the rest is where the walk has come to.
 
     ``at``: the node that is looked at. ``open``: the open Holds of each tensor, outermost first. ``versions``: how often each
     running maximum has changed. ``computes``: where each op stands.
     """
 
-    def __init__(self, tree: Node, workload: Workload, chip: Chip, scopes: Mapping[Path, Scope]) -> None:
+    def __init__(self, tree: Node, workload: Workload, chip: Chip, scopes: Mapping[Path, NodeScope]) -> None:
         self.workload, self.chip, self.scopes = workload, chip, scopes
-        self.findings: list[Finding] = []
+        self.findings: list[Violation] = []
         self.at: Path = ()
-        self.open: dict[str, tuple[Residence, ...]] = {}
+        self.open: dict[str, tuple[HoldState, ...]] = {}
         self.producers = {name: op for op in workload.ops for name in op.outputs}
         self.computes = {node.op: path for path, node in walk(tree) if isinstance(node, Compute)}
         self.maxima = {op.scaled_by for op in workload.ops if op.scaled_by}
         self.versions = dict.fromkeys(self.maxima, 0)
 
     def fault(self, where: str, expected: str, got: str, remedy: str = "", missing: Missing | None = None) -> None:
-        self.findings.append(Finding(Fault(where, expected, got, remedy), missing, self.at))
+        self.findings.append(Violation(Fault(where, expected, got, remedy), missing, self.at))
 
     def ops_in(self, node: Node, path: Path) -> Iterator[tuple[Op, Path]]:
         for inner, leaf in walk(node):
             if isinstance(leaf, Compute):
                 yield self.workload.op(leaf.op), (*path, *inner)
 
-    def innermost(self, name: str) -> Residence | None:
+    def innermost(self, name: str) -> HoldState | None:
         """The innermost open Hold of a tensor."""
         around = self.open.get(name)
         return around[-1] if around else None
@@ -76,7 +76,7 @@ class State:
     def sizes(self, axes: frozenset[AxisKey]) -> dict[AxisKey, int]:
         return {key: self.chip.axis(*key).size for key in axes}
 
-    def put(self, home: Residence, name: str, held: Held) -> None:
+    def put(self, home: HoldState, name: str, held: TensorState) -> None:
         """The tensor is there now; what it was made from should have been nowhere else."""
         mates = home.mates(name)
         for other in mates:
@@ -86,15 +86,15 @@ class State:
                 home.mixed[name], home.replaced[name] = other, home.held[other]
         home.put(name, held)
 
-    def settle(self, home: Residence, name: str) -> None:
+    def settle(self, home: HoldState, name: str) -> None:
         """A collective has brought the tensor to more members: it may be wherever what it was made from was."""
         if name in home.mixed and self.overwrites(home, name, home.held[name], home.replaced[name]):
             del home.mixed[name]
 
-    def overwrites(self, home: Residence, name: str, new: Held, old: Held) -> bool:
+    def overwrites(self, home: HoldState, name: str, new: TensorState, old: TensorState) -> bool:
         """Whether the new tensor, on the members that have some of it, is wherever the old one was."""
         sizes, before = self.sizes(home.axes), old.filled if old.filled is not None else old.chains
-        keeps, everyone = kept(self.workload, home, name, self.scopes), joined(self.workload, home, name)
+        keeps, everyone = held_region(self.workload, home, name, self.scopes), joined(self.workload, home, name)
         for key, (first, stop) in new.active.items():
             # members that sit the writer out, and have room for what it makes, have the old one there still
             low, high = home.scope.share(key) if everyone else keeps.active[key]
@@ -109,7 +109,7 @@ class State:
 
     # ---- what a reader needs -----------------------------------------------------------------------
 
-    def present(self, where: str, home: Residence, name: str) -> Held | None:
+    def present(self, where: str, home: HoldState, name: str) -> TensorState | None:
         """What the Hold has of the tensor; a fault and None if it has nothing."""
         memory = home.node.memory
         if name in home.lost:
@@ -120,14 +120,14 @@ class State:
             self.fault(where, f"{name} in {memory}", "elements that are not there", remedy)
         return home.held.get(name)
 
-    def reader(self, where: str, home: Residence, name: str, path: Path, at_end: bool = False) -> Reader:
+    def reader(self, where: str, home: HoldState, name: str, path: Path, at_end: bool = False) -> Reader:
         """The node at ``path`` as a reader of what its ranges select."""
         scope = self.scopes[path]
         chains = {dim: restrict(scope.chain(dim), home.axes) for dim in self.workload.tensors[name].dims}
         active = {key: scope.active(key) for key in home.axes}
         return Reader(where, home, name, path, scope, chains, active, {key: scope.until(key) for key in home.axes}, at_end)
 
-    def covered(self, reader: Reader, held: Held) -> bool:
+    def covered(self, reader: Reader, held: TensorState) -> bool:
         """Whether each member has what it reads; a fault if not."""
         home, sizes = reader.home, self.sizes(reader.home.axes)
         for key in sorted(home.axes & reader.active.keys()):
@@ -150,7 +150,7 @@ class State:
         split, dims = reader.scope.split.get(key), self.workload.tensors[reader.name].dims
         return Shard(split.dim) if split and split.dim in dims and reader.scope.size(key) > 1 else Replicate()
 
-    def wrong_cut(self, reader: Reader, held: Held, dim: str) -> None:
+    def wrong_cut(self, reader: Reader, held: TensorState, dim: str) -> None:
         """Some member lacks indices of ``dim``: the axis to blame is one that cuts it in another way than the reader."""
         keys = list(dict.fromkeys(cut.axis for cut in held.chains[dim] if cut.axis))
         blamed = next((key for key in keys if self.needed(reader, key) != Shard(dim)), None)
@@ -160,7 +160,7 @@ class State:
         expected = f"{reader.name} cut along {dim} over {' '.join(map(dot, keys))} as its reader cuts it"
         self.fault(reader.where, expected, "another cut", f"loop over and spread {dim} alike where it is written and read")
 
-    def wrong_placement(self, reader: Reader, held: Held, key: AxisKey, needed: Placement) -> None:
+    def wrong_placement(self, reader: Reader, held: TensorState, key: AxisKey, needed: Placement) -> None:
         """Name the tensor, the axis, the placement found and the one needed, and the collective that leads there."""
         found, name = held.placement(key), reader.name
         missing = self.missing(reader, held, key, needed)
@@ -172,7 +172,7 @@ class State:
             remedy = f"insert '{to_text(missing.node)}' before {'the hold ends' if reader.at_end else 'it'}"
         self.fault(reader.where, expected, got, remedy, missing)
 
-    def missing(self, reader: Reader, held: Held, key: AxisKey, needed: Placement) -> Missing | None:
+    def missing(self, reader: Reader, held: TensorState, key: AxisKey, needed: Placement) -> Missing | None:
         """The collective that turns what is there into what is needed; None if there is none, as after a shift."""
         if key in held.shifted:
             return None
@@ -194,14 +194,14 @@ class State:
         return Missing(node, held.setter, reader.path, reader.at_end) if node else None
 
     def proposal(
-        self, kind: CollectiveKind, names: tuple[str, ...], key: AxisKey, needed: Placement, scope: Scope
+        self, kind: CollectiveKind, names: tuple[str, ...], key: AxisKey, needed: Placement, scope: NodeScope
     ) -> Collective | None:
         """The collective with the first algorithm that serves it; None if none does."""
         fitting = algorithms(kind, scope.topology(key), scope.size(key), able(scope.chip.axis(*key)))
         dim = needed.dim if isinstance(needed, Shard) else ""
         return Collective(kind, names, *key, fitting[0], dim) if fitting else None
 
-    def even(self, reader: Reader, held: Held, key: AxisKey, dim: str) -> bool:
+    def even(self, reader: Reader, held: TensorState, key: AxisKey, dim: str) -> bool:
         """Whether ``dim`` can be shared out evenly between the writer and the reader, and serves the reader then."""
         axes, chain = reader.home.axes, reader.scope.chain(dim)
         between = self.scopes[meeting(held.setter, reader.path)]

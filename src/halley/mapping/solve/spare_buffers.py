@@ -17,7 +17,7 @@ from halley.ir.workload import Workload
 from halley.mapping.solve.overlap import fits
 from halley.mapping.solve.ties import EQUAL
 from halley.rewrite.paths import replace_at
-from halley.rewrite.rounds import handed, together, touches_of
+from halley.rewrite.rounds import concurrent_nodes, is_handed_over, touches_of
 from halley.rewrite.scopes import Path
 
 
@@ -39,9 +39,9 @@ def _with_one_more(node: Node) -> Node:
 def _homes(tree: Node, workload: Workload) -> Iterable[Path]:
     """The Holds of several buffers in which children at work at once hand over."""
     found: dict[Path, None] = {}
-    for _, node, homes in together(tree):
+    for _, node, homes in concurrent_nodes(tree):
         if isinstance(node, Pipeline):
             continue
         touched = [touches_of(child, workload) for child in node.children]
-        found |= {home.path: None for name, home in homes.items() if home.node.buffers > 1 and handed(name, touched)}
+        found |= {home.path: None for name, home in homes.items() if home.node.buffers > 1 and is_handed_over(name, touched)}
     return found
