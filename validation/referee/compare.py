@@ -24,7 +24,7 @@ from halley.ir.mapping import Node
 from halley.ir.workload import Workload
 from halley.mapping.result import Result
 from halley.rewrite import legality
-from halley.simulate.beginning import affordable
+from halley.simulate.beginning import truncated_to_tasks
 from halley.simulate.simulation import Simulation, simulate
 from halley.workloads import variants
 
@@ -85,7 +85,7 @@ def winner(result: Result) -> tuple[Workload, Node]:
 
 def times(workload: Workload, chip: Chip, tree: Node, tasks: int = TASKS) -> tuple[Times, Simulation]:
     """Both times of a mapping, or of its first iterations. Raises BadInput: even those take far too many tasks."""
-    small = affordable(workload, tree, tasks)
+    small = truncated_to_tasks(workload, tree, tasks)
     found = simulate(small.workload, chip, small.tree, limit=4 * tasks)
     formula = float(evaluate(small.workload, chip, small.tree).time)
     return Times(formula, found.time, found.tasks, small.iterations), found

@@ -12,28 +12,28 @@ from halley.ir.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
-class Early:
+class PrefetchedHolds:
     """``holds``: of each child, the identities of the Holds that are open beside its neighbours; ``beside``: which those are."""
 
     holds: tuple[frozenset[int], ...]
     beside: tuple[frozenset[int], ...]
 
 
-def early_holds(workload: Workload, chip: Chip, tree: Node) -> Mapping[int, Early]:
+def prefetched_holds(workload: Workload, chip: Chip, tree: Node) -> Mapping[int, PrefetchedHolds]:
     """By identity of each such sequence."""
-    found: dict[int, Early] = {}
+    found: dict[int, PrefetchedHolds] = {}
     _look(workload, chip, tree, False, found)
     return found
 
 
-def prefetch_faults(tree: Node, early: Mapping[int, Early]) -> list[Fault]:
+def prefetch_faults(tree: Node, early: Mapping[int, PrefetchedHolds]) -> list[Fault]:
     """Sequences that ask for what no Hold can do."""
     expected = "a child that holds, in several buffers, what no other child changes or needs"
     empty = [node for _, node in walk(tree) if id(node) in early and not any(early[id(node)].holds)]
     return [Fault("sequence prefetch", expected, "none", "write 'sequence', or give a hold two buffers") for _ in empty]
 
 
-def _look(workload: Workload, chip: Chip, node: Node, repeated: bool, found: dict[int, Early]) -> None:
+def _look(workload: Workload, chip: Chip, node: Node, repeated: bool, found: dict[int, PrefetchedHolds]) -> None:
     """``repeated``: a loop in time lies between the start of the phase and the node."""
     match node:
         case Temporal():
@@ -51,14 +51,14 @@ def _look(workload: Workload, chip: Chip, node: Node, repeated: bool, found: dic
         _look(workload, chip, child, repeated, found)
 
 
-def _early(workload: Workload, chip: Chip, node: Sequence, repeated: bool) -> Early:
+def _early(workload: Workload, chip: Chip, node: Sequence, repeated: bool) -> PrefetchedHolds:
     count = len(node.children)
     uses, changes = zip(*(_touches(workload, child) for child in node.children), strict=True)
     handed = {name for i in range(count) for j in range(count) if i != j for name in changes[i] & uses[j]}
     early = [[hold for hold in _prefetched(chip, child) if not handed.intersection(hold.names)] for child in node.children]
     pairs = [(i, i + 1) for i in range(count - 1)] + ([(count - 1, 0)] if repeated else [])
     beside = [frozenset({b for a, b in pairs if a == i} | {a for a, b in pairs if b == i}) - {i} for i in range(count)]
-    return Early(tuple(frozenset(map(id, holds)) for holds in early), tuple(beside))
+    return PrefetchedHolds(tuple(frozenset(map(id, holds)) for holds in early), tuple(beside))
 
 
 def _touches(workload: Workload, tree: Node) -> tuple[set[str], set[str]]:

@@ -13,7 +13,7 @@ from halley.execute.functions import (
     DEFINITIONS,
     MONOID_DEFINITIONS,
     Array,
-    Site,
+    FunctionSite,
     State,
     causal_windows,
     scan,
@@ -25,7 +25,7 @@ from halley.ir.workload import Op, OpKind, Workload
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class TileResult:
     """A tile of each output, and how many points of the reduction each of its elements has seen."""
 
     state: State
@@ -43,12 +43,12 @@ def align(array: Array, dims: Sequence[str], target: Sequence[str]) -> Array:
     return turned.reshape([turned.shape[kept.index(dim)] if dim in kept else 1 for dim in target])
 
 
-def evaluate(workload: Workload, op: Op, reduced: Sequence[str], ranges: Ranges, operands: Sequence[Array]) -> Result:
+def evaluate(workload: Workload, op: Op, reduced: Sequence[str], ranges: Ranges, operands: Sequence[Array]) -> TileResult:
     """Run an op on the operands that the ranges select; each output comes in the order of its tensor's dims."""
     dims = [workload.tensors[name].dims for name in op.inputs]
     shape = tuple(ranges[dim][1] - ranges[dim][0] for dim in op.dims)
     points = int(np.prod([ranges[dim][1] - ranges[dim][0] for dim in reduced], dtype=int))
-    site = Site(op.name, dict(op.constants), tuple(ranges[dim][0] for dim in op.dims))
+    site = FunctionSite(op.name, dict(op.constants), tuple(ranges[dim][0] for dim in op.dims))
     for dim in workload.whole(op):
         _whole(workload, op, dim, ranges)
     aligned = [align(array, own, op.dims) for array, own in zip(operands, dims, strict=True)] if _aligns(op) else []
@@ -58,33 +58,33 @@ def evaluate(workload: Workload, op: Op, reduced: Sequence[str], ranges: Ranges,
             case OpKind.CONTRACT:
                 letters = {dim: index for index, dim in enumerate(op.dims)}
                 terms = [x for array, own in zip(operands, dims, strict=True) for x in (array, [letters[d] for d in own])]
-                return Result((np.asarray(np.einsum(*terms, [letters[d] for d in target])),), points)
+                return TileResult((np.asarray(np.einsum(*terms, [letters[d] for d in target])),), points)
             case OpKind.REDUCE:
                 value = np.broadcast_to(DEFINITIONS[op.function](site, *aligned), shape)
                 axes = tuple(op.dims.index(dim) for dim in reduced)
                 state = MONOID_DEFINITIONS[op.monoid].reduce(site, value, axes)
                 kept = [dim for dim in op.dims if dim not in reduced]
                 outputs = [workload.tensors[name].dims for name in op.outputs]
-                return Result(tuple(align(part, kept, own) for part, own in zip(state, outputs, strict=True)), points)
+                return TileResult(tuple(align(part, kept, own) for part, own in zip(state, outputs, strict=True)), points)
             case OpKind.MAP:
                 value = np.broadcast_to(DEFINITIONS[op.function](site, *aligned), shape)
             case OpKind.PERMUTE:
-                return Result((_copied(op, operands[0], dims[0], target),), points)
+                return TileResult((_copied(op, operands[0], dims[0], target),), points)
             case OpKind.SCAN:
                 if len(aligned) == 1:  # the inputs of a linear scan play different roles; a function of one value does not apply
                     aligned = [DEFINITIONS[op.function](site, *aligned)]
                 reverse = dict(op.constants).get("reverse", 0.0) == 1.0
                 value = np.broadcast_to(scan(op.monoid, aligned, [op.dims.index(dim) for dim in op.sequence], reverse), shape)
             case OpKind.FFT:
-                return Result(_transformed(workload, op, operands, dims[0], target), points)
+                return TileResult(_transformed(workload, op, operands, dims[0], target), points)
             case OpKind.WINDOW:
-                return Result((_windows(workload, op, operands[0], dims[0], target, ranges),), points)
+                return TileResult((_windows(workload, op, operands[0], dims[0], target, ranges),), points)
             case OpKind.GATHER:
-                return Result((_gather(workload, op, ranges, operands),), points)
+                return TileResult((_gather(workload, op, ranges, operands),), points)
             case OpKind.SCATTER:
                 scattered = _scatter if len(op.inputs) == 2 else _overlapped
-                return Result((scattered(workload, op, ranges, operands),), points)
-    return Result((align(value, op.dims, target),), points)
+                return TileResult((scattered(workload, op, ranges, operands),), points)
+    return TileResult((align(value, op.dims, target),), points)
 
 
 def _aligns(op: Op) -> bool:

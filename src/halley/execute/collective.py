@@ -10,7 +10,7 @@ import numpy as np
 from halley.errors import Fault, IllegalMapping
 from halley.execute.compute import Journal, rescale
 from halley.execute.functions import Array, merge
-from halley.execute.members import Box, Instance, Ranges, Scope, region, size, slices
+from halley.execute.members import Box, ExecutionScope, Instance, Ranges, region, size, slices
 from halley.execute.store import OpenHold, Store
 from halley.ir.hardware import Topology
 from halley.ir.mapping import Collective, CollectiveKind
@@ -54,7 +54,7 @@ class Payload:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class AxisGroup:
     """The instances along the axis that take part together, and the boxes of their common payload."""
 
     instances: tuple[Instance, ...]
@@ -62,7 +62,7 @@ class Line:
     box: Box
 
 
-def collective(store: Store, journal: Journal, node: Collective, scope: Scope) -> None:
+def collective(store: Store, journal: Journal, node: Collective, scope: ExecutionScope) -> None:
     """Move or combine the tensors along one axis, on every line of that axis."""
     key = (node.level, node.axis)
     first, count, topology = scope.axis(key)
@@ -76,7 +76,7 @@ def collective(store: Store, journal: Journal, node: Collective, scope: Scope) -
     if count == 1:
         return
     _check(store, node, scope, holds, depth)
-    lines = [line for line in _lines(store, node, scope, position, depth) if size(line.box)]
+    lines = [line for line in _axis_groups(store, node, scope, position, depth) if size(line.box)]
     for name in node.tensors:
         parts = ((holds[name].buffer(name, instance), line.box) for line in lines for instance in line.instances)
         if lines and not any(buffer.held(store.numbers[name], box).any() for buffer, box in parts):
@@ -84,7 +84,7 @@ def collective(store: Store, journal: Journal, node: Collective, scope: Scope) -
     for line in lines:
         for name in node.tensors:
             if store.scaled_by(name):
-                _settle(store, node, name, holds[name], scope, line)
+                _rescale_to_maximum(store, node, name, holds[name], scope, line)
         payloads = [_payload(store, node, holds, instance, line.box) for instance in line.instances]
         _check_blocks(store, node, holds, line, payloads)
         chunks = _chunks(store, node, line, payloads)
@@ -117,7 +117,7 @@ def _text(node: Collective) -> str:
     return f"{node.kind} {' '.join(node.tensors)} over {node.level}.{node.axis}"
 
 
-def _hold(store: Store, node: Collective, name: str, scope: Scope, depth: int) -> OpenHold:
+def _hold(store: Store, node: Collective, name: str, scope: ExecutionScope, depth: int) -> OpenHold:
     if name not in store.workload.tensors:
         raise IllegalMapping(Fault(_text(node), "tensors of the workload", repr(name)))
     found = [hold for hold in scope.holds.get(name, ()) if hold.depth == depth]
@@ -133,7 +133,7 @@ def _hold(store: Store, node: Collective, name: str, scope: Scope, depth: int) -
     return found[-1]
 
 
-def _check_share(node: Collective, name: str, hold: OpenHold, scope: Scope) -> None:
+def _check_share(node: Collective, name: str, hold: OpenHold, scope: ExecutionScope) -> None:
     """In a share, a collective takes along every member that keeps some of the tensor."""
     if hold.reaches_beyond(name, scope):
         expected, got = f"all members that keep {name} in {hold.node.memory} in its share", "others outside it"
@@ -152,7 +152,7 @@ def _check_network(store: Store, node: Collective, table: Steps) -> None:
             raise IllegalMapping(Fault(_text(node), f"a network that {what}", "one that does not", "use another algorithm"))
 
 
-def _check(store: Store, node: Collective, scope: Scope, holds: Mapping[str, OpenHold], depth: int) -> None:
+def _check(store: Store, node: Collective, scope: ExecutionScope, holds: Mapping[str, OpenHold], depth: int) -> None:
     where, key = _text(node), (node.level, node.axis)
     for other in scope.split:
         if scope.siblings.depths[scope.siblings.position(other)] > depth:
@@ -219,7 +219,7 @@ def _check(store: Store, node: Collective, scope: Scope, holds: Mapping[str, Ope
             )
 
 
-def _lines(store: Store, node: Collective, scope: Scope, position: int, depth: int) -> list[Line]:
+def _axis_groups(store: Store, node: Collective, scope: ExecutionScope, position: int, depth: int) -> list[AxisGroup]:
     """The payload is what the ranges of the first member on the axis select, for idle ones too."""
     width = scope.siblings.width(depth)
     first: dict[Instance, Ranges] = {}
@@ -229,10 +229,12 @@ def _lines(store: Store, node: Collective, scope: Scope, position: int, depth: i
     for instance in first:
         lines.setdefault(instance[:position] + instance[position + 1 :], []).append(instance)
     tensor = store.workload.tensors[node.tensors[0]]
-    return [Line(tuple(line), first[line[0]], region(tensor, first[line[0]])) for line in lines.values()]
+    return [AxisGroup(tuple(line), first[line[0]], region(tensor, first[line[0]])) for line in lines.values()]
 
 
-def _settle(store: Store, node: Collective, name: str, hold: OpenHold, scope: Scope, line: Line) -> None:
+def _rescale_to_maximum(
+    store: Store, node: Collective, name: str, hold: OpenHold, scope: ExecutionScope, line: AxisGroup
+) -> None:
     """Parts relative to a running maximum can be added only once all are relative to the same one."""
     largest = store.scaled_by(name)
     around = scope.holds.get(largest)
@@ -260,7 +262,7 @@ def _payload(store: Store, node: Collective, holds: Mapping[str, OpenHold], inst
     return payload
 
 
-def _chunks(store: Store, node: Collective, line: Line, payloads: Sequence[Payload]) -> list[Array]:
+def _chunks(store: Store, node: Collective, line: AxisGroup, payloads: Sequence[Payload]) -> list[Array]:
     """Indices into the flattened payload, per chunk of the step table."""
     count, elements = len(payloads), size(line.box)
     match node.kind:
@@ -295,7 +297,9 @@ def _blocks(node: Collective, payloads: Sequence[Payload]) -> list[Array]:
     return blocks
 
 
-def _check_blocks(store: Store, node: Collective, holds: Mapping[str, OpenHold], line: Line, payloads: Sequence[Payload]) -> None:
+def _check_blocks(
+    store: Store, node: Collective, holds: Mapping[str, OpenHold], line: AxisGroup, payloads: Sequence[Payload]
+) -> None:
     """Before a kind that moves what members hold, that must be tiles of one dim in order, all of it, or all on the first."""
     for name in node.tensors:
         found = holds[name].placements[name].get((node.level, node.axis), Replicate())
@@ -404,7 +408,9 @@ def _count(
                 tally.do(MONOIDS[op.monoid or "sum"].work, elements)
 
 
-def _put_back(store: Store, node: Collective, holds: Mapping[str, OpenHold], line: Line, payloads: Sequence[Payload]) -> None:
+def _put_back(
+    store: Store, node: Collective, holds: Mapping[str, OpenHold], line: AxisGroup, payloads: Sequence[Payload]
+) -> None:
     """Each member keeps what the kind promises it; whatever else stood there is no longer held."""
     whole = np.arange(size(line.box))
     shards = _shards(store, node, line.box, len(payloads)) if node.kind in SHARDING else []

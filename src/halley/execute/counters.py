@@ -32,7 +32,7 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class CountedMove:
     """``elements`` of the box go to, or come from, the party ``who`` (a member, or an instance of a memory)."""
 
     who: Instance
@@ -54,7 +54,7 @@ class Tally:
         self.live: dict[tuple[str, Instance], int] = defaultdict(int)
         self.peak: dict[tuple[str, Instance], int] = defaultdict(int)
 
-    def read(self, key: tuple[str, str, str], word: int, depths: tuple[int, int], moves: Iterable[Move]) -> None:
+    def read(self, key: tuple[str, str, str], word: int, depths: tuple[int, int], moves: Iterable[CountedMove]) -> None:
         """Moves that happen at once, out of a memory at ``depths[0]`` into parties at ``depths[1]``.
 
         Multicast: along an axis of a multicasting network those who want the same box share one read.
@@ -70,7 +70,7 @@ class Tally:
         _add(self.reads, key, sum(shared.values()) * word)
         self._through(ports, "down", word)
 
-    def write(self, key: tuple[str, str, str], word: int, depths: tuple[int, int], moves: Iterable[Move]) -> None:
+    def write(self, key: tuple[str, str, str], word: int, depths: tuple[int, int], moves: Iterable[CountedMove]) -> None:
         """Moves that happen at once, into a memory at ``depths[0]`` from parties at ``depths[1]``. Equal boxes
         for one instance are parts that the network adds on the way up: one write."""
         merged: dict[tuple[object, ...], int] = {}

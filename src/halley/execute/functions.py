@@ -20,7 +20,7 @@ State: TypeAlias = tuple[Array, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class FunctionSite:
     """Where a function is applied: the op's name and constants, and the first index of the tile per dim."""
 
     op: str
@@ -43,7 +43,7 @@ def exp_difference(x: Array, y: Array) -> Array:
     return np.where(unseen, 0.0, np.exp(x - np.where(unseen, 0.0, y)))
 
 
-def _scale_mask(site: Site, x: Array, hidden: float = -np.inf) -> Array:
+def _scale_mask(site: FunctionSite, x: Array, hidden: float = -np.inf) -> Array:
     scaled = x * site.constant("scale")
     if not site.constant("causal"):
         return scaled
@@ -53,14 +53,14 @@ def _scale_mask(site: Site, x: Array, hidden: float = -np.inf) -> Array:
     return np.where(keys <= rows % int(site.constant("queries")) + site.constant("offset"), scaled, hidden)
 
 
-def _scale_window(site: Site, x: Array, hidden: float = -np.inf) -> Array:
+def _scale_window(site: FunctionSite, x: Array, hidden: float = -np.inf) -> Array:
     rows = np.arange(x.shape[-2])[:, None] + site.starts[-2]
     keys = np.arange(x.shape[-1])[None, :] + site.starts[-1]
     last = rows % int(site.constant("queries")) + site.constant("offset")
     return np.where((keys <= last) & (keys > last - site.constant("window")), x * site.constant("scale"), hidden)
 
 
-def _decay_mask(site: Site, x: Array, y: Array, z: Array) -> Array:
+def _decay_mask(site: FunctionSite, x: Array, y: Array, z: Array) -> Array:
     """The last two dims are target and source; what lies in the future is 0, however large its exponential."""
     shape = np.broadcast_shapes(x.shape, y.shape, z.shape)
     target = np.arange(shape[-2])[:, None] + site.starts[-2]
@@ -154,7 +154,7 @@ DEFINITIONS: dict[str, Callable[..., Array]] = {
     "silu_mul_gradient": lambda site, x, y, z: _silu_gradient(x * z, y),
     "gelu_gradient": lambda site, x, y: _gelu_gradient(x, y),
 }
-"""The elementwise functions of `FUNCTIONS`, by name; the first argument is the `Site`."""
+"""The elementwise functions of `FUNCTIONS`, by name; the first argument is the `FunctionSite`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +162,12 @@ class Monoid:
     """``reduce`` folds an array along axes to a state; ``merge`` joins two states, given how many points each has seen
     (none of them 0). ``adds``: joining is plain addition, which the wires of a network can do."""
 
-    reduce: Callable[[Site, Array, tuple[int, ...]], State]
+    reduce: Callable[[FunctionSite, Array, tuple[int, ...]], State]
     merge: Callable[[State, Array, State, Array], State]
     adds: bool = False
 
 
-def _softmax_reduce(site: Site, x: Array, axes: tuple[int, ...]) -> State:
+def _softmax_reduce(site: FunctionSite, x: Array, axes: tuple[int, ...]) -> State:
     largest = x.max(axis=axes, keepdims=True)
     return np.squeeze(largest, axes), exp_difference(x, largest).sum(axis=axes)
 
@@ -177,7 +177,7 @@ def _softmax_merge(a: State, count_a: Array, b: State, count_b: Array) -> State:
     return largest, a[1] * exp_difference(a[0], largest) + b[1] * exp_difference(b[0], largest)
 
 
-def _welford_reduce(site: Site, x: Array, axes: tuple[int, ...]) -> State:
+def _welford_reduce(site: FunctionSite, x: Array, axes: tuple[int, ...]) -> State:
     mean = x.mean(axis=axes, keepdims=True)
     return np.squeeze(mean, axes), ((x - mean) ** 2).sum(axis=axes)
 

@@ -9,9 +9,9 @@ from typing import TypeAlias, assert_never
 import numpy as np
 
 from halley.errors import Fault, IllegalMapping
-from halley.execute.counters import Move
+from halley.execute.counters import CountedMove
 from halley.execute.functions import Array, merge
-from halley.execute.members import AxisKey, Box, Instance, Member, Scope, box_text, idle, narrowed, region, size, slices
+from halley.execute.members import AxisKey, Box, ExecutionScope, Instance, Member, box_text, idle, narrowed, region, size, slices
 from halley.execute.store import Buffer, OpenHold, Placements, Store
 from halley.ir.mapping import (
     Collective,
@@ -50,11 +50,11 @@ def read(store: Store, body: Node) -> set[str]:
     return found
 
 
-Step: TypeAlias = tuple[Temporal | Spatial | Parallel | Pipeline, int]
+TreeStep: TypeAlias = tuple[Temporal | Spatial | Parallel | Pipeline, int]
 """A node on the way to a leaf, and which of its children comes next."""
 
 
-def ways(store: Store, node: Node, tensor: str) -> Iterator[tuple[Step, ...]]:
+def touch_paths(store: Store, node: Node, tensor: str) -> Iterator[tuple[TreeStep, ...]]:
     """The way to each compute and collective inside a node that touches the tensor: the loops, splits and shares passed."""
     match node:
         case Compute():
@@ -65,20 +65,20 @@ def ways(store: Store, node: Node, tensor: str) -> Iterator[tuple[Step, ...]]:
             if tensor in node.tensors:
                 yield ()
         case Hold():
-            yield from ways(store, node.body, tensor)
+            yield from touch_paths(store, node.body, tensor)
         case Temporal() | Spatial():
-            yield from (((node, 0), *way) for way in ways(store, node.body, tensor))
+            yield from (((node, 0), *way) for way in touch_paths(store, node.body, tensor))
         case Series() | Overlap():
             for child in node.children:
-                yield from ways(store, child, tensor)
+                yield from touch_paths(store, child, tensor)
         case Parallel() | Pipeline():
             for index, child in enumerate(node.children):
-                yield from (((node, index), *way) for way in ways(store, child, tensor))
+                yield from (((node, index), *way) for way in touch_paths(store, child, tensor))
         case _:
             assert_never(node)
 
 
-def _cuts(way: Sequence[Step], split: Spatial) -> list[tuple[int, str]]:
+def _cuts(way: Sequence[TreeStep], split: Spatial) -> list[tuple[int, str]]:
     """The loops and splits over the split's dim on a way, up to that split or one like it; none where there is none."""
     found: list[tuple[int, str]] = []
     for node, _ in way:
@@ -89,10 +89,10 @@ def _cuts(way: Sequence[Step], split: Spatial) -> list[tuple[int, str]]:
     return []
 
 
-def _kept(store: Store, node: Hold, tensor: str, scope: Scope, depth: int) -> Iterator[tuple[Member, Box]]:
+def _held_regions(store: Store, node: Hold, tensor: str, scope: ExecutionScope, depth: int) -> Iterator[tuple[Member, Box]]:
     """What each member has a share of in the Hold: its region, narrowed by the splits over axes of the Hold's own level
     or further out that all touches inside have in common; nothing for members that are idle there."""
-    found = list(ways(store, node.body, tensor))
+    found = list(touch_paths(store, node.body, tensor))
     if not found:
         return
     item, width, position, start = store.workload.tensors[tensor], scope.siblings.width(depth), 0, 0
@@ -127,11 +127,11 @@ def _kept(store: Store, node: Hold, tensor: str, scope: Scope, depth: int) -> It
             yield member, box
 
 
-def _boxes(store: Store, node: Hold, tensor: str, scope: Scope, depth: int) -> dict[Instance, tuple[Box, ...]]:
+def _boxes(store: Store, node: Hold, tensor: str, scope: ExecutionScope, depth: int) -> dict[Instance, tuple[Box, ...]]:
     """The distinct boxes that each instance of the memory keeps: one, unless splits of a deeper level lie around the Hold."""
     width = scope.siblings.width(depth)
     boxes: dict[Instance, tuple[Box, ...]] = {}
-    for member, box in sorted(_kept(store, node, tensor, scope, depth)):
+    for member, box in sorted(_held_regions(store, node, tensor, scope, depth)):
         if box not in boxes.get(member[:width], ()):
             boxes[member[:width]] = (*boxes.get(member[:width], ()), box)
     return boxes
@@ -154,7 +154,7 @@ def _elements(boxes: Iterable[Box]) -> int:
     return sum(size(box) for box in boxes)
 
 
-def enter(store: Store, node: Hold, scope: Scope) -> OpenHold:
+def enter(store: Store, node: Hold, scope: ExecutionScope) -> OpenHold:
     """Open a Hold: make its buffers and fill what has to be filled."""
     depth = store.chip.depth(node.memory)
     hold = OpenHold(node, depth, scope)
@@ -238,7 +238,7 @@ def _check_group(store: Store, node: Hold, group: Sequence[str]) -> None:
             )
 
 
-def _revisited(reduced: tuple[str, ...], scope: Scope) -> bool:
+def _revisited(reduced: tuple[str, ...], scope: ExecutionScope) -> bool:
     return any(dim in reduced and index for dim, index in scope.loops)
 
 
@@ -272,7 +272,7 @@ def _fill(store: Store, hold: OpenHold, name: str, skip: tuple[str, ...] = ()) -
                 )
             )
         hold.buffers[name][instance].take(source, number, slices(box))
-        moves.append(Move(instance, box, size(box)))
+        moves.append(CountedMove(instance, box, size(box)))
     hold.placements[name] = dict(parent.placements[name])
     store.read(parent, name, "fill", moves, hold.depth)
     store.write(hold, name, "fill", moves, hold.depth)
@@ -304,7 +304,7 @@ def _drain(store: Store, hold: OpenHold, name: str) -> None:
     added = _added(store, hold, name, [siblings.keys[i] for i in crossed])
     parts = [(instance, where) for instance, where in _parts(store, hold, name) if where.any()]
     senders = first_holders(siblings.keys, crossed, placements, [instance for instance, _ in parts])
-    moves: list[Move] = []
+    moves: list[CountedMove] = []
     done: dict[Instance, Array] = {}
     for instance, where in parts:
         if instance not in senders:
@@ -318,7 +318,7 @@ def _drain(store: Store, hold: OpenHold, name: str) -> None:
             _deliver(store, name, buffer, where)
         elif where.any():
             _merge_into(store, name, parent.buffers[name][target], buffer, where & ~before, where & before)
-            moves.append(Move(instance, _bounds(where), int(where.sum())))
+            moves.append(CountedMove(instance, _bounds(where), int(where.sum())))
         before |= where
     if parent is not None:
         outer = set(siblings.keys[: siblings.width(parent.depth)])

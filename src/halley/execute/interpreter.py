@@ -13,7 +13,7 @@ from typing import Any, assert_never
 import numpy as np
 
 from halley.errors import BadInput, Fault, IllegalMapping, did_you_mean
-from halley.execute.ahead import Early, early_holds, prefetch_faults
+from halley.execute.ahead import PrefetchedHolds, prefetch_faults, prefetched_holds
 from halley.execute.arithmetic import index_input
 from halley.execute.collective import collective
 from halley.execute.compute import Journal, compute
@@ -21,7 +21,7 @@ from halley.execute.counters import Counters, Tally
 from halley.execute.functions import Array
 from halley.execute.holds import enter, leave
 from halley.execute.masking import visible_keys
-from halley.execute.members import Scope, Siblings, shares
+from halley.execute.members import ExecutionScope, Siblings, shares
 from halley.execute.rounds import round_faults
 from halley.execute.store import OpenHold, Store
 from halley.ir.hardware import Chip
@@ -64,7 +64,7 @@ def run(workload: Workload, chip: Chip, tree: Node, arrays: Mapping[str, Array],
     machine = _Machine(Store(workload, chip, arrays, dtype, tally), Journal(), tally, early)
     whole = {dim: (0, extent) for dim, extent in workload.dims.items()}
     windows = tuple(workload.windows.values())
-    machine.node(tree, Scope(siblings, dict.fromkeys(siblings.members, whole), windows=windows))
+    machine.node(tree, ExecutionScope(siblings, dict.fromkeys(siblings.members, whole), windows=windows))
     machine.check_complete()
     return Execution(machine.store.outputs, tally.counters())
 
@@ -97,11 +97,11 @@ class _Machine:
     store: Store
     journal: Journal
     tally: Tally
-    early: Mapping[int, Early]
+    early: Mapping[int, PrefetchedHolds]
     sizes: dict[int, dict[Any, int]] = field(default_factory=dict)
     """Of each Hold that is open early or late, the most bytes that it had, by memory and instance."""
 
-    def node(self, node: Node, scope: Scope) -> None:
+    def node(self, node: Node, scope: ExecutionScope) -> None:
         match node:
             case Temporal() if node.visible:
                 visible_keys(self.store, self.journal, node, scope, self.node)
@@ -136,7 +136,7 @@ class _Machine:
             case _:
                 assert_never(node)
 
-    def enter(self, node: Hold, scope: Scope) -> OpenHold:
+    def enter(self, node: Hold, scope: ExecutionScope) -> OpenHold:
         """Open a Hold; note what it has, if it is open early or late."""
         if not any(id(node) in holds for early in self.early.values() for holds in early.holds):
             return enter(self.store, node, scope)
@@ -147,7 +147,7 @@ class _Machine:
             sizes[key] = max(sizes.get(key, 0), live - before.get(key, 0))
         return hold
 
-    def run_on(self, node: Sequence, scope: Scope) -> None:
+    def run_on(self, node: Sequence, scope: ExecutionScope) -> None:
         """Run children one after the other; beside each, what its neighbours hold early or late adds up."""
         early = self.early[id(node)]
         needs = self.peaks([(child, scope) for child in node.children])
@@ -162,7 +162,7 @@ class _Machine:
                 live = self.tally.live[key] + need.get(key, 0) + sum(other.get(key, 0) for other in beside)
                 self.tally.peak[key] = max(self.tally.peak[key], live)
 
-    def peaks(self, children: list[tuple[Node, Scope]]) -> list[dict[Any, int]]:
+    def peaks(self, children: list[tuple[Node, ExecutionScope]]) -> list[dict[Any, int]]:
         """Run nodes one after the other: what each needs at its peak, beyond what is live already."""
         before = dict(self.tally.peak)
         base = dict(self.tally.live)
@@ -175,7 +175,7 @@ class _Machine:
         self.tally.peak.update(before)
         return needs
 
-    def at_once(self, children: list[tuple[Node, Scope]]) -> None:
+    def at_once(self, children: list[tuple[Node, ExecutionScope]]) -> None:
         """Run children that are at work at the same time: what each needs at its peak adds up."""
         base = dict(self.tally.live)
         needs: dict[Any, int] = {}
@@ -222,7 +222,7 @@ def _check_arrays(workload: Workload, arrays: Mapping[str, Array]) -> None:
         raise BadInput(faults)
 
 
-def _check_tree(workload: Workload, chip: Chip, tree: Node) -> Mapping[int, Early]:
+def _check_tree(workload: Workload, chip: Chip, tree: Node) -> Mapping[int, PrefetchedHolds]:
     """Names and tiles exist; an op has one compute; children at work at once can hand over to each other; where phases run on,
     something does. Returns what is open early there."""
     faults = []
@@ -241,7 +241,7 @@ def _check_tree(workload: Workload, chip: Chip, tree: Node) -> Mapping[int, Earl
             seen.add(node.op)
     faults.extend(_unfinished(workload, tree))
     faults.extend(round_faults(workload, tree))
-    early = early_holds(workload, chip, tree)
+    early = prefetched_holds(workload, chip, tree)
     faults.extend(prefetch_faults(tree, early))
     if faults:
         raise IllegalMapping(faults)

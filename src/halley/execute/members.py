@@ -125,7 +125,7 @@ class Siblings:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class ExecutionScope:
     """What a node sees: the range per member and dim (only members that take part), the loops around it, and the open Holds.
 
     ``split``: the dim that each split axis splits. ``shares``: (first member, members) of an axis that a
@@ -149,7 +149,7 @@ class Scope:
         topology = Topology.LINE if axis.topology is Topology.RING and count < axis.size else axis.topology
         return first, count, topology
 
-    def spread(self, node: Spatial) -> Scope:
+    def spread(self, node: Spatial) -> ExecutionScope:
         """Inside a `Spatial`."""
         key = (node.level, node.axis)
         where = f"spread {node.dim} by {node.tile} over {node.level}.{node.axis}"
@@ -175,7 +175,7 @@ class Scope:
         """Iterations of a loop in time: those of the member that needs most, for all move in lockstep."""
         return max((-(-max(r[dim][1] - r[dim][0], 0) // tile) for r in self.ranges.values()), default=0)
 
-    def iteration(self, dim: str, tile: int, index: int, mask: Mask | None = None) -> Scope:
+    def iteration(self, dim: str, tile: int, index: int, mask: Mask | None = None) -> ExecutionScope:
         """Inside iteration ``index`` of a loop in time; under a mask, members none of whose rows see the tile are idle."""
         ranges = {}
         for member, own in self.ranges.items():
@@ -197,7 +197,7 @@ class Scope:
                 got, remedy = f"one of {window.dim} and one of {min(with_it)}", f"remove that of {window.dim}"
                 raise IllegalMapping(Fault(where, expected, got, remedy))
 
-    def share(self, key: AxisKey, shares: tuple[int, ...], index: int) -> Scope:
+    def share(self, key: AxisKey, shares: tuple[int, ...], index: int) -> ExecutionScope:
         """Inside child ``index`` of a `Parallel` or `Pipeline`."""
         position = self.siblings.position(key)
         first = self.axis(key)[0] + sum(shares[:index])
@@ -205,7 +205,7 @@ class Scope:
         return replace(self, ranges=ranges, shares={**self.shares, key: (first, shares[index])})
 
 
-def shares(node: Parallel | Pipeline, scope: Scope) -> list[Scope]:
+def shares(node: Parallel | Pipeline, scope: ExecutionScope) -> list[ExecutionScope]:
     """What each child of a `Parallel` or `Pipeline` sees."""
     key = (node.level, node.axis)
     where = f"{'parallel' if isinstance(node, Parallel) else 'pipeline'} over {node.level}.{node.axis}"

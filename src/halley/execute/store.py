@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from halley.execute.counters import Move, Tally
+from halley.execute.counters import CountedMove, Tally
 from halley.execute.functions import MONOID_DEFINITIONS, Array, Monoid
-from halley.execute.members import AxisKey, Box, Instance, Member, Scope, size, slices
+from halley.execute.members import AxisKey, Box, ExecutionScope, Instance, Member, size, slices
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Hold
 from halley.ir.placement import Placement
@@ -71,7 +71,7 @@ class OpenHold:
 
     node: Hold
     depth: int
-    scope: Scope
+    scope: ExecutionScope
     buffers: dict[str, dict[Instance, Buffer]] = field(default_factory=dict)
     boxes: dict[str, dict[Instance, tuple[Box, ...]]] = field(default_factory=dict)
     placements: dict[str, Placements] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class OpenHold:
     def buffer(self, tensor: str, member: Member) -> Buffer:
         return self.buffers[tensor][member[: self.scope.siblings.width(self.depth)]]
 
-    def reaches_beyond(self, tensor: str, scope: Scope) -> bool:
+    def reaches_beyond(self, tensor: str, scope: ExecutionScope) -> bool:
         """Whether an instance keeps some of the tensor that is none of the members' in a scope inside."""
         there = {member[: self.scope.siblings.width(self.depth)] for member in scope.ranges}
         return any(instance not in there for instance, boxes in self.boxes[tensor].items() if any(map(size, boxes)))
@@ -101,12 +101,12 @@ class Store:
         self.outputs = {name: np.full(self.shapes[name], np.nan, self.dtypes[name]) for name in workload.outputs}
         self.stored = {name: np.zeros(self.shapes[name], bool) for name in workload.outputs}
 
-    def read(self, hold: OpenHold, name: str, cause: str, moves: list[Move], to: int | None = None) -> None:
+    def read(self, hold: OpenHold, name: str, cause: str, moves: list[CountedMove], to: int | None = None) -> None:
         """Count moves from a Hold to parties at depth ``to``, the members' unless given."""
         inner = len(self.chip.levels) - 1 if to is None else to
         self.tally.read((hold.node.memory, name, cause), self.workload.tensors[name].word, (hold.depth, inner), moves)
 
-    def write(self, hold: OpenHold, name: str, cause: str, moves: list[Move], to: int | None = None) -> None:
+    def write(self, hold: OpenHold, name: str, cause: str, moves: list[CountedMove], to: int | None = None) -> None:
         """Count moves into a Hold from parties at depth ``to``, the members' unless given."""
         inner = len(self.chip.levels) - 1 if to is None else to
         self.tally.write((hold.node.memory, name, cause), self.workload.tensors[name].word, (hold.depth, inner), moves)

@@ -14,8 +14,8 @@ from halley.ir.mapping import Collective, Compute, Hold, Node, Pipeline, Spatial
 from halley.ir.masks import masks
 from halley.ir.workload import Workload
 
-ITERATIONS = (256, 128, 64, 32, 16, 8, 6, 5, 4, 3, 2, 1)
-"""How many first iterations `affordable` tries."""
+ITERATION_COUNTS = (256, 128, 64, 32, 16, 8, 6, 5, 4, 3, 2, 1)
+"""How many first iterations `truncated_to_tasks` tries."""
 
 
 _Split = tuple[str, str, str, int]
@@ -23,7 +23,7 @@ _Split = tuple[str, str, str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class TruncatedMapping:
     """``tree`` maps ``workload``. ``iterations`` of each dim's outermost loop are left, 0: all of them."""
 
     workload: Workload
@@ -31,18 +31,18 @@ class Beginning:
     iterations: int = 0
 
 
-def affordable(workload: Workload, tree: Node, visits: int) -> Beginning:
+def truncated_to_tasks(workload: Workload, tree: Node, visits: int) -> TruncatedMapping:
     """As much of a mapping as takes about so many tasks."""
-    if entered(tree, workload.dims) <= visits:
-        return Beginning(workload, tree)
-    for count in ITERATIONS:
-        found = beginning(workload, tree, count)
-        if entered(found.tree, found.workload.dims) <= visits:
+    if estimated_tasks(tree, workload.dims) <= visits:
+        return TruncatedMapping(workload, tree)
+    for count in ITERATION_COUNTS:
+        found = truncated(workload, tree, count)
+        if estimated_tasks(found.tree, found.workload.dims) <= visits:
             break
     return found
 
 
-def beginning(workload: Workload, tree: Node, iterations: int) -> Beginning:
+def truncated(workload: Workload, tree: Node, iterations: int) -> TruncatedMapping:
     """The mapping with each dim cut to what the first iterations of its outermost loop in time cover.
 
     Where splits lie around that loop, each member gets so many iterations: the splits' tiles shrink with it.
@@ -58,7 +58,7 @@ def beginning(workload: Workload, tree: Node, iterations: int) -> Beginning:
     extents = dict(workload.dims)
     shrunk: dict[_Split, int] = {}
     for dim in workload.dims:
-        ways = set(_ways(workload, tree, dim, ()))
+        ways = set(_touch_paths(workload, tree, dim, ()))
         tiles = [tile for _, tile in ways]
         if dim in whole or not all(tiles) or len({splits for splits, _ in ways}) != 1:
             continue
@@ -66,10 +66,12 @@ def beginning(workload: Workload, tree: Node, iterations: int) -> Beginning:
         if (cut := _cut(workload.dims[dim], [tile for *_, tile in splits], max(tiles) * iterations)) is not None:
             extents[dim], made = cut
             shrunk.update(zip(splits, made, strict=True))
-    return Beginning(replace(workload, dims=extents), _rebuilt(tree, shrunk), iterations)
+    return TruncatedMapping(replace(workload, dims=extents), _rebuilt(tree, shrunk), iterations)
 
 
-def _ways(workload: Workload, node: Node, dim: str, splits: tuple[_Split, ...]) -> Iterator[tuple[tuple[_Split, ...], int]]:
+def _touch_paths(
+    workload: Workload, node: Node, dim: str, splits: tuple[_Split, ...]
+) -> Iterator[tuple[tuple[_Split, ...], int]]:
     """(splits passed, tile of the outermost loop in time) on the way to each op that has the dim: tile 0 without a loop."""
     if isinstance(node, Temporal | Pipeline) and node.dim == dim:
         yield splits, node.tile
@@ -81,7 +83,7 @@ def _ways(workload: Workload, node: Node, dim: str, splits: tuple[_Split, ...]) 
         if dim in op.dims or any(dim in workload.tensors[name].dims for name in (*op.inputs, *op.outputs)):
             yield splits, 0
     for child in children(node):
-        yield from _ways(workload, child, dim, splits)
+        yield from _touch_paths(workload, child, dim, splits)
 
 
 def _cut(extent: int, tiles: list[int], most: int) -> tuple[int, list[int]] | None:
@@ -112,7 +114,7 @@ def _rebuilt(node: Node, shrunk: Mapping[_Split, int]) -> Node:
     return replace(node, children=tuple(_rebuilt(child, shrunk) for child in node.children))
 
 
-def entered(node: Node, extents: Mapping[str, int]) -> int:
+def estimated_tasks(node: Node, extents: Mapping[str, int]) -> int:
     """Holds, computes and collectives that are entered, at most (as if each tile were whole): about the tasks of a simulation."""
     times = 1
     if isinstance(node, Temporal | Spatial | Pipeline):
@@ -120,4 +122,4 @@ def entered(node: Node, extents: Mapping[str, int]) -> int:
         times = 1 if isinstance(node, Spatial) else -(-extent // tile)
         extents = {**extents, node.dim: tile}
     own = isinstance(node, Hold | Compute | Collective)
-    return times * (own + sum(entered(child, extents) for child in children(node)))
+    return times * (own + sum(estimated_tasks(child, extents) for child in children(node)))

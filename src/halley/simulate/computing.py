@@ -11,13 +11,13 @@ from halley.ir.hardware import Chip
 from halley.ir.mapping import Compute
 from halley.ir.workload import Op, OpKind, Tensor, Workload, roles
 from halley.simulate.holds import Visit
-from halley.simulate.matrix import OnArray
-from halley.simulate.members import Box, Scope, points
+from halley.simulate.matrix import ArrayMapping
+from halley.simulate.members import Box, SimulationScope, points
 from halley.simulate.tasks import Requests
-from halley.simulate.traffic import Move, Ports, together
+from halley.simulate.traffic import PortMove, Ports, together
 
 
-class Computing:
+class ComputeRequests:
     """Computes of one workload on one chip. Tiles of the same form cost the same, so each form is counted once."""
 
     def __init__(self, workload: Workload, chip: Chip) -> None:
@@ -25,7 +25,7 @@ class Computing:
         self.clock = 0  # visits of running maxima so far
         self._known: dict[tuple[object, ...], Requests] = {}
 
-    def requests(self, node: Compute, scope: Scope) -> Requests:
+    def requests(self, node: Compute, scope: SimulationScope) -> Requests:
         """What one tile asks for; its results are noted in the open Holds."""
         op = self.workload.op(node.op)
         hold = scope.holds[op.outputs[0]]
@@ -37,7 +37,7 @@ class Computing:
         self._note(op, scope, fresh)
         return self._known[key]
 
-    def _engine(self, node: Compute, scope: Scope) -> Requests:
+    def _engine(self, node: Compute, scope: SimulationScope) -> Requests:
         """The critical member's engine."""
         chip, op = self.chip, self.workload.op(node.op)
         if 0 not in scope.active():
@@ -57,7 +57,7 @@ class Computing:
         seconds = cycles / chip.vector.clock + chip.vector.latency
         return ((scope.team.axes.server(critical, depth, "engine", chip.vector.name), seconds),)
 
-    def _accesses(self, node: Compute, scope: Scope, fresh: bool) -> Iterable[Requests]:
+    def _accesses(self, node: Compute, scope: SimulationScope, fresh: bool) -> Iterable[Requests]:
         """Reads of each input, writes of each result, and reads of partial ones."""
         op, leaf, active = self.workload.op(node.op), len(self.chip.levels) - 1, scope.active()
         once, on_array = (1,) * (len(op.inputs) + 1), self._on_array(node)
@@ -65,25 +65,25 @@ class Computing:
         for index, name in enumerate(op.inputs if op.kind is OpKind.CONTRACT else dict.fromkeys(op.inputs)):
             tensor, hold = self.workload.tensors[name], scope.holds[name]
             boxes = scope.boxes(tensor)
-            moves = [Move(scope.team.members[row], boxes[row], points(boxes[row]) * passes[row][index]) for row in active]
+            moves = [PortMove(scope.team.members[row], boxes[row], points(boxes[row]) * passes[row][index]) for row in active]
             yield self.ports.read(scope.team, hold.node.memory, leaf, moves, tensor.word)
         for name in op.outputs:
             tensor, hold = self.workload.tensors[name], scope.holds[name]
             boxes = scope.boxes(tensor)
-            moves = [Move(scope.team.members[row], boxes[row], points(boxes[row]) * passes[row][-1]) for row in active]
+            moves = [PortMove(scope.team.members[row], boxes[row], points(boxes[row]) * passes[row][-1]) for row in active]
             yield self.ports.write(scope.team, hold.node.memory, leaf, moves, tensor.word)
             if self.workload.reduced(op):
                 again = _heads(moves, self.chip, scope, hold, fresh)
                 yield self.ports.read(scope.team, hold.node.memory, leaf, again, tensor.word)
 
-    def _on_array(self, node: Compute) -> OnArray | None:
+    def _on_array(self, node: Compute) -> ArrayMapping | None:
         """A contraction where it lies on the matrix engine; none for what the vector engine does."""
         op, engine = self.workload.op(node.op), self.chip.matrix
         if op.kind is not OpKind.CONTRACT or engine is None:
             return None
-        return OnArray(engine, roles(self.workload, op), node.array)
+        return ArrayMapping(engine, roles(self.workload, op), node.array)
 
-    def _note(self, op: Op, scope: Scope, fresh: bool) -> None:
+    def _note(self, op: Op, scope: SimulationScope, fresh: bool) -> None:
         """The results are there now; a running maximum, and what is relative to one, says of which visit it is."""
         maxima = {other.scaled_by for other in self.workload.ops if other.scaled_by}
         if maxima.intersection(op.outputs):
@@ -103,11 +103,11 @@ class Computing:
 
     # ---- running maxima
 
-    def stamp(self, maximum: str, scope: Scope) -> int:
+    def stamp(self, maximum: str, scope: SimulationScope) -> int:
         """The visit of a running maximum that the critical member sees."""
         return scope.holds[maximum].stamps.get(maximum, {}).get(scope.box(self.workload.tensors[maximum]), 0)
 
-    def rescale(self, op: Op, scope: Scope) -> Requests:
+    def rescale(self, op: Op, scope: SimulationScope) -> Requests:
         """Before a `Compute` of an op with ``scaled_by``: its present elements, if they are relative to an older maximum."""
         name, hold = op.outputs[0], scope.holds[op.outputs[0]]
         present = self.stamp(op.scaled_by, scope) if op.scaled_by else 0
@@ -121,12 +121,14 @@ class Computing:
         places = [(scope.team.members[row], boxes[row], rows[row]) for row in heads.values()]
         return self.scaling(op, hold, scope, places, len(self.chip.levels) - 1)
 
-    def scaling(self, op: Op, hold: Visit, scope: Scope, places: list[tuple[tuple[int, ...], Box, Box]], inner: int) -> Requests:
+    def scaling(
+        self, op: Op, hold: Visit, scope: SimulationScope, places: list[tuple[tuple[int, ...], Box, Box]], inner: int
+    ) -> Requests:
         """(who, elements, rows of the maximum) by engines at depth ``inner``: read, multiplied, written; a row's factor once."""
         name, maximum = op.outputs[0], op.scaled_by
         largest = scope.holds[maximum]
-        scaled = [Move(who, box, points(box)) for who, box, _ in places]
-        factors = [Move(who, rows, points(rows)) for who, _, rows in places]
+        scaled = [PortMove(who, box, points(box)) for who, box, _ in places]
+        factors = [PortMove(who, rows, points(rows)) for who, _, rows in places]
         word = self.workload.tensors[name].word
         parts = [
             self.ports.read(scope.team, hold.node.memory, inner, scaled, word),
@@ -143,20 +145,20 @@ class Computing:
         return together(*parts)
 
 
-def _keep(hold: Visit, name: str, tensor: Tensor, scope: Scope) -> None:
+def _keep(hold: Visit, name: str, tensor: Tensor, scope: SimulationScope) -> None:
     """Each member that is not idle has written its region."""
     width, boxes = scope.team.axes.width(hold.depth), scope.boxes(tensor)
     for row in scope.active():
         hold.keep(name, scope.team.members[row][:width], boxes[row])
 
 
-def _heads(moves: list[Move], chip: Chip, scope: Scope, hold: Visit, fresh: bool) -> list[Move]:
+def _heads(moves: list[PortMove], chip: Chip, scope: SimulationScope, hold: Visit, fresh: bool) -> list[PortMove]:
     """Reads of partial results: of those who share a box in an instance, the first reads it, less what is written for the
     first time."""
     width = scope.team.axes.width(hold.depth)
-    groups: dict[object, Move] = {}
+    groups: dict[object, PortMove] = {}
     for move in moves:
         key = (move.who[:width], move.box)
         before = groups.get(key, move)
-        groups[key] = Move(before.who, move.box, max(before.elements, move.elements))
-    return [Move(who, box, elements - (points(box) if fresh else 0)) for who, box, elements in groups.values()]
+        groups[key] = PortMove(before.who, move.box, max(before.elements, move.elements))
+    return [PortMove(who, box, elements - (points(box) if fresh else 0)) for who, box, elements in groups.values()]

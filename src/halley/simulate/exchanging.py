@@ -10,21 +10,21 @@ from halley.ir.mapping import Collective, CollectiveKind
 from halley.ir.workload import Op
 from halley.network.algorithms.tables import Steps, Transfer
 from halley.network.time.axis import route, steps
-from halley.simulate.computing import Computing
+from halley.simulate.computing import ComputeRequests
 from halley.simulate.holds import Visit
-from halley.simulate.members import Box, Member, Scope, common, inside, points
+from halley.simulate.members import Box, Member, SimulationScope, common, inside, points
 from halley.simulate.tasks import Requests
 
 Kind = CollectiveKind
 
 
-class Exchanging:
+class CollectiveRequests:
     """Collectives of one workload on one chip."""
 
-    def __init__(self, computing: Computing) -> None:
+    def __init__(self, computing: ComputeRequests) -> None:
         self.computing, self.workload, self.chip = computing, computing.workload, computing.chip
 
-    def requests(self, node: Collective, scope: Scope) -> Iterator[Requests]:
+    def requests(self, node: Collective, scope: SimulationScope) -> Iterator[Requests]:
         """What each step asks for; afterwards the members hold what the kind promises."""
         team = scope.team
         position = team.axes.position(node.level, node.axis)
@@ -62,7 +62,7 @@ class Exchanging:
         for name in node.tensors:
             self._put_back(node, name, _hold(scope, name, depth), scope, position)
 
-    def rescale(self, node: Collective, scope: Scope) -> Iterator[Requests]:
+    def rescale(self, node: Collective, scope: SimulationScope) -> Iterator[Requests]:
         """Parts that are relative to an older maximum are brought to the present one first."""
         position = scope.team.axes.position(node.level, node.axis)
         depth = scope.team.axes.depths[position]
@@ -80,10 +80,10 @@ class Exchanging:
                 stamps.update(dict.fromkeys(stale, present))
                 yield self.computing.scaling(op, hold, scope, list(self._places(op, hold, scope, position)), depth)
 
-    def _places(self, op: Op, hold: Visit, scope: Scope, position: int) -> Iterator[tuple[Member, Box, Box]]:
+    def _places(self, op: Op, hold: Visit, scope: SimulationScope, position: int) -> Iterator[tuple[Member, Box, Box]]:
         """(instance, what it has of the accumulator, rows of the maximum) on every line."""
         accumulator, maximum = self.workload.tensors[op.outputs[0]], self.workload.tensors[op.scaled_by]
-        for who, row in _lines(scope, hold, position).items():
+        for who, row in _axis_groups(scope, hold, position).items():
             whole = scope.box(accumulator, row)
             held = [common(part, whole) for part in hold.held.get(op.outputs[0], {}).get(who, ()) if points(common(part, whole))]
             for part in held:
@@ -91,7 +91,7 @@ class Exchanging:
                 rows = dict(zip(maximum.dims, scope.box(maximum, row), strict=True))
                 yield who, part, tuple(extents.get(dim, rows[dim]) for dim in maximum.dims)
 
-    def _put_back(self, node: Collective, name: str, hold: Visit, scope: Scope, position: int) -> None:
+    def _put_back(self, node: Collective, name: str, hold: Visit, scope: SimulationScope, position: int) -> None:
         """Members keep what the kind promises; whatever else stood in the payload is gone."""
         if any(op.scaled_by == name for op in self.workload.ops):
             self.computing.clock += 1
@@ -103,7 +103,7 @@ class Exchanging:
         first, size = scope.team.span(position)
         table = hold.held.setdefault(name, {})
         before = {who: list(boxes) for who, boxes in table.items()}
-        for who, row in _lines(scope, hold, position).items():
+        for who, row in _axis_groups(scope, hold, position).items():
             whole = scope.box(tensor, row)
             table[who] = {box: None for box in table.get(who, {}) if not inside(box, whole)}
             kept: Box | None = whole
@@ -119,18 +119,18 @@ class Exchanging:
                     hold.keep(name, who, common(box, kept))
 
 
-Ways: TypeAlias = list[tuple[Transfer, tuple[tuple[int, int], ...]]]
+Routes: TypeAlias = list[tuple[Transfer, tuple[tuple[int, int], ...]]]
 """Each transfer of a step, and the links that it crosses."""
 
 
-def _fixed(axis: Axis, ways: Ways) -> float:
+def _fixed(axis: Axis, ways: Routes) -> float:
     """What a step takes [s] whatever its bytes: set-up, the longest way, the adders that a sum passes on it, the barrier."""
     adders = max((len(way) for move, way in ways if move.shared and move.combine), default=0)
     hops = max(len(way) for _, way in ways)
     return axis.exchange.startup + hops * axis.link.latency + adders * axis.exchange.adder + axis.exchange.barrier
 
 
-def _carrying(axis: Axis, ways: Ways, chunks: list[int]) -> float:
+def _carrying(axis: Axis, ways: Routes, chunks: list[int]) -> float:
     """Seconds that the busiest link of a step carries ``chunks`` [B]; what the network copies or adds crosses a link once."""
     load: dict[tuple[int, int], int] = {}
     together: set[tuple[int, tuple[int, int]]] = set()
@@ -165,7 +165,7 @@ def _accessing(memory: Memory, word: int, table: Steps, sizes: list[int]) -> flo
     return max((*reading.values(), *writing.values()))
 
 
-def _hold(scope: Scope, name: str, depth: int) -> Visit:
+def _hold(scope: SimulationScope, name: str, depth: int) -> Visit:
     """The innermost Hold of the tensor at that depth."""
     found = scope.holds[name]
     while found.depth > depth and (outer := found.parents[name]) is not None:
@@ -173,7 +173,7 @@ def _hold(scope: Scope, name: str, depth: int) -> Visit:
     return found
 
 
-def _lines(scope: Scope, hold: Visit, position: int) -> dict[Member, int]:
+def _axis_groups(scope: SimulationScope, hold: Visit, position: int) -> dict[Member, int]:
     """By instance at the axis' level, the row of the member whose ranges say what its line moves: the first on the axis."""
     width = scope.team.axes.width(hold.depth)
     first: dict[Member, int] = {}

@@ -24,13 +24,13 @@ from halley.ir.mapping import (
 from halley.ir.mapping import Sequence as Series
 from halley.ir.masks import masks
 from halley.ir.workload import Op, Workload
-from halley.simulate.members import Axes, Box, Member, Scope, cut, inside, points
+from halley.simulate.members import Axes, Box, Member, SimulationScope, cut, inside, points
 from halley.simulate.tasks import Requests
-from halley.simulate.traffic import Move, Ports, together
+from halley.simulate.traffic import PortMove, Ports, together
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PathStep:
     """A loop, split or share on the way to a leaf. ``position`` of the axis, -1 for a loop in time; ``begin``, ``count`` of a
     share (a stage of a `Pipeline` is a share and a loop)."""
 
@@ -98,7 +98,7 @@ class Holds:
         self.workload, self.chip, self.axes = workload, chip, axes
         self.ports = Ports(chip)
         self._bodies: dict[int, tuple[dict[str, Op], set[str], set[str]]] = {}
-        self._ways: dict[tuple[int, str], list[tuple[Step, ...]]] = {}
+        self._ways: dict[tuple[int, str], list[tuple[PathStep, ...]]] = {}
         self._reduced: dict[int, list[tuple[str, ...]]] = {}
         self._known: dict[tuple[object, ...], Requests] = {}
         hidden = dict.fromkeys(masks(workload).values())
@@ -111,7 +111,7 @@ class Holds:
         drained = self.writer(visit.node, name) is not None and visit.parents[name] is not None
         return drained or name in self._body(visit.node)[2]
 
-    def _alike(self, way: str, visit: Visit, name: str, scope: Scope) -> tuple[object, ...]:
+    def _alike(self, way: str, visit: Visit, name: str, scope: SimulationScope) -> tuple[object, ...]:
         """Equal for two visits that move the same bytes in the same way, if at another place: all inside follows from where the
         members' ranges lie relative to each other, and from which ops go on with sums of an earlier visit."""
         if id(visit.node) not in self._reduced:
@@ -143,7 +143,7 @@ class Holds:
         """The op in the body that writes a tensor."""
         return self._body(node)[0].get(name)
 
-    def _find(self, node: Node, name: str) -> Iterator[tuple[Step, ...]]:
+    def _find(self, node: Node, name: str) -> Iterator[tuple[PathStep, ...]]:
         """The way to each leaf that touches the tensor: loops, splits and shares passed."""
         match node:
             case Compute():
@@ -156,10 +156,10 @@ class Holds:
             case Hold():
                 yield from self._find(node.body, name)
             case Temporal():
-                step = Step(id(node), node.dim, node.tile)
+                step = PathStep(id(node), node.dim, node.tile)
                 yield from ((step, *way) for way in self._find(node.body, name))
             case Spatial():
-                step = Step(id(node), node.dim, node.tile, self.axes.position(node.level, node.axis))
+                step = PathStep(id(node), node.dim, node.tile, self.axes.position(node.level, node.axis))
                 yield from ((step, *way) for way in self._find(node.body, name))
             case Series() | Overlap():
                 for child in node.children:
@@ -167,13 +167,13 @@ class Holds:
             case Parallel() | Pipeline():
                 position = self.axes.position(node.level, node.axis)
                 for index, child in enumerate(node.children):
-                    own = Step(id(node), position=position, begin=sum(node.shares[:index]), count=node.shares[index])
-                    steps = (own, Step(id(node), node.dim, node.tile)) if isinstance(node, Pipeline) else (own,)
+                    own = PathStep(id(node), position=position, begin=sum(node.shares[:index]), count=node.shares[index])
+                    steps = (own, PathStep(id(node), node.dim, node.tile)) if isinstance(node, Pipeline) else (own,)
                     yield from ((*steps, *way) for way in self._find(child, name))
             case _:
                 assert_never(node)
 
-    def ways(self, node: Hold, name: str) -> list[tuple[Step, ...]]:
+    def ways(self, node: Hold, name: str) -> list[tuple[PathStep, ...]]:
         """All ways from a Hold to what touches the tensor in its body."""
         key = (id(node), name)
         if key not in self._ways:
@@ -182,7 +182,7 @@ class Holds:
 
     # ---- what instances keep
 
-    def kept(self, node: Hold, name: str, scope: Scope, depth: int) -> list[Move]:
+    def kept(self, node: Hold, name: str, scope: SimulationScope, depth: int) -> list[PortMove]:
         """What each instance of the memory keeps of a tensor: for each member its region, narrowed by those splits of the
         memory's own level or further out that all ways inside have in common."""
         ways = self.ways(node, name)
@@ -206,9 +206,9 @@ class Holds:
             busy = points(box) > 0 if joined else bool((ranges[:, 1, row] > ranges[:, 0, row]).all())
             if present[row] and busy:
                 found[team.members[row][:width], box] = None
-        return [Move(who, box, points(box)) for who, box in found]
+        return [PortMove(who, box, points(box)) for who, box in found]
 
-    def _narrowing(self, ways: Sequence[tuple[Step, ...]], dims: tuple[str, ...], width: int) -> list[tuple[Step, str]]:
+    def _narrowing(self, ways: Sequence[tuple[PathStep, ...]], dims: tuple[str, ...], width: int) -> list[tuple[PathStep, str]]:
         """What each step of the first way does to the region: a "split" narrows it, a "walk" does not (nor do splits of the
         same dim behind it), a "first" takes the first tile of a dim that the tensor lacks, a "share" says who takes part."""
         first, others = ways[0], ways[1:]
@@ -233,11 +233,11 @@ class Holds:
 
     # ---- entry and exit
 
-    def open(self, node: Hold, scope: Scope) -> Visit:
+    def open(self, node: Hold, scope: SimulationScope) -> Visit:
         """A new visit, before anything is filled."""
         return Visit(node, self.chip.depth(node.memory), {name: scope.holds.get(name) for name in node.names}, len(scope.loops))
 
-    def comes_in(self, visit: Visit, name: str, scope: Scope) -> Requests | None:
+    def comes_in(self, visit: Visit, name: str, scope: SimulationScope) -> Requests | None:
         """The fill of a tensor on entry, None where there is none."""
         writer, parent = self.writer(visit.node, name), visit.parents[name]
         reduced = self.workload.reduced(writer) if writer else ()
@@ -250,7 +250,7 @@ class Holds:
             visit.refilled.add(name)
         known, traced = self._alike("fill", visit, name, scope), self.traced(visit, name)
 
-        def moves() -> list[Move]:
+        def moves() -> list[PortMove]:
             return self._wanted(visit, name, scope, reduced)
 
         def note() -> None:
@@ -265,28 +265,28 @@ class Holds:
             self._known[known] = self._moved(name, parent.node.memory, visit.node.memory, visit.depth, moves(), scope)
         return self._known[known]
 
-    def _moved(self, name: str, source: str, target: str, depth: int, moves: list[Move], scope: Scope) -> Requests:
+    def _moved(self, name: str, source: str, target: str, depth: int, moves: list[PortMove], scope: SimulationScope) -> Requests:
         """What a transfer from one memory to another asks for, on behalf of instances at a depth."""
         word = self.workload.tensors[name].word
         read = self.ports.read(scope.team, source, depth, moves, word)
         return together(read, self.ports.write(scope.team, target, depth, moves, word))
 
-    def _wanted(self, visit: Visit, name: str, scope: Scope, reduced: Sequence[str]) -> list[Move]:
+    def _wanted(self, visit: Visit, name: str, scope: SimulationScope, reduced: Sequence[str]) -> list[PortMove]:
         """What a fill brings to each instance; of an axis that splits a reduced dim, to the first alone."""
         moves = self.kept(visit.node, name, scope, visit.depth)
         first = [position for position, dim in scope.splits.items() if dim in reduced and position < self.axes.width(visit.depth)]
         return [move for move in moves if all(move.who[i] == scope.team.span(i)[0] for i in first)]
 
-    def goes_out(self, visit: Visit, name: str, scope: Scope) -> Requests | None:
+    def goes_out(self, visit: Visit, name: str, scope: SimulationScope) -> Requests | None:
         """The drain of a tensor on exit, None where there is none: each element that is there goes once."""
         parent = visit.parents[name]
         if self.writer(visit.node, name) is None or parent is None:
             return None
         outer, known = parent, self._alike("drain", visit, name, scope)
 
-        def moves() -> list[Move]:
+        def moves() -> list[PortMove]:
             there = visit.held.get(name, {})
-            return [Move(instance, box, points(box)) for instance, boxes in there.items() for box in _joined(list(boxes))]
+            return [PortMove(instance, box, points(box)) for instance, boxes in there.items() for box in _joined(list(boxes))]
 
         def note() -> None:
             for move in moves():
@@ -311,7 +311,7 @@ def _joined(boxes: list[Box]) -> list[Box]:
     return [whole] if points(whole) == sum(points(box) for box in boxes) else boxes
 
 
-def _cuts(way: Sequence[Step], split: Step) -> list[tuple[int, int]]:
+def _cuts(way: Sequence[PathStep], split: PathStep) -> list[tuple[int, int]]:
     """(tile, axis) of the loops and splits over the split's dim on a way, up to a split like it; none where there is none."""
     found: list[tuple[int, int]] = []
     for step in way:

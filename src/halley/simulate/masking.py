@@ -10,10 +10,10 @@ import numpy as np
 from halley.ir.mapping import Spatial, Temporal, walk
 from halley.ir.masks import Mask, mask_over
 from halley.ir.workload import Workload
-from halley.simulate.members import Scope
+from halley.simulate.members import SimulationScope
 
 
-def visible_tiles(node: Temporal, scope: Scope, workload: Workload) -> Iterator[tuple[int, Any]]:
+def visible_tiles(node: Temporal, scope: SimulationScope, workload: Workload) -> Iterator[tuple[int, Any]]:
     """(index, ranges) of each tile of keys that some member sees; those who do not have an empty range of keys."""
     mask = mask_over(workload, node.dim)
     assert mask is not None
@@ -28,7 +28,7 @@ def visible_tiles(node: Temporal, scope: Scope, workload: Workload) -> Iterator[
             yield index, ranges
 
 
-def busiest_first(node: Spatial, scope: Scope, workload: Workload, places: Any) -> Any:
+def busiest_first(node: Spatial, scope: SimulationScope, workload: Workload, places: Any) -> Any:
     """The place of each member in a split. Of the rows of a mask around a loop over its visible keys, the critical member takes
     those that see most, in turn with the member whose they are."""
     for _, inner in walk(node.body):
@@ -39,7 +39,7 @@ def busiest_first(node: Spatial, scope: Scope, workload: Workload, places: Any) 
     return places
 
 
-def _busiest(mask: Mask, node: Spatial, loop: Temporal, scope: Scope) -> int:
+def _busiest(mask: Mask, node: Spatial, loop: Temporal, scope: SimulationScope) -> int:
     """The place with most points to compute, of those that the critical member's rows are distributed to."""
     start, stop = (int(value) for value in scope.ranges[scope.dims[node.dim], :, 0])
     begin = np.arange(start, max(stop, start + 1), node.tile)

@@ -9,18 +9,18 @@ from halley.formulas.engines import systolic_cycles
 from halley.ir.array import Array, Side, on_sides, sides
 from halley.ir.hardware import Dataflow, MatrixEngine
 from halley.ir.workload import Roles
-from halley.simulate.members import Scope
+from halley.simulate.members import SimulationScope
 
 
 @dataclass(frozen=True, slots=True)
-class OnArray:
+class ArrayMapping:
     """The dims of a contraction by ``role``, and those that a mapping lays on the ``array``."""
 
     engine: MatrixEngine
     role: Roles
     array: Array
 
-    def passes(self, scope: Scope, row: int) -> tuple[int, int, int]:
+    def passes(self, scope: SimulationScope, row: int) -> tuple[int, int, int]:
         """How often a member reads each element of both inputs, and how often it writes each element of its result."""
         role = self.role
         on_rows, on_columns = self._folds(scope, row)
@@ -35,7 +35,7 @@ class OnArray:
                 columns, rows, reduced = (math.prod(scope.extents(dims, row)) for dims in (role.columns, role.rows, role.reduced))
                 return columns, rows, reduced
 
-    def cycles(self, scope: Scope) -> float:
+    def cycles(self, scope: SimulationScope) -> float:
         """Cycles of the critical member's tile."""
         engine, role = self.engine, self.role
         rows, columns, reduced, batch = (scope.extents(dims) for dims in (role.rows, role.columns, role.reduced, role.batch))
@@ -54,7 +54,7 @@ class OnArray:
         cycles: float = systolic_cycles(folds, stream, 1, engine.rows, engine.cols, load)
         return cycles
 
-    def _folds(self, scope: Scope, row: int, multiples: tuple[int, int] = (1, 1)) -> tuple[int, int]:
+    def _folds(self, scope: SimulationScope, row: int, multiples: tuple[int, int] = (1, 1)) -> tuple[int, int]:
         """Passes over the rows and over the columns of the array for a member's tile, filled up to ``multiples`` there; 1 where
         every MAC reads its operands."""
 

@@ -30,7 +30,7 @@ Box = tuple[tuple[int, int], ...]
 
 AxisKey = tuple[str, str]
 
-MEMBERS = 4096
+MEMBER_LIMIT = 4096
 """Most members of a chip that are walked one by one."""
 
 
@@ -105,8 +105,8 @@ class Axes:
 
     def members(self) -> tuple[Member, ...]:
         """Raises BadInput: more of them than can be walked one by one."""
-        if math.prod(self.sizes) > MEMBERS:
-            where, expected = f"simulation on {self.chip.name}", f"a chip of at most {MEMBERS} members"
+        if math.prod(self.sizes) > MEMBER_LIMIT:
+            where, expected = f"simulation on {self.chip.name}", f"a chip of at most {MEMBER_LIMIT} members"
             raise BadInput(Fault(where, expected, f"{math.prod(self.sizes)}", "use the estimate"))
         return tuple(itertools.product(*(range(size) for size in self.sizes)))
 
@@ -146,7 +146,7 @@ class Team:
 
 
 @dataclass(slots=True, eq=False)
-class Scope:
+class SimulationScope:
     """What a node sees: its members with their ranges, the loops in time around it, (dim, iteration), the dims that axes
     split, the innermost open Hold of each tensor, and the dims that are read at a sum of two others."""
 
@@ -161,7 +161,7 @@ class Scope:
     _form: bytes = b""
 
     @classmethod
-    def whole(cls, workload: Workload, chip: Chip) -> Scope:
+    def whole(cls, workload: Workload, chip: Chip) -> SimulationScope:
         """Every member with the whole extent of every dim."""
         axes = Axes(chip)
         team = Team(axes, axes.members(), {})
@@ -182,7 +182,7 @@ class Scope:
             self._form = (self.ranges - starts).tobytes() + sums.encode()
         return self._form
 
-    def at(self, index: int, ranges: Any = None, **changes: Any) -> Scope:
+    def at(self, index: int, ranges: Any = None, **changes: Any) -> SimulationScope:
         """One step further in, to child ``index``."""
         return replace(self, path=(*self.path, index), ranges=self.ranges if ranges is None else ranges, _form=b"", **changes)
 

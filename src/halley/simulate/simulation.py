@@ -9,10 +9,10 @@ from halley.ir.hardware import Chip
 from halley.ir.mapping import Node, Pipeline, Spatial, Temporal, children
 from halley.ir.masks import with_extents
 from halley.ir.workload import Workload
-from halley.simulate.tasks import Interval, Server, run
+from halley.simulate.tasks import BusyInterval, Server, run
 from halley.simulate.walk import Walk
 
-LIMIT = 200_000
+TASK_LIMIT = 200_000
 """Most tasks of a simulation unless the caller says otherwise."""
 
 
@@ -23,11 +23,11 @@ class Simulation:
 
     time: float
     busy: Mapping[Server, float]
-    intervals: tuple[Interval, ...]
+    intervals: tuple[BusyInterval, ...]
     tasks: int
 
 
-def simulate(workload: Workload, chip: Chip, tree: Node, limit: int = LIMIT) -> Simulation:
+def simulate(workload: Workload, chip: Chip, tree: Node, limit: int = TASK_LIMIT) -> Simulation:
     """Walk a legal mapping iteration by iteration, with resources as queues.
 
     Time and memory grow with the number of tiles, not with their size. Raises BadInput: more than ``limit`` tasks, or a chip of

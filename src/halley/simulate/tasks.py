@@ -38,7 +38,7 @@ Requests = tuple[tuple[Server, float], ...]
 """What a task asks of servers [s]; each server once."""
 
 
-class Interval(NamedTuple):
+class BusyInterval(NamedTuple):
     """A server at work: from ``start`` to ``stop`` [s], for the task ``name`` of the node at ``path``."""
 
     name: str
@@ -92,16 +92,16 @@ class Tasks:
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class TaskSchedule:
     """When everything happens. ``time`` [s] until the last task is done; ``busy`` [s] by server; ``intervals`` in the order in
     which they were granted."""
 
     time: float
     busy: Mapping[Server, float]
-    intervals: tuple[Interval, ...]
+    intervals: tuple[BusyInterval, ...]
 
 
-BURSTS = 256
+BURSTS_PER_LONGEST_REQUEST = 256
 """Bursts of the longest request that a port gets; shorter ones are of so many fewer."""
 
 PORTS = ("read", "write", "bus", "port")
@@ -115,7 +115,7 @@ def _bursts(tasks: Tasks) -> dict[Server, float]:
         for server, duration in requests:
             if server.resource[0] in PORTS:
                 longest[server] = max(longest.get(server, 0.0), duration)
-    return {server: duration / BURSTS for server, duration in longest.items() if duration}
+    return {server: duration / BURSTS_PER_LONGEST_REQUEST for server, duration in longest.items() if duration}
 
 
 def _needed(tasks: Tasks) -> list[tuple[float, float]]:
@@ -138,7 +138,7 @@ def _longest(requests: Requests) -> float:
 DONE, ARRIVAL, FREE = range(3)
 """Kinds of events, in the order of those of one moment."""
 
-ROUNDING = 1e-9
+BURST_ROUNDING = 1e-9
 """Share of a burst that is none."""
 
 
@@ -157,7 +157,7 @@ class Clock:
         self.needed = _needed(tasks)
         self.free: dict[Server, float] = {}
         self.busy: dict[Server, float] = {}
-        self.intervals: list[Interval] = []
+        self.intervals: list[BusyInterval] = []
         self.latest: dict[Server, tuple[int, int]] = {}  # the last task of each server, and its interval
         self.queues: dict[Server, list[tuple[tuple[float, float], int, float]]] = {server: [] for server in self.burst}
         self.serving: dict[Server, tuple[int, float, float]] = {}  # of each port: the task, since when, until when
@@ -169,7 +169,7 @@ class Clock:
             if not self.missing[number]:
                 heapq.heappush(self.events, (tasks.latencies[number], ARRIVAL, number))
 
-    def run(self) -> Schedule:
+    def run(self) -> TaskSchedule:
         """Until all tasks are done."""
         while self.events:
             moment, kind, number = heapq.heappop(self.events)
@@ -179,7 +179,7 @@ class Clock:
                 self.give(moment, self.ports[number])
             else:
                 self.end(moment, self.ports[number])
-        return Schedule(max(self.done, default=0.0), self.busy, tuple(self.intervals))
+        return TaskSchedule(max(self.done, default=0.0), self.busy, tuple(self.intervals))
 
     def arrive(self, moment: float, number: int) -> None:
         """A task puts its requests."""
@@ -219,8 +219,8 @@ class Clock:
         if (self.needed[number], number) < self.queues[server][0][:2]:
             return
         burst = self.burst[server]
-        end = start + burst * math.ceil((moment - start) / burst - ROUNDING)
-        if stop - end <= burst * ROUNDING:
+        end = start + burst * math.ceil((moment - start) / burst - BURST_ROUNDING)
+        if stop - end <= burst * BURST_ROUNDING:
             return
         self.note(number, server, start, end)
         heapq.heappush(self.queues[server], (self.needed[number], number, stop - end))
@@ -244,7 +244,7 @@ class Clock:
             self.intervals[place] = self.intervals[place]._replace(stop=stop)
         elif stop > start:
             self.latest[server] = (number, len(self.intervals))
-            self.intervals.append(Interval(self.tasks.names[number], server, start, stop, self.tasks.paths[number]))
+            self.intervals.append(BusyInterval(self.tasks.names[number], server, start, stop, self.tasks.paths[number]))
 
     def served(self, number: int, stop: float) -> None:
         """One request of a task has been served."""
@@ -262,6 +262,6 @@ class Clock:
                 heapq.heappush(self.events, (self.ready[follower] + self.tasks.latencies[follower], ARRIVAL, follower))
 
 
-def run(tasks: Tasks) -> Schedule:
+def run(tasks: Tasks) -> TaskSchedule:
     """Let the clock run until all tasks are done."""
     return Clock(tasks).run()

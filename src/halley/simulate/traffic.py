@@ -11,7 +11,7 @@ from halley.simulate.members import Box, Member, Team
 from halley.simulate.tasks import Requests, Server
 
 
-class Move(NamedTuple):
+class PortMove(NamedTuple):
     """``elements`` of a box go to, or come from, a member or an instance of a memory."""
 
     who: Member
@@ -25,7 +25,7 @@ class Ports:
 
     chip: Chip
 
-    def read(self, team: Team, memory: str, inner: int, moves: Sequence[Move], word: int) -> Requests:
+    def read(self, team: Team, memory: str, inner: int, moves: Sequence[PortMove], word: int) -> Requests:
         """Out of a memory into parties at depth ``inner``: those who want the same box share one read where the network
         between can multicast. Each level's port on the way carries what its sibling wants, each box once."""
         outer, lead = self.chip.depth(memory), leading(team, inner, moves)
@@ -38,7 +38,7 @@ class Ports:
         port = (self._port(team, lead, memory, "read"), sum(asked.values()) * word / self.chip.memory(memory).read_bandwidth)
         return (port, *self._levels(team, lead, outer, inner, "down", moves, word))
 
-    def write(self, team: Team, memory: str, inner: int, moves: Sequence[Move], word: int) -> Requests:
+    def write(self, team: Team, memory: str, inner: int, moves: Sequence[PortMove], word: int) -> Requests:
         """Into a memory from parties at depth ``inner``: equal boxes are copies, or parts that the network adds: one write."""
         outer, lead = self.chip.depth(memory), leading(team, inner, moves)
         sent: dict[Box, int] = {}
@@ -52,7 +52,9 @@ class Ports:
         resource = ("bus" if self.chip.memory(memory).shared_bus else way, memory)
         return team.axes.server(lead, self.chip.depth(memory), *resource)
 
-    def _levels(self, team: Team, lead: Member, outer: int, inner: int, way: str, moves: Sequence[Move], word: int) -> Requests:
+    def _levels(
+        self, team: Team, lead: Member, outer: int, inner: int, way: str, moves: Sequence[PortMove], word: int
+    ) -> Requests:
         found = []
         for depth in range(outer + 1, inner + 1):
             level = self.chip.levels[depth]
@@ -67,7 +69,7 @@ class Ports:
         return tuple(found)
 
 
-def leading(team: Team, inner: int, moves: Sequence[Move]) -> Member:
+def leading(team: Team, inner: int, moves: Sequence[PortMove]) -> Member:
     """The party whose resources count: the critical member's, or the first that moves anything where that one does not."""
     critical = team.critical[: team.axes.width(inner)]
     return critical if not moves or any(move.who[: len(critical)] == critical for move in moves) else moves[0].who

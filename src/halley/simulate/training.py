@@ -10,14 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from halley.errors import BadInput, Fault
-from halley.simulate.schedule import Direction, Pass, Table
-from halley.simulate.tasks import Interval, Requests, Schedule, Server, Tasks, run
+from halley.simulate.schedule import Direction, PipelinePass, PipelineSchedule
+from halley.simulate.tasks import BusyInterval, Requests, Server, Tasks, TaskSchedule, run
 
 TASK_LIMIT = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class LayerBlock:
     """Layers whose parameters are gathered, and whose gradients are reduced, together: forward and backward work, all-gather
     and reduction [s] for one microbatch on one chip; activations kept [B]."""
 
@@ -29,7 +29,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
+class TrainingIteration:
     """What is simulated.
 
     ``blocks[chunk]``; ``onward`` and ``back`` [chunks - 1]: transfer of an activation to the next chunk, of a gradient from it
@@ -38,8 +38,8 @@ class Training:
     optimizer; ``norm_reduction`` [s] of all ranks together, None without clipping.
     """
 
-    table: Table
-    blocks: Sequence[Sequence[Block]]
+    table: PipelineSchedule
+    blocks: Sequence[Sequence[LayerBlock]]
     onward: Sequence[float]
     back: Sequence[float]
     holding: bool = False
@@ -54,17 +54,17 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True)
-class Simulated:
+class SimulatedIteration:
     """``time`` [s] of the iteration; ``last_backward`` [s] per chunk: end of its last backward work; ``peaks`` [B] per stage:
     most activations live at once; ``schedule``: everything that happened."""
 
     time: float
     last_backward: tuple[float, ...]
     peaks: tuple[float, ...]
-    schedule: Schedule
+    schedule: TaskSchedule
 
 
-def simulate(training: Training) -> Simulated:
+def simulate(training: TrainingIteration) -> SimulatedIteration:
     """Run an iteration."""
     run_of = _Run(training)
     for each in training.table.linear():
@@ -75,10 +75,10 @@ def simulate(training: Training) -> Simulated:
     work = [interval for interval in schedule.intervals if interval.server.resource[0] == "engine" and interval.path]
     backward = [[i.stop for i in work if i.path[1] == chunk and i.path[0]] for chunk in chunks]
     peaks = tuple(_peak(training, work, stage) for stage in range(training.table.stages))
-    return Simulated(schedule.time, tuple(map(max, backward)), peaks, schedule)
+    return SimulatedIteration(schedule.time, tuple(map(max, backward)), peaks, schedule)
 
 
-def _peak(training: Training, work: Iterable[Interval], stage: int) -> float:
+def _peak(training: TrainingIteration, work: Iterable[BusyInterval], stage: int) -> float:
     """Most bytes live on a stage: a block's activation from the start of its forward work to the end of its backward work."""
     live = peak = 0.0
     for interval in work:
@@ -95,13 +95,13 @@ class _Run:
     """Tasks so far: ``free[stage]`` end its latest pass, ``given[pass]`` hands its result on, ``reduced[stage]`` are
     reductions."""
 
-    training: Training
+    training: TrainingIteration
     tasks: Tasks = field(default_factory=lambda: Tasks("simulation of training", TASK_LIMIT))
     free: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    given: dict[Pass, int] = field(default_factory=dict)
+    given: dict[PipelinePass, int] = field(default_factory=dict)
     reduced: dict[int, list[int]] = field(default_factory=dict)
 
-    def add_pass(self, each: Pass) -> None:
+    def add_pass(self, each: PipelinePass) -> None:
         table = self.training.table
         needed, stage = table.needed(each), each.chunk % table.stages
         gate = (*self.free.get(stage, ()), *((self.given[needed],) if needed else ()))
@@ -110,7 +110,7 @@ class _Run:
         if each.chunk != (table.last if each.direction is Direction.FORWARD else 0):
             self._transfer(each, stage, (work, *others))
 
-    def _transfer(self, each: Pass, stage: int, after: tuple[int, ...]) -> None:
+    def _transfer(self, each: PipelinePass, stage: int, after: tuple[int, ...]) -> None:
         onward = each.direction is Direction.FORWARD
         time = self.training.onward[each.chunk] if onward else self.training.back[each.chunk - 1]
         link = _engine(stage) if self.training.holding else Server(("link", str(each.direction), str(stage)))
@@ -119,7 +119,7 @@ class _Run:
         if self.training.holding:
             self.free[stage] = (sent,)
 
-    def _blocks(self, each: Pass, stage: int, gate: tuple[int, ...]) -> tuple[int, list[int]]:
+    def _blocks(self, each: PipelinePass, stage: int, gate: tuple[int, ...]) -> tuple[int, list[int]]:
         """The task that ends the pass' work, and the collectives that have to be done before the next pass."""
         backward = each.direction is Direction.BACKWARD
         blocks = list(enumerate(self.training.blocks[each.chunk]))[:: -1 if backward else 1]

@@ -18,11 +18,11 @@ import numpy as np
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel, Pipeline, Sequence, Spatial, Temporal, walk
 from halley.ir.workload import Op, Workload
-from halley.simulate.computing import Computing
-from halley.simulate.exchanging import Exchanging
+from halley.simulate.computing import ComputeRequests
+from halley.simulate.exchanging import CollectiveRequests
 from halley.simulate.holds import Holds, Visit
 from halley.simulate.masking import busiest_first, visible_tiles
-from halley.simulate.members import Scope
+from halley.simulate.members import SimulationScope
 from halley.simulate.tasks import Path, Tasks
 
 
@@ -56,19 +56,19 @@ class Walk:
     def __init__(self, workload: Workload, chip: Chip, tree: Node, limit: int) -> None:
         self.workload, self.chip = workload, chip
         self.tasks = Tasks(f"simulation of {workload.name} on {chip.name}", limit)
-        scope = Scope.whole(workload, chip)
+        scope = SimulationScope.whole(workload, chip)
         self.holds = Holds(workload, chip, scope.team.axes)
-        self.computing = Computing(workload, chip)
-        self.exchanging = Exchanging(self.computing)
+        self.computing = ComputeRequests(workload, chip)
+        self.exchanging = CollectiveRequests(self.computing)
         self.phase(tree, scope, self.tasks.add("", (), ()))
 
-    def phase(self, node: Node, scope: Scope, start: int) -> int:
+    def phase(self, node: Node, scope: SimulationScope, start: int) -> int:
         """Run a node as a phase of its own; the task that ends it."""
         phase = Phase(start, start, base=start, gate=start)
         self.node(node, scope, phase)
         return self.tasks.join((phase.last, *phase.pending.values(), *phase.ends), scope.path)
 
-    def begin(self, phase: Phase, scope: Scope) -> int:
+    def begin(self, phase: Phase, scope: SimulationScope) -> int:
         """The task after which the next block may begin."""
         start = self.tasks.join((phase.last, *phase.pending.values()), scope.path)
         phase.pending.clear()
@@ -76,7 +76,7 @@ class Walk:
             phase.begun = start
         return start
 
-    def node(self, node: Node, scope: Scope, phase: Phase) -> None:
+    def node(self, node: Node, scope: SimulationScope, phase: Phase) -> None:
         match node:
             case Temporal() if node.visible:
                 for index, ranges in visible_tiles(node, scope, self.workload):
@@ -115,7 +115,7 @@ class Walk:
             case _:
                 assert_never(node)
 
-    def run_on(self, node: Sequence, scope: Scope, phase: Phase) -> None:
+    def run_on(self, node: Sequence, scope: SimulationScope, phase: Phase) -> None:
         """Children one after the other in the phase around them: their fills run ahead of their turn, once the child before is at
         work, their drains behind it. What an earlier child has changed is there once that is done, drains and all."""
         makers, touched = zip(*map(self.touches, node.children), strict=True)
@@ -134,7 +134,7 @@ class Walk:
             others = set().union(*(names for i, names in enumerate(touched) if i != index))
             phase.made.update(dict.fromkeys(makers[index] & others, done))
 
-    def shares(self, node: Parallel | Pipeline, scope: Scope) -> list[Scope]:
+    def shares(self, node: Parallel | Pipeline, scope: SimulationScope) -> list[SimulationScope]:
         """What each child sees: the members of its share."""
         position = scope.team.axes.position(node.level, node.axis)
         found = []
@@ -143,7 +143,7 @@ class Walk:
             found.append(scope.at(index, np.ascontiguousarray(scope.ranges[:, :, rows]), team=team))
         return found
 
-    def together(self, node: Overlap | Parallel, scopes: list[Scope], scope: Scope, phase: Phase) -> None:
+    def together(self, node: Overlap | Parallel, scopes: list[SimulationScope], scope: SimulationScope, phase: Phase) -> None:
         """Children at once. Those that hand over work on successive rounds."""
         makers = [{name for op in self.ops(child) for name in op.outputs} for child in node.children]
         touched = [{name for op in self.ops(child) for name in (*op.inputs, op.scaled_by)} for child in node.children]
@@ -160,7 +160,7 @@ class Walk:
         phase.last = self.tasks.join(ends, scope.path)
 
     def round(
-        self, children: tuple[Node, ...], scopes: list[Scope], scope: Scope, phase: Phase,
+        self, children: tuple[Node, ...], scopes: list[SimulationScope], scope: SimulationScope, phase: Phase,
         makers: list[set[str]], touched: list[set[str]],
     ) -> None:  # fmt: skip
         """One more round of children that hand over: each begins it when it has done the last one, the children before it this
@@ -186,7 +186,7 @@ class Walk:
             self.tasks.beside(range(first, last), range(spans[0], spans[-1]), index)
         phase.last = self.tasks.join(ends, scope.path)
 
-    def copies(self, scope: Scope, phase: Phase, makes: set[str], behind: list[set[str]]) -> Iterator[int]:
+    def copies(self, scope: SimulationScope, phase: Phase, makes: set[str], behind: list[set[str]]) -> Iterator[int]:
         """When there is a free copy of what a child carries on from round to round: the last child to read it has done the round
         of the oldest copy and the next one, in which that is what its results are relative to."""
         for name in makes & set().union(*behind):
@@ -207,7 +207,7 @@ class Walk:
         """The ops that are computed in a tree."""
         return [self.workload.op(node.op) for _, node in walk(tree) if isinstance(node, Compute)]
 
-    def pipeline(self, node: Pipeline, scope: Scope, phase: Phase) -> None:
+    def pipeline(self, node: Pipeline, scope: SimulationScope, phase: Phase) -> None:
         """Tile i enters a stage once that stage is done with tile i - 1 and the stage before with tile i."""
         last = [self.begin(phase, scope)] * len(node.children)
         stages = self.shares(node, scope)
@@ -222,14 +222,14 @@ class Walk:
 
     # ---- Holds
 
-    def serial(self, node: Hold, visit: Visit, scope: Scope, inside: Scope, phase: Phase) -> None:
+    def serial(self, node: Hold, visit: Visit, scope: SimulationScope, inside: SimulationScope, phase: Phase) -> None:
         """One buffer: fills, then what is inside, then drains."""
         start = self.begin(phase, scope)
         start = self.fills(node, visit, scope, start)
         end = self.phase(node.body, inside, start)
         phase.last = self.drains(node, visit, scope, end)
 
-    def prefetched(self, node: Hold, visit: Visit, scope: Scope, phase_scope: Scope, phase: Phase) -> None:
+    def prefetched(self, node: Hold, visit: Visit, scope: SimulationScope, phase_scope: SimulationScope, phase: Phase) -> None:
         """Several buffers: a visit's fills wait for a free one, its drains run behind it. In lockstep the buffers swap at a
         barrier: fills also wait for those of the visit before."""
         barrier = phase.gate
@@ -256,7 +256,9 @@ class Walk:
             phase.releases[scope.path, group].append(self.tasks.join(done, scope.path))
         phase.ends.append(end)
 
-    def fills(self, node: Hold, visit: Visit, scope: Scope, after: int, free: Mapping[str, int] = MappingProxyType({})) -> int:
+    def fills(
+        self, node: Hold, visit: Visit, scope: SimulationScope, after: int, free: Mapping[str, int] = MappingProxyType({})
+    ) -> int:
         """The fills of a visit, each once there is a ``free`` buffer for it; the last of them. Those into several buffers run
         side by side; those into one, and in lockstep, one after the other."""
         in_series = self.in_series(node)
@@ -276,7 +278,7 @@ class Walk:
             filled.append(after)
         return after if in_series else self.tasks.join(filled, scope.path)
 
-    def drains(self, node: Hold, visit: Visit, scope: Scope, after: int) -> int:
+    def drains(self, node: Hold, visit: Visit, scope: SimulationScope, after: int) -> int:
         """The drains of a visit, each once what came from further in is there; the last of them. They run one after the other, or
         side by side, as fills do."""
         in_series = self.in_series(node)
@@ -300,7 +302,7 @@ class Walk:
 
     # ---- leaves
 
-    def compute(self, node: Compute, scope: Scope, phase: Phase) -> None:
+    def compute(self, node: Compute, scope: SimulationScope, phase: Phase) -> None:
         op = self.workload.op(node.op)
         after = [self.begin(phase, scope)] if phase.begun is None else [phase.last, *phase.pending.values()]
         phase.pending.clear()
@@ -308,7 +310,7 @@ class Walk:
             after = [self.tasks.add(f"rescale {op.outputs[0]}", scope.path, after, scaling)]
         phase.last = self.tasks.add(f"compute {op.name}", scope.path, after, self.computing.requests(node, scope))
 
-    def collective(self, node: Collective, scope: Scope, phase: Phase) -> None:
+    def collective(self, node: Collective, scope: SimulationScope, phase: Phase) -> None:
         last = self.begin(phase, scope)
         for requests in self.exchanging.rescale(node, scope):
             last = self.tasks.add(f"rescale {' '.join(node.tensors)}", scope.path, (last,), requests)
