@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from halley.cost.evaluate import evaluate
-from halley.cost.program import Normal, Program, tabulate
+from halley.cost.program import NormalForms, Program, tabulate
 from halley.formulas.numbers import ceil_div, floor_div, maximum, minimum, positive
 from halley.formulas.terms import Term, TermFactory
 from halley.io.chips.load import load_chip
@@ -124,10 +124,10 @@ def test_normal_form_equals_the_terms(seed: int) -> None:
         return a * b if kind == 5 else a + b
 
     outputs = [grow(draw.randint(1, 5)) for _ in range(3)]
-    program = Program(Normal(terms), outputs)
+    program = Program(NormalForms(terms), outputs)
     tables = [tabulate([factor.term], columns[factor.kind])[0] for factor in program.factors]
     if any(table.min() < 0 for table in tables):
-        program = Program(Normal(terms, differences=False), outputs)
+        program = Program(NormalForms(terms, differences=False), outputs)
         tables = [tabulate([factor.term], columns[factor.kind])[0] for factor in program.factors]
         assert all(table.min() >= 0 for table in tables)
     picks = {dim: np.array([draw.randrange(5) for _ in range(50)]) for dim in "abc"}

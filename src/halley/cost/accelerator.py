@@ -21,7 +21,7 @@ from halley.cost.instructions import Array, Code, Indices, Place
 from halley.formulas.terms import Operation
 from halley.optim.jit import DOUBLES, FLOAT, INT, INT_ROWS, INTS, ONES, ROWS, Doubles, compiled, pointer
 
-BLOCK = 512
+ROWS_PER_REGISTER = 512
 """Rows of one register: enough to make an instruction's start cheap, few enough that the registers in use stay near."""
 
 ADD, SUBTRACT, MULTIPLY, DIVIDE = (int(op) for op in (Operation.ADD, Operation.SUBTRACT, Operation.MULTIPLY, Operation.DIVIDE))
@@ -31,7 +31,7 @@ FIRST_ONE, SECOND_ONE = 16, 32
 ALL_ONE = FIRST_ONE + SECOND_ONE
 """Added to an operation whose first operand, second operand, or operands and result are one number each and not a block."""
 
-WIDTH = 8 * BLOCK
+REGISTER_BYTES = 8 * ROWS_PER_REGISTER
 """Bytes of a register."""
 
 # --- programs as arrays -----------------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ class Packed:
 
     def held(self) -> Array:
         """Memory for the registers, and for one more that instructions may use."""
-        return np.empty((self.registers + 1, BLOCK))
+        return np.empty((self.registers + 1, ROWS_PER_REGISTER))
 
 
 class Kind(Protocol):
@@ -83,7 +83,7 @@ class Kind(Protocol):
     def kind(self) -> str: ...
 
 
-class Rows:
+class CompiledProgram:
     """A program and its tables, to be run on a node per dim and row. ``code`` has one level."""
 
     def __init__(self, code: Code, factors: Sequence[Kind], tables: Sequence[Array]) -> None:
@@ -225,12 +225,27 @@ def do(operation: int, target: int, a: int, b: int, held: int, spare: int, ones:
     if operation >= ALL_ONE:
         ones[target] = single(operation - ALL_ONE, ones[a], ones[b])
     elif operation >= SECOND_ONE:
-        with_one(operation - SECOND_ONE, pointer(held + WIDTH * target), pointer(held + WIDTH * a), ones[b], pointer(spare), n)
+        with_one(
+            operation - SECOND_ONE,
+            pointer(held + REGISTER_BYTES * target),
+            pointer(held + REGISTER_BYTES * a),
+            ones[b],
+            pointer(spare),
+            n,
+        )
     elif operation >= FIRST_ONE:
         fill(pointer(spare), ones[a], n)
-        blocks(operation - FIRST_ONE, pointer(held + WIDTH * target), pointer(spare), pointer(held + WIDTH * b), n)
+        blocks(
+            operation - FIRST_ONE, pointer(held + REGISTER_BYTES * target), pointer(spare), pointer(held + REGISTER_BYTES * b), n
+        )
     else:
-        blocks(operation, pointer(held + WIDTH * target), pointer(held + WIDTH * a), pointer(held + WIDTH * b), n)
+        blocks(
+            operation,
+            pointer(held + REGISTER_BYTES * target),
+            pointer(held + REGISTER_BYTES * a),
+            pointer(held + REGISTER_BYTES * b),
+            n,
+        )
 
 
 @compiled(types.void(INT_ROWS, ONES, INTS, ROWS, INT_ROWS, INT_ROWS, ROWS))
@@ -238,15 +253,15 @@ def run_rows(code: Indices, ones: Array, outputs: Indices, held: Array, where: I
     """``where``: of each factor, its table's address and length, and its dim; ``nodes``: dims x rows. A node beyond a table
     counts as the nearest in it."""
     base = held.ctypes.data
-    spare = base + WIDTH * (len(held) - 1)
+    spare = base + REGISTER_BYTES * (len(held) - 1)
     rows = nodes.shape[1] if len(nodes) else result.shape[1]
-    for start in range(0, rows, BLOCK):
-        n = min(BLOCK, rows - start)
+    for start in range(0, rows, ROWS_PER_REGISTER):
+        n = min(ROWS_PER_REGISTER, rows - start)
         for at in range(len(code)):
             if code[at, 0] == OPEN:
                 factor = code[at, 2]
                 table, length, dim = pointer(where[factor, 0]), where[factor, 1], where[factor, 2]
-                t = pointer(base + WIDTH * code[at, 1])
+                t = pointer(base + REGISTER_BYTES * code[at, 1])
                 for i in range(n):
                     t[i] = table[min(max(nodes[dim, start + i], 0), length - 1)]
             else:
@@ -273,12 +288,12 @@ def note(
             if ones[~place] > limit:
                 return
         else:
-            used = pointer(held + WIDTH * place)
+            used = pointer(held + REGISTER_BYTES * place)
             for i in range(n):
                 fits[i] &= 0 if used[i] > limit else 1
     for row in range(width):
         place, least = outputs[row], best[row]
-        cost = pointer(spare if place < 0 else held + WIDTH * place)
+        cost = pointer(spare if place < 0 else held + REGISTER_BYTES * place)
         if place < 0:
             fill(cost, ones[~place], n)
         better = 0
@@ -304,12 +319,12 @@ def run_grid(
     inner, loops = counts[-1], len(counts) - 1
     width = len(values)
     base = held.ctypes.data
-    spare = base + WIDTH * (len(held) - 1)
-    fits = np.empty(BLOCK, dtype=np.int64)
+    spare = base + REGISTER_BYTES * (len(held) - 1)
+    fits = np.empty(ROWS_PER_REGISTER, dtype=np.int64)
     index = np.zeros(loops, dtype=np.int64)
     best, best_at = np.empty(width), np.empty(width, dtype=np.int64)
-    for start in range(0, inner, BLOCK):
-        n = min(BLOCK, inner - start)
+    for start in range(0, inner, ROWS_PER_REGISTER):
+        n = min(ROWS_PER_REGISTER, inner - start)
         best[:], best_at[:] = np.inf, -1
         combination, changed = 0, 0
         while changed >= 0:

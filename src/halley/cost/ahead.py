@@ -10,7 +10,7 @@ from halley.formulas.numbers import Number
 
 
 @dataclass(slots=True)
-class Ahead:
+class PrefetchedRamps:
     """Of the Holds that run on in a child of a sequence: ``up`` and ``down``, first fills and last drains of one entry.
     ``waits``: tensors that children hand over, whose Holds do not run on."""
 
@@ -20,11 +20,11 @@ class Ahead:
 
 
 @dataclass(frozen=True, slots=True)
-class Phases:
+class ChildPhases:
     """Children of a node: the ``times`` [s] of each as a phase, their ``busy`` times [s] together, barriers in them (``steps``;
     None where there is none), and what runs on of each."""
 
     times: list[Number]
     busy: dict[Resource, Number]
     steps: Number | None
-    ahead: list[Ahead]
+    ahead: list[PrefetchedRamps]

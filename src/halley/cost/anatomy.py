@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from halley.cost.estimate import Estimate, Resource
-from halley.cost.events import Crossing, Path, Work
+from halley.cost.events import LinkTraffic, Path, Work
 from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel, Pipeline, Sequence, Spatial, Temporal, children
 
 Seconds = Mapping[Resource, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class TimeBreakdown:
     """Times [s] that add up to ``time``.
 
     ``compute``: engines at work, by engine. ``ramps``: first fills and last drains of each phase, before and after everything
@@ -58,8 +58,8 @@ class Parts:
     def time(self) -> float:
         return self.computing + self.compulsory + self.latency + self.stalling + self.exposed
 
-    def __add__(self, other: Parts) -> Parts:
-        return Parts(
+    def __add__(self, other: TimeBreakdown) -> TimeBreakdown:
+        return TimeBreakdown(
             _sum(self.compute, other.compute),
             self.ramps + other.ramps,
             self.serial + other.serial,
@@ -69,7 +69,7 @@ class Parts:
             _sum(self.collective, other.collective),
         )
 
-    def less(self, hidden: float) -> Parts:
+    def less(self, hidden: float) -> TimeBreakdown:
         """Without ``hidden`` seconds of what is not compute: of collectives first, then of bandwidth stalls, then of latency,
         then of compulsory stalls, in proportion within each kind."""
         collective = min(hidden, self.exposed)
@@ -77,7 +77,7 @@ class Parts:
         latency = min(hidden - collective - bandwidth, self.latency)
         compulsory = min(hidden - collective - bandwidth - latency, self.compulsory)
         kept = 1 - compulsory / self.compulsory if self.compulsory else 0.0
-        return Parts(
+        return TimeBreakdown(
             self.compute,
             self.ramps * kept,
             self.serial * kept,
@@ -93,8 +93,8 @@ class Anatomy:
     """``total``: the parts of the estimate's time [s]. ``phases``: those of each phase by path, with the phases inside it; a
     phase that runs beside others may take longer than what it adds to the total. ``energy`` [J] by component."""
 
-    total: Parts
-    phases: Mapping[Path, Parts]
+    total: TimeBreakdown
+    phases: Mapping[Path, TimeBreakdown]
     energy: Mapping[str, float]
 
 
@@ -114,31 +114,31 @@ def anatomy(tree: Node, estimate: Estimate) -> Anatomy:
 class _Anatomist:
     def __init__(self, estimate: Estimate) -> None:
         self.nodes = estimate.nodes
-        self.phases: dict[Path, Parts] = {}
-        self.leaves: dict[Path, Parts] = {}
+        self.phases: dict[Path, TimeBreakdown] = {}
+        self.leaves: dict[Path, TimeBreakdown] = {}
         for event in estimate.events:
             if isinstance(event, Work):
-                part = Parts(compute={("engine", event.engine): float(event.time)})
-            elif isinstance(event, Crossing):
-                part = Parts(collective={("axis", event.level, event.axis): float(event.time)})
+                part = TimeBreakdown(compute={("engine", event.engine): float(event.time)})
+            elif isinstance(event, LinkTraffic):
+                part = TimeBreakdown(collective={("axis", event.level, event.axis): float(event.time)})
             else:
                 continue
-            self.leaves[event.path] = self.leaves.get(event.path, Parts()) + part
+            self.leaves[event.path] = self.leaves.get(event.path, TimeBreakdown()) + part
 
-    def phase(self, path: Path, node: Node) -> Parts:
+    def phase(self, path: Path, node: Node) -> TimeBreakdown:
         """A node as a phase: ramps, work, and what its busiest resource adds."""
         cost = self.nodes[path]
         ramps = float(cost.entries) * (float(cost.ramp_up) + float(cost.ramp_down))
-        parts = self.work(path, node) + Parts(ramps=ramps)
+        parts = self.work(path, node) + TimeBreakdown(ramps=ramps)
         excess = float(cost.time) - ramps - float(cost.work)
         latency = min(max(excess, 0.0), float(cost.latency))
-        parts = parts + Parts(latency=latency)
+        parts = parts + TimeBreakdown(latency=latency)
         if excess > latency and cost.busy:
             parts = parts + _waiting(busiest(cost.busy), excess - latency)
         self.phases[path] = parts
         return parts
 
-    def work(self, path: Path, node: Node) -> Parts:
+    def work(self, path: Path, node: Node) -> TimeBreakdown:
         """The parts of a node's work, without what the phase around it pays."""
         inside = (*path, 0)
         match node:
@@ -148,9 +148,9 @@ class _Anatomist:
                 return self._prefetched(path, node)
             case Hold():
                 serial = float(self.nodes[path].work) - float(self.nodes[inside].time)
-                return self.phase(inside, node.body) + Parts(serial=max(serial, 0.0))
+                return self.phase(inside, node.body) + TimeBreakdown(serial=max(serial, 0.0))
             case Sequence():
-                return sum((self.phase(at, child) for at, child in _inner(path, node)), Parts())
+                return sum((self.phase(at, child) for at, child in _inner(path, node)), TimeBreakdown())
             case Overlap():
                 return self._overlapped(path, node) + self._stages(path, node)
             case Parallel():
@@ -158,9 +158,9 @@ class _Anatomist:
             case Pipeline():
                 return self._longest(path, node) + self._stages(path, node)
             case Compute() | Collective():
-                return self.leaves.get(path, Parts())
+                return self.leaves.get(path, TimeBreakdown())
 
-    def _prefetched(self, path: Path, node: Hold) -> Parts:
+    def _prefetched(self, path: Path, node: Hold) -> TimeBreakdown:
         """Transfers that run ahead add nothing to the work; in lockstep a step may wait for them."""
         inside, cost = (*path, 0), self.nodes[path]
         if cost.steps is None:
@@ -169,14 +169,14 @@ class _Anatomist:
         base, parts = (inner.time, self.phase) if inner.steps is None else (inner.work, self.work)
         stall = float(cost.work) - float(base)
         own = {resource: float(busy) - float(inner.busy.get(resource, 0)) for resource, busy in cost.busy.items()}
-        return parts(inside, node.body) + (_waiting(busiest(own), stall) if stall > 0 else Parts())
+        return parts(inside, node.body) + (_waiting(busiest(own), stall) if stall > 0 else TimeBreakdown())
 
-    def _stages(self, path: Path, node: Overlap | Pipeline) -> Parts:
+    def _stages(self, path: Path, node: Overlap | Pipeline) -> TimeBreakdown:
         """What the longest child waits for the others."""
         slowest = max(float(self.nodes[at].time) for at, _ in _inner(path, node))
-        return Parts(stages=max(float(self.nodes[path].work) - slowest, 0.0))
+        return TimeBreakdown(stages=max(float(self.nodes[path].work) - slowest, 0.0))
 
-    def _overlapped(self, path: Path, node: Overlap) -> Parts:
+    def _overlapped(self, path: Path, node: Overlap) -> TimeBreakdown:
         """The longest child, less what the compute of another hides."""
         found = [(float(self.nodes[at].time), self.phase(at, child)) for at, child in _inner(path, node)]
         _, longest = max(found, key=lambda item: item[0])
@@ -186,7 +186,7 @@ class _Anatomist:
         rest = longest.less(computing.computing - longest.computing)
         return replace(rest, compute=computing.compute)
 
-    def _longest(self, path: Path, node: Parallel | Pipeline) -> Parts:
+    def _longest(self, path: Path, node: Parallel | Pipeline) -> TimeBreakdown:
         found = [(float(self.nodes[at].time), self.phase(at, child)) for at, child in _inner(path, node)]
         return max(found, key=lambda item: item[0])[1]
 
@@ -200,15 +200,15 @@ def busiest(busy: Mapping[Resource, float]) -> Resource:
     return max(sorted(busy), key=lambda resource: float(busy[resource]))
 
 
-def _waiting(resource: Resource, time: float) -> Parts:
+def _waiting(resource: Resource, time: float) -> TimeBreakdown:
     """Time that a resource adds to a phase."""
     match resource[0]:
         case "engine":
-            return Parts(compute={resource: time})
+            return TimeBreakdown(compute={resource: time})
         case "axis":
-            return Parts(collective={resource: time})
+            return TimeBreakdown(collective={resource: time})
         case _:
-            return Parts(bandwidth={resource: time})
+            return TimeBreakdown(bandwidth={resource: time})
 
 
 def _inner(path: Path, node: Node) -> Iterator[tuple[Path, Node]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 
-from halley.cost.counting import Along, Axes, Counter, Loop, OpenHold, Scope
-from halley.cost.events import PIPELINE, Access, Event, Passage, Work
+from halley.cost.counting import Axes, Counter, CountingScope, DimFactor, EnclosingHold, Loop
+from halley.cost.events import PIPELINE, Access, Event, PortTraffic, Work
 from halley.cost.masking import masked_rescales
 from halley.cost.movement import refills
 from halley.formulas.engines import pipeline_latency, systolic_cycles, vector_cycles
@@ -16,10 +16,10 @@ from halley.ir.array import Array, Side, on_sides, sides
 from halley.ir.hardware import Dataflow, MatrixEngine, VectorEngine
 from halley.ir.workload import Op, OpKind, Roles, roles
 
-Leaf = Mapping[str, Along]
+Leaf = Mapping[str, DimFactor]
 
 
-def compute(counter: Counter, scope: Scope, op: Op, array: Array, common: tuple[Loop, ...]) -> tuple[Event, ...]:
+def compute(counter: Counter, scope: CountingScope, op: Op, array: Array, common: tuple[Loop, ...]) -> tuple[Event, ...]:
     """All events of a Compute. ``array``: the dims that it names of the matrix engine's. ``common``: the loops that also enclose
     the running maximum's Compute, if there is one."""
     if op.kind is OpKind.CONTRACT and counter.chip.matrix is not None:
@@ -32,7 +32,7 @@ def compute(counter: Counter, scope: Scope, op: Op, array: Array, common: tuple[
     return tuple(events)
 
 
-def _contract(counter: Counter, scope: Scope, op: Op, array: Array, engine: MatrixEngine) -> Iterator[Event]:
+def _contract(counter: Counter, scope: CountingScope, op: Op, array: Array, engine: MatrixEngine) -> Iterator[Event]:
     role = roles(counter.workload, op)
     on_rows, on_columns = on_sides(array, role, engine.dataflow)
     rows, columns = engine.rows, engine.cols
@@ -68,15 +68,15 @@ def _folds(counter: Counter, loops: tuple[Loop, ...], dims: tuple[str, ...], sid
     first, others = side[:1], side[1:]
     beside = math.prod(counter.workload.dims[dim] for dim in others)
 
-    def along(dim: str) -> Along:
+    def along(dim: str) -> DimFactor:
         if dim in first:
-            return Along(counter, dim, loops, "folds", width, beside, multiple)
-        return Along(counter, dim, loops, "visits" if dim in others else "covered")
+            return DimFactor(counter, dim, loops, "folds", width, beside, multiple)
+        return DimFactor(counter, dim, loops, "visits" if dim in others else "covered")
 
     return {dim: along(dim) for dim in dims}
 
 
-def _matrix_cycles(counter: Counter, scope: Scope, role: Roles, array: Array, engine: MatrixEngine) -> Number:
+def _matrix_cycles(counter: Counter, scope: CountingScope, role: Roles, array: Array, engine: MatrixEngine) -> Number:
     """Cycles of member 0 over all its tiles."""
     none: Axes = frozenset()
     loops = scope.loops
@@ -126,7 +126,7 @@ def _load(engine: MatrixEngine) -> int:
 def _masked_cycles(counter: Counter, loops: tuple[Loop, ...], role: Roles, array: Array, engine: MatrixEngine) -> Number:
     """The same where a mask joins two dims, rows and keys: what is a product over dims is a sum over the pairs that are seen."""
     dims = (*role.batch, *role.rows, *role.columns, *role.reduced)
-    factors: Leaf = {dim: Along(counter, dim, loops) for dim in dims}
+    factors: Leaf = {dim: DimFactor(counter, dim, loops) for dim in dims}
     if engine.dataflow is Dataflow.NONE:
         whole, result = engine.granularity, 1
         for own, multiple in ((role.rows, whole.rows), (role.columns, whole.columns), (role.reduced, whole.reduced)):
@@ -138,7 +138,7 @@ def _masked_cycles(counter: Counter, loops: tuple[Loop, ...], role: Roles, array
         sides(role, engine.dataflow), on_sides(array, role, engine.dataflow), (engine.rows, engine.cols), multiples, strict=True
     ):
         factors = {**factors, **_folds(counter, loops, own, side, width, multiple)}
-    tiles = counter.product(loops, {**factors, **{dim: Along(counter, dim, loops, "visits") for dim in stream}})
+    tiles = counter.product(loops, {**factors, **{dim: DimFactor(counter, dim, loops, "visits") for dim in stream}})
     factors, times = _filled(counter, loops, factors, stream, streamed)
     return systolic_cycles(1, times * counter.product(loops, factors), tiles, engine.rows, engine.cols, _load(engine))
 
@@ -147,10 +147,10 @@ def _filled(counter: Counter, loops: tuple[Loop, ...], factors: Leaf, dims: tupl
     """Factors with the last of some dims in whole instructions, and how many points of it each has."""
     if multiple == 1 or not dims:
         return factors, 1
-    return {**factors, dims[-1]: Along(counter, dims[-1], loops, "folds", multiple)}, multiple
+    return {**factors, dims[-1]: DimFactor(counter, dims[-1], loops, "folds", multiple)}, multiple
 
 
-def _vector(counter: Counter, scope: Scope, op: Op) -> Iterator[Event]:
+def _vector(counter: Counter, scope: CountingScope, op: Op) -> Iterator[Event]:
     engine = counter.chip.vector
     for name in dict.fromkeys(op.inputs):
         yield from _operand(counter, scope, name, {})
@@ -161,8 +161,8 @@ def _vector(counter: Counter, scope: Scope, op: Op) -> Iterator[Event]:
     points = counter.boxes(op.dims, scope, scope.loops, frozenset(counter.axis_depth)) if counter.totals else 0
     lanes: Number = 0
     if counter.times:
-        factors = {dim: Along(counter, dim, scope.loops) for dim in op.dims[:-1]}
-        factors[op.dims[-1]] = Along(counter, op.dims[-1], scope.loops, "folds", engine.lanes)
+        factors = {dim: DimFactor(counter, dim, scope.loops) for dim in op.dims[:-1]}
+        factors[op.dims[-1]] = DimFactor(counter, op.dims[-1], scope.loops, "folds", engine.lanes)
         lanes = counter.product(scope.loops, factors)
     work = counter.workload.work(op) or ({"mul": 1.0, "add": 1.0} if op.kind is OpKind.CONTRACT else {})
     for function, count in work.items():
@@ -171,14 +171,14 @@ def _vector(counter: Counter, scope: Scope, op: Op) -> Iterator[Event]:
     yield from _pipeline(counter, scope, engine)
 
 
-def _pipeline(counter: Counter, scope: Scope, engine: MatrixEngine | VectorEngine, dtype: str = "") -> Iterator[Work]:
+def _pipeline(counter: Counter, scope: CountingScope, engine: MatrixEngine | VectorEngine, dtype: str = "") -> Iterator[Work]:
     """Latency of an engine's pipeline, once for each of member 0's tiles; nothing where it has none."""
     if engine.latency:
         tiles = counter.entries(scope) if counter.times else 0
         yield Work(scope.path, engine.name, PIPELINE, dtype, 0, pipeline_latency(tiles, engine.latency))
 
 
-def _operand(counter: Counter, scope: Scope, name: str, leaf: Leaf) -> Iterator[Event]:
+def _operand(counter: Counter, scope: CountingScope, name: str, leaf: Leaf) -> Iterator[Event]:
     """Reads of an input's region from its innermost Hold, once per visit; multicast on the way in."""
     hold = scope.holds[name]
     tensor = counter.workload.tensors[name]
@@ -198,7 +198,7 @@ def _operand(counter: Counter, scope: Scope, name: str, leaf: Leaf) -> Iterator[
     yield from _passages(counter, scope, hold.depth, True, count)
 
 
-def _result(counter: Counter, scope: Scope, op: Op, name: str, leaf: Leaf) -> Iterator[Event]:
+def _result(counter: Counter, scope: CountingScope, op: Op, name: str, leaf: Leaf) -> Iterator[Event]:
     """Writes of an output's region to its innermost Hold, and the reads of what accumulates there."""
     hold = scope.holds[name]
     tensor = counter.workload.tensors[name]
@@ -230,7 +230,9 @@ def _result(counter: Counter, scope: Scope, op: Op, name: str, leaf: Leaf) -> It
         yield from _passages(counter, scope, hold.depth, True, again)
 
 
-def fresh(counter: Counter, scope: Scope, hold: OpenHold, name: str, reduced: tuple[str, ...], critical: int | None) -> Number:
+def fresh(
+    counter: Counter, scope: CountingScope, hold: EnclosingHold, name: str, reduced: tuple[str, ...], critical: int | None
+) -> Number:
     """Bytes written for the first time since an entry of the Hold that did not fill them; ``critical``: in sibling 0 of
     that depth alone."""
     tensor = counter.workload.tensors[name]
@@ -249,17 +251,17 @@ def fresh(counter: Counter, scope: Scope, hold: OpenHold, name: str, reduced: tu
 
 
 def _passages(
-    counter: Counter, scope: Scope, depth: int, down: bool, count: Callable[[int, bool], Number], asker: int | None = None
+    counter: Counter, scope: CountingScope, depth: int, down: bool, count: Callable[[int, bool], Number], asker: int | None = None
 ) -> Iterator[Event]:
     for inner in range(depth + 1, (counter.leaf_depth if asker is None else asker) + 1):
         level = counter.chip.levels[inner]
         if level.network and level.network.port:
-            yield Passage(scope.path, level.name, down, count(inner, False), count(inner, True))
+            yield PortTraffic(scope.path, level.name, down, count(inner, False), count(inner, True))
 
 
 def rescale(
     counter: Counter,
-    scope: Scope,
+    scope: CountingScope,
     op: Op,
     name: str,
     maximum: str,
@@ -311,7 +313,7 @@ def rescale(
             yield Work(scope.path, engine.name, PIPELINE, "", 0, pipeline_latency(tiles, engine.latency))
 
 
-def rescales(counter: Counter, scope: Scope, common: tuple[Loop, ...], reduced: tuple[str, ...]) -> tuple[Number, Number]:
+def rescales(counter: Counter, scope: CountingScope, common: tuple[Loop, ...], reduced: tuple[str, ...]) -> tuple[Number, Number]:
     """How often elements of an accumulator see a newer maximum, (summed over members, on member 0): visits of the loops over
     reduced dims that enclose both the maximum and the accumulator, less the first."""
     result: list[Number] = []

@@ -1,6 +1,6 @@
 """Counting at a point of the tree: products over dims of sums over tiles.
 
-`Scope` is what a node can see on its way from the root: the loops that narrow its ranges and the Holds around it. `Counter`
+`CountingScope` is what a node can see on its way from the root: the loops that narrow its ranges and the Holds around it. `Counter`
 turns a scope into numbers. With tiles that are arrays, the results are arrays: put the choices for each dim on an array axis of
 its own, and only the last products have the full shape. With tiles that are terms, the results are terms.
 """
@@ -45,39 +45,39 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class OpenHold:
+class EnclosingHold:
     """A Hold on the way to a node: its memory, that memory's depth, the loops around it, the next one further out."""
 
     node: Hold
     memory: str
     depth: int
     loops: tuple[Loop, ...]
-    parent: OpenHold | None
+    parent: EnclosingHold | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scope:
+class CountingScope:
     """Loops and Holds around a node; ``shares`` overrides the size of axes that Parallel or Pipeline
     divided, ``firsts`` says where the share begins."""
 
     path: tuple[int, ...] = ()
     loops: tuple[Loop, ...] = ()
-    holds: Mapping[str, OpenHold] = field(default_factory=dict)
+    holds: Mapping[str, EnclosingHold] = field(default_factory=dict)
     shares: Mapping[AxisName, int] = field(default_factory=dict)
     firsts: Mapping[AxisName, int] = field(default_factory=dict)
 
-    def inside(self, index: int) -> Scope:
-        return Scope((*self.path, index), self.loops, self.holds, self.shares, self.firsts)
+    def inside(self, index: int) -> CountingScope:
+        return CountingScope((*self.path, index), self.loops, self.holds, self.shares, self.firsts)
 
-    def with_holds(self, opened: Mapping[str, OpenHold]) -> Scope:
-        return Scope(self.path, self.loops, {**self.holds, **opened}, self.shares, self.firsts)
+    def with_holds(self, opened: Mapping[str, EnclosingHold]) -> CountingScope:
+        return CountingScope(self.path, self.loops, {**self.holds, **opened}, self.shares, self.firsts)
 
-    def with_loop(self, loop: Loop) -> Scope:
-        return Scope(self.path, (*self.loops, loop), self.holds, self.shares, self.firsts)
+    def with_loop(self, loop: Loop) -> CountingScope:
+        return CountingScope(self.path, (*self.loops, loop), self.holds, self.shares, self.firsts)
 
 
 @dataclass(frozen=True, slots=True)
-class Along:
+class DimFactor:
     """What a dim of a tile counts as: its points ("covered"), its visits ("visits"), or its passes over ``width`` lanes, rows or
     columns ("folds"), on which ``beside`` points lie for each of these, filled up to a ``multiple``."""
 
@@ -166,7 +166,7 @@ class Counter:
         """Axes along which requests from memories at depth ``asker`` count one by one at this depth: no multicast serves them."""
         return self._upto[depth] | (self._unicast & self._upto[asker])
 
-    def axis_size(self, name: AxisName, scope: Scope) -> int:
+    def axis_size(self, name: AxisName, scope: CountingScope) -> int:
         return scope.shares.get(name, self._axis_size[name])
 
     def visits(self, dim: str, loops: tuple[Loop, ...], summed: Axes) -> Number:
@@ -215,11 +215,11 @@ class Counter:
     def boxes(
         self,
         dims: tuple[str, ...],
-        scope: Scope,
+        scope: CountingScope,
         loops: tuple[Loop, ...],
         each: Axes,
         critical: Axes = frozenset(),
-        leaf: Mapping[str, Along] | None = None,
+        leaf: Mapping[str, DimFactor] | None = None,
         skip: tuple[str, ...] = (),
     ) -> Number:
         """Points of boxes over ``dims``, summed over all visits that the loops make.
@@ -258,14 +258,14 @@ class Counter:
             self._minus[axes, without] = axes - without
         return self._minus[axes, without]
 
-    def product(self, loops: tuple[Loop, ...], factors: Mapping[str, Along]) -> Number:
+    def product(self, loops: tuple[Loop, ...], factors: Mapping[str, DimFactor]) -> Number:
         """Tiles of member 0, counted along each dim as the factors say."""
         result: Number = 1
         for along in factors.values():
             result = result * along(frozenset())
         return result
 
-    def entries(self, scope: Scope) -> Number:
+    def entries(self, scope: CountingScope) -> Number:
         """How often the critical member enters a node."""
         if self.once:
             return 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from halley.cost.events import PIPELINE, Access, Crossing, Event, Passage, Path, Work
+from halley.cost.events import PIPELINE, Access, Event, LinkTraffic, Path, PortTraffic, Work
 from halley.formulas.numbers import Number
 
 Resource = tuple[str, ...]
@@ -82,7 +82,7 @@ class Estimate:
         """Bytes over each directed link of each axis, over all instances of the axis."""
         result: dict[tuple[str, str, int, int], Number] = {}
         for event in self.events:
-            if isinstance(event, Crossing):
+            if isinstance(event, LinkTraffic):
                 for (source, target), load in event.links:
                     key = (event.level, event.axis, source, target)
                     result[key] = result.get(key, 0) + load
@@ -92,7 +92,7 @@ class Estimate:
         """Bytes through each level's ports, by (level, "down" or "up")."""
         result: dict[tuple[str, str], Number] = {}
         for event in self.events:
-            if isinstance(event, Passage):
+            if isinstance(event, PortTraffic):
                 key = (event.level, "down" if event.down else "up")
                 result[key] = result.get(key, 0) + event.total
         return result

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from halley.cost.ahead import Ahead, Phases
+from halley.cost.ahead import ChildPhases, PrefetchedRamps
 from halley.cost.checks import check_engines, check_lockstep
 from halley.cost.compute import compute
-from halley.cost.counting import AxisName, Counter, Loop, OpenHold, Scope, Sums
+from halley.cost.counting import AxisName, Counter, CountingScope, EnclosingHold, Loop, Sums
 from halley.cost.estimate import Estimate, Moving, NodeCost, Resource
-from halley.cost.events import Crossing, Event, Path, Work
+from halley.cost.events import Event, LinkTraffic, Path, Work
 from halley.cost.exchange import SINGLE, Shared, exchange
 from halley.cost.footprint import footprint
-from halley.cost.movement import SHARDING, Body, Transfer, drain, fill, refill
-from halley.cost.phases import EMPTY, Cost, Handing, Ramp
+from halley.cost.movement import SHARDING_KINDS, Body, HoldTransfer, drain, fill, refill
+from halley.cost.phases import EMPTY, HandOver, Ramp, SubtreeCost
 from halley.cost.resources import Busy, added, depth_of, energy_of, shared_engines
 from halley.cost.visits import VisitTimes, is_none, several_buffers, single_buffer
 from halley.cost.window import counter_of
@@ -92,7 +92,7 @@ def evaluate(
     counter = counter_of(workload, chip, totals, times, sums)
     counter.once, counter.least = once, not ramps
     fold = _Fold(counter, paths, only, least, ramps, rough or least or once)
-    root = fold.visit(tree, Scope())
+    root = fold.visit(tree, CountingScope())
     asked = fold.nodes[only or ()]
     events = [event for event in fold.events if event.path[: len(asked.path)] == asked.path] if only else fold.events
     energy_by = _energy(chip, events, asked.time)
@@ -108,7 +108,7 @@ def evaluate(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Split:
+class _Sharded:
     """A tensor was computed inside a split of one of its dims, or a collective shared it out evenly: the loops down to that."""
 
     dim: str
@@ -135,13 +135,13 @@ class _Fold:
         self.nodes: dict[Path, NodeCost] = {}
         self.moving: dict[Path, tuple[Moving, ...]] = {}
         self.paths = paths
-        self.shared: dict[tuple[str, AxisName], Split | Shared | None] = {}
+        self.shared: dict[tuple[str, AxisName], _Sharded | Shared | None] = {}
         self.joined: dict[str, frozenset[AxisName]] = {}  # axes over which what was computed has been combined or moved
         self.lockstep = in_lockstep(chip)
-        self.ahead: Ahead | None = None  # where the ramps of Holds that run on go; None where none does
+        self.ahead: PrefetchedRamps | None = None  # where the ramps of Holds that run on go; None where none does
         self.stale: set[str] = set()  # accumulators whose running maximum has moved since they were last touched
 
-    def visit(self, node: Node, scope: Scope) -> Cost:
+    def visit(self, node: Node, scope: CountingScope) -> SubtreeCost:
         cost = self._cost(node, scope)
         if self.only is not None and scope.path != self.only:
             return cost
@@ -162,17 +162,17 @@ class _Fold:
         )
         return cost
 
-    def _latency(self, cost: Cost, time: Number, scope: Scope) -> Number:
+    def _latency(self, cost: SubtreeCost, time: Number, scope: CountingScope) -> Number:
         """By how much visits lengthen a phase [s]; not looked at where just a part of the tree is asked for."""
         if self.only is not None or not cost.visits:
             return 0
         return time - self.phase(replace(cost, visits=()), scope)
 
-    def phase(self, cost: Cost, scope: Scope) -> Number:
+    def phase(self, cost: SubtreeCost, scope: CountingScope) -> Number:
         """The time of a node as a phase [s]."""
         return cost.time(self.counter.entries(scope), self.least) if self.counter.times else 0
 
-    def _cost(self, node: Node, scope: Scope) -> Cost:
+    def _cost(self, node: Node, scope: CountingScope) -> SubtreeCost:
         match node:
             case Temporal():
                 mask = mask_over(self.workload, node.dim) if node.visible else None
@@ -194,20 +194,20 @@ class _Fold:
             case Sequence():
                 found = self._phases(node.children, scope, {}, handed_over(node, self.workload) if node.prefetch else None)
                 up, down = (found.ahead[0].up, found.ahead[-1].down) if node.prefetch else (EMPTY, EMPTY)
-                return Cost(total(found.times), found.busy, up, down, found.steps)
+                return SubtreeCost(total(found.times), found.busy, up, down, found.steps)
             case Overlap() | Parallel():
                 found = self._phases(node.children, scope, self._shares(node) if isinstance(node, Parallel) else {})
                 rounds = None if found.steps is None else self.counter.entries(scope)
                 work = maximum(longest(found.times), self._contended(node, found))
-                return Cost(work, found.busy, steps=rounds, handing=self._handing(node, found.times, scope))
+                return SubtreeCost(work, found.busy, steps=rounds, handing=self._handing(node, found.times, scope))
             case Pipeline():
                 inside = scope.with_loop(Loop(node.dim, node.tile, None, path=scope.path))
                 found = self._phases(node.children, inside, self._shares(node))
                 entries = self.counter.entries(inside)
                 tiles = entries / self.counter.entries(scope)
-                return Cost(pipeline_time(found.times, tiles), found.busy, steps=None if found.steps is None else entries)
+                return SubtreeCost(pipeline_time(found.times, tiles), found.busy, steps=None if found.steps is None else entries)
 
-    def _contended(self, node: Overlap | Parallel, found: Phases) -> Number:
+    def _contended(self, node: Overlap | Parallel, found: ChildPhases) -> Number:
         """How long children take that share an engine [s]. Those of a `Parallel` have engines of their own; in lockstep, children
         wait for each other's steps already."""
         if isinstance(node, Parallel) or not self.counter.times or found.steps is not None:
@@ -216,24 +216,26 @@ class _Fold:
         users = shared_engines(self.chip, ops)
         return longest(contended_time([found.times[at] for at in own], found.busy.get(name, 0)) for name, own in users.items())
 
-    def _handing(self, node: Overlap | Parallel, times: list[Number], scope: Scope) -> Handing | None:
+    def _handing(self, node: Overlap | Parallel, times: list[Number], scope: CountingScope) -> HandOver | None:
         """Children that hand over wait for their first round, or have done their last, in the phase around."""
         if not hands_over(node, self.workload):
             return None
-        return Handing(tuple(times), tuple(map(self.body.names, node.children)), self.counter.entries(scope))
+        return HandOver(tuple(times), tuple(map(self.body.names, node.children)), self.counter.entries(scope))
 
     def _shares(self, node: Parallel | Pipeline) -> Shares:
         name = (node.level, node.axis)
         return {index: ({name: share}, {name: sum(node.shares[:index])}) for index, share in enumerate(node.shares)}
 
-    def _phases(self, children: tuple[Node, ...], scope: Scope, shares: Shares, waits: frozenset[str] | None = None) -> Phases:
+    def _phases(
+        self, children: tuple[Node, ...], scope: CountingScope, shares: Shares, waits: frozenset[str] | None = None
+    ) -> ChildPhases:
         """Each child as a phase of its own, and their busy times together: members that are disjoint work at once. ``waits``:
         where the children's first tiles come early, the tensors whose do not."""
         times: list[Number] = []
         busy: Busy = {}
         steps: list[Number] = []
         barriers, outer = False, self.ahead
-        ahead = [Ahead(waits or frozenset()) for _ in children]
+        ahead = [PrefetchedRamps(waits or frozenset()) for _ in children]
         disjoint = self.chip.levels.index(self.chip.level(next(iter(shares[0][0]))[0])) if shares else None
         for index, child in enumerate(children):
             own_share, first = shares.get(index, ({}, {}))
@@ -251,18 +253,23 @@ class _Fold:
                 before = busy.get(resource, 0)
                 busy[resource] = maximum(before, amount) if own else before + amount
         self.ahead = outer
-        return Phases(times, busy, total(steps) if barriers else None, ahead)
+        return ChildPhases(times, busy, total(steps) if barriers else None, ahead)
 
-    def _inside(self, node: Hold, scope: Scope) -> tuple[Cost, Ahead | None]:
+    def _inside(self, node: Hold, scope: CountingScope) -> tuple[SubtreeCost, PrefetchedRamps | None]:
         """What is in a Hold, and what of its ramps runs on: none where the Hold ends phases."""
         outer = self.ahead
-        self.ahead = ahead = None if outer is None or ends_prefetch(node, self.lockstep) else Ahead(outer.waits)
+        self.ahead = ahead = None if outer is None or ends_prefetch(node, self.lockstep) else PrefetchedRamps(outer.waits)
         inner = self.visit(node.body, scope)
         self.ahead = outer
         return inner, ahead
 
     def _ramps(
-        self, node: Hold, inner: Cost, ahead: Ahead | None, up: Callable[[Ramp], Ramp], down: Callable[[Ramp], Ramp]
+        self,
+        node: Hold,
+        inner: SubtreeCost,
+        ahead: PrefetchedRamps | None,
+        up: Callable[[Ramp], Ramp],
+        down: Callable[[Ramp], Ramp],
     ) -> tuple[Ramp, Ramp]:
         """The ramps of the phase around a Hold: those inside it, and its own, which ``up`` and ``down`` add. Where they run on
         beside other children, those of the Hold and ``ahead`` inside it are left out."""
@@ -275,11 +282,11 @@ class _Fold:
         self.ahead.up, self.ahead.down = up(first), down(last)
         return inner.up, inner.down
 
-    def _hold(self, node: Hold, scope: Scope) -> Cost:
+    def _hold(self, node: Hold, scope: CountingScope) -> SubtreeCost:
         depth = self.chip.depth(node.memory)
-        opened = {name: OpenHold(node, node.memory, depth, scope.loops, scope.holds.get(name)) for name in node.names}
-        fills: dict[str, Transfer] = {}
-        drains: dict[str, Transfer] = {}
+        opened = {name: EnclosingHold(node, node.memory, depth, scope.loops, scope.holds.get(name)) for name in node.names}
+        fills: dict[str, HoldTransfer] = {}
+        drains: dict[str, HoldTransfer] = {}
         for name, hold in opened.items():
             written = self.body.writer(node.body, name)
             if written is None:
@@ -299,7 +306,9 @@ class _Fold:
         single, several = single_buffer(node.buffers), several_buffers(node.buffers)
         visit = inner.visit(entries) if self.ramps and not self.counter.once else _nothing
         open_ = inner.phase(1 - single)
-        open_ahead = None if ahead is None else Ahead(ahead.waits, ahead.up.scaled(1 - single), ahead.down.scaled(1 - single))
+        open_ahead = (
+            None if ahead is None else PrefetchedRamps(ahead.waits, ahead.up.scaled(1 - single), ahead.down.scaled(1 - single))
+        )
         up, down = self._ramps(
             node, open_, open_ahead,
             lambda ramp: ramp.after(fills, visit, several, self.ramps),
@@ -311,25 +320,25 @@ class _Fold:
             visits = tuple(replace(own, runs_on=True) for own in visits)
         drained = added(open_.drains, self.visits.drained(drains.values(), several))
         if type(node.buffers) is int and node.buffers > 1:
-            return Cost(inner.work, busy, up, down, inner.steps, inner.handing, visits, drained, fetches)
+            return SubtreeCost(inner.work, busy, up, down, inner.steps, inner.handing, visits, drained, fetches)
         serial = self.visits.serial(scope, transfers)
         if self.least and isinstance(node.buffers, Term):
-            return Cost(inner.work + single * serial, busy, up, down, visits=visits, drains=drained, fetches=fetches)
+            return SubtreeCost(inner.work + single * serial, busy, up, down, visits=visits, drains=drained, fetches=fetches)
         if ahead is not None:  # with one buffer, what is inside does not run on
             inner = replace(inner, up=inner.up.joined(ahead.up), down=inner.down.joined(ahead.down))
         work = buffered_time(single, inner.time(entries, self.least), inner.work, serial)
-        return Cost(work, busy, up, down, handing=open_.handing, visits=visits, drains=drained, fetches=fetches)
+        return SubtreeCost(work, busy, up, down, handing=open_.handing, visits=visits, drains=drained, fetches=fetches)
 
     def _lockstep(
-        self, node: Hold, inner: Cost, ahead: Ahead | None, busy: Busy, scope: Scope,
-        fills: Iterable[Transfer], drains: Iterable[Transfer],
-    ) -> Cost:  # fmt: skip
+        self, node: Hold, inner: SubtreeCost, ahead: PrefetchedRamps | None, busy: Busy, scope: CountingScope,
+        fills: Iterable[HoldTransfer], drains: Iterable[HoldTransfer],
+    ) -> SubtreeCost:  # fmt: skip
         """A double-buffered Hold whose buffers swap at a barrier: each transfer runs beside one step, which it may hold up. The
         innermost such Hold makes the steps: what is inside is a phase of its own. The first fill and the last drain are ramps,
         which hold up no step."""
         entries = self.counter.entries(scope)
         if inner.steps is None:
-            inner = Cost(inner.time(entries), inner.busy, steps=entries)
+            inner = SubtreeCost(inner.time(entries), inner.busy, steps=entries)
         up, down = (self.visits.serial(scope, transfers) / entries for transfers in (fills, drains))
         fill_stall = stall_time(up, inner.work, inner.steps)
         work = inner.work + entries * fill_stall
@@ -337,9 +346,9 @@ class _Fold:
         work = work + entries * drain_stall
         first, last = Ramp({"": up - fill_stall}), Ramp({"": down - drain_stall})
         ramps = self._ramps(node, inner, ahead, lambda ramp: ramp.joined(first), lambda ramp: ramp.joined(last))
-        return Cost(work, busy, *ramps, inner.steps, inner.handing)
+        return SubtreeCost(work, busy, *ramps, inner.steps, inner.handing)
 
-    def _compute(self, node: Compute, scope: Scope) -> Cost:
+    def _compute(self, node: Compute, scope: CountingScope) -> SubtreeCost:
         op = self.workload.op(node.op)
         common: tuple[Loop, ...] = ()
         if op.scaled_by:
@@ -352,35 +361,35 @@ class _Fold:
             self.joined[name] = frozenset()
             self._place(name, scope)
         time = total(event.time for event in events if isinstance(event, Work))
-        return Cost(time, self._record(events))
+        return SubtreeCost(time, self._record(events))
 
-    def _place(self, name: str, scope: Scope) -> None:
+    def _place(self, name: str, scope: CountingScope) -> None:
         """How the members share out a tensor that was just computed."""
         dims = self.workload.tensors[name].dims
         for axis in self.counter.axis_depth:
             loop = next((x for x in scope.loops if x.axis == axis and x.dim in dims), None)
-            self.shared[name, axis] = Split(loop.dim, scope.loops[: scope.loops.index(loop) + 1]) if loop else None
+            self.shared[name, axis] = _Sharded(loop.dim, scope.loops[: scope.loops.index(loop) + 1]) if loop else None
 
-    def _dealt(self, dim: str, axis: AxisName, scope: Scope) -> Split:
+    def _dealt(self, dim: str, axis: AxisName, scope: CountingScope) -> _Sharded:
         """What a collective shares out evenly at a place."""
         whole = self.counter.reach(dim, tuple(loop.first for loop in scope.loops), self.counter.axis_depth[axis])
         share = Loop(dim, ceil_div(whole, self.counter.axis_size(axis, scope)), axis)
-        return Split(dim, (*scope.loops, share), even=True)
+        return _Sharded(dim, (*scope.loops, share), even=True)
 
-    def _shared(self, tensor: str, axis: AxisName, scope: Scope) -> Shared | None:
+    def _shared(self, tensor: str, axis: AxisName, scope: CountingScope) -> Shared | None:
         """How members share out a tensor at a place outside the split that did it."""
         found = self.shared.get((tensor, axis))
-        if not isinstance(found, Split):
+        if not isinstance(found, _Sharded):
             return found
         if found.even and all(loop in scope.loops for loop in found.loops[:-1] if loop.dim == found.dim):
             return (found.dim, None)
         loops = tuple(loop.first if loop in scope.loops else loop for loop in found.loops)
         return (found.dim, self.counter.reach(found.dim, loops, self.counter.axis_depth[axis]))
 
-    def _collective(self, node: Collective, scope: Scope) -> Cost:
+    def _collective(self, node: Collective, scope: CountingScope) -> SubtreeCost:
         axis = (node.level, node.axis)
         if self.counter.axis_size(axis, scope) == 1:
-            return Cost()
+            return SubtreeCost()
         name = node.tensors[0]
         joined = self.joined.get(name, frozenset())
         events = exchange(self.counter, scope, node, name in self.stale, self._shared(name, axis, scope), joined)
@@ -390,13 +399,13 @@ class _Fold:
         for tensor in node.tensors:
             if node.kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.BROADCAST):
                 self.shared[tensor, axis] = None
-            elif node.kind in SHARDING:
+            elif node.kind in SHARDING_KINDS:
                 self.shared[tensor, axis] = self._dealt(node.dim, axis, scope)
             elif node.kind is not CollectiveKind.SHIFT:
                 self.shared[tensor, axis] = SINGLE
         rescaling = total(event.time for event in events if isinstance(event, Work))
-        moving = total(event.time for event in events if isinstance(event, Crossing))
-        return Cost(rescaling + moving, self._record(events))
+        moving = total(event.time for event in events if isinstance(event, LinkTraffic))
+        return SubtreeCost(rescaling + moving, self._record(events))
 
     def _record(self, events: Iterable[Event]) -> Busy:
         events = list(events)

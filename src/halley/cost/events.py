@@ -27,7 +27,7 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class PortTraffic:
     """Bytes through the ports of a level's siblings: ``critical`` through sibling 0's."""
 
     path: Path
@@ -38,7 +38,7 @@ class Passage:
 
 
 @dataclass(frozen=True, slots=True)
-class Crossing:
+class LinkTraffic:
     """Bytes over the links of an axis, over all its instances; ``links`` keeps them apart where asked for."""
 
     path: Path
@@ -62,4 +62,4 @@ class Work:
     time: Number
 
 
-Event: TypeAlias = Access | Passage | Crossing | Work
+Event: TypeAlias = Access | PortTraffic | LinkTraffic | Work

@@ -8,8 +8,8 @@ from functools import cached_property, partial
 from itertools import product
 
 from halley.cost.compute import rescale
-from halley.cost.counting import Axes, AxisName, Counter, Loop, OpenHold, Scope
-from halley.cost.events import Access, Crossing, Event, Work
+from halley.cost.counting import Axes, AxisName, Counter, CountingScope, EnclosingHold, Loop
+from halley.cost.events import Access, Event, LinkTraffic, Work
 from halley.formulas.collectives import collective_time, step_overhead, streamed_time
 from halley.formulas.numbers import Number, ceil_div, maximum, minimum
 from halley.formulas.terms import Term
@@ -26,12 +26,12 @@ Shared = tuple[str, Number | None]
 SINGLE: Shared = ("", None)
 """Member 0 has all."""
 
-WHOLE = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE, CollectiveKind.BROADCAST)
+FLAT_PAYLOAD_KINDS = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE, CollectiveKind.BROADCAST)
 """Kinds whose payload is one flat vector per member, cut into chunks."""
 
 
 def exchange(
-    counter: Counter, scope: Scope, node: Collective, stale: bool, shared: Shared | None, joined: Axes
+    counter: Counter, scope: CountingScope, node: Collective, stale: bool, shared: Shared | None, joined: Axes
 ) -> tuple[Event, ...]:
     """All events of a Collective over every visit. ``stale``: a scaled tensor's maximum has changed since it was last
     touched. ``shared``: how the members share out the tensors before it, (dim, tile), None where each has all. ``joined``:
@@ -57,7 +57,7 @@ def exchange(
     return tuple(events)
 
 
-def hold_at(scope: Scope, tensor: str, depth: int) -> OpenHold:
+def hold_at(scope: CountingScope, tensor: str, depth: int) -> EnclosingHold:
     """The innermost Hold of the tensor in a memory of that depth: what a collective works on."""
     hold = scope.holds[tensor]
     while hold.depth > depth and hold.parent is not None:
@@ -65,7 +65,7 @@ def hold_at(scope: Scope, tensor: str, depth: int) -> OpenHold:
     return hold
 
 
-def _members(counter: Counter, scope: Scope, reduced: tuple[str, ...], joined: Axes, depth: int) -> Number:
+def _members(counter: Counter, scope: CountingScope, reduced: tuple[str, ...], joined: Axes, depth: int) -> Number:
     """Members that hold a part of an accumulator, along all axes that split a reduced dim: those at work there; all, once
     a collective has joined the axis' parts."""
     result: Number = 1
@@ -83,7 +83,7 @@ class _Moved:
     def __init__(
         self,
         counter: Counter,
-        scope: Scope,
+        scope: CountingScope,
         node: Collective,
         name: AxisName,
         size: int,
@@ -128,14 +128,14 @@ class _Moved:
     def _loops_of(self, dim: str) -> tuple[Loop, ...]:
         """Loops of the dim, without the split over the collective's own axis where the payload is what that split shares out."""
         loops = tuple(loop for loop in self.scope.loops if loop.dim == dim)
-        if self.node.kind in WHOLE or self.node.kind is CollectiveKind.REDUCE_SCATTER:
+        if self.node.kind in FLAT_PAYLOAD_KINDS or self.node.kind is CollectiveKind.REDUCE_SCATTER:
             return loops
         return tuple(loop for loop in loops if loop.axis != self.name)
 
     def chunk(self, box: Sequence[Number], index: int) -> Number:
         """Elements of one chunk for one payload box."""
         node, size = self.node, self.size
-        if node.kind in WHOLE:
+        if node.kind in FLAT_PAYLOAD_KINDS:
             elements = _prod(box)
             return share(elements, ceil_div(elements, size), index)
         if node.kind in (CollectiveKind.REDUCE_SCATTER, CollectiveKind.SCATTER):
@@ -204,7 +204,7 @@ class _Moved:
                 # the links are the bottleneck of a collective by its own time: it adds nothing to the ports' busy time
                 yield Access(scope.path, memory, tensor, cause, is_read, total, 0)
 
-    def crossing(self) -> Crossing:
+    def crossing(self) -> LinkTraffic:
         axis = self.counter.chip.axis(self.node.level, self.node.axis)
         total = self._weigh(self.shape.moves, self.word)
         first = self.scope.firsts.get(self.name, 0)
@@ -225,7 +225,7 @@ class _Moved:
                 memories = busiest(((1, found.members),), chunk)
                 once = streamed_time(self.shape.hops, axis.link.latency, busiest(found.links, chunk), memories)
             time = time + (once + overhead) * count * self.visits_of_one
-        return Crossing(self.scope.path, self.node.level, self.node.axis, total, links, time)
+        return LinkTraffic(self.scope.path, self.node.level, self.node.axis, total, links, time)
 
     def _overhead(self, axis: Axis) -> float:
         """What one execution takes [s] whatever it moves, hops aside."""

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import replace
 from itertools import product
 
-from halley.cost.counting import AxisName, Counter, Scope
-from halley.cost.movement import Body, Part, as_loop
+from halley.cost.counting import AxisName, Counter, CountingScope
+from halley.cost.movement import Body, HeldPart, as_loop
 from halley.formulas.numbers import Number, maximum, positive
 from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel, Pipeline, Sequence, Spatial, Temporal, children
 from halley.ir.workload import DTYPE_BYTES, OpKind
@@ -28,7 +28,7 @@ def footprint(counter: Counter, tree: Node, body: Body) -> Footprint:
     for axis, start in _starts(tree, {}):
         starts.setdefault(axis, {0}).add(start)
     places = [dict(zip(starts, combination, strict=True)) for combination in product(*map(sorted, starts.values()))]
-    return _merge([_live(counter, tree, Scope(), body, where, False) for where in places], maximum)
+    return _merge([_live(counter, tree, CountingScope(), body, where, False) for where in places], maximum)
 
 
 def _starts(node: Node, firsts: Where) -> Iterator[tuple[AxisName, int]]:
@@ -44,7 +44,7 @@ def _starts(node: Node, firsts: Where) -> Iterator[tuple[AxisName, int]]:
         yield from _starts(child, inside)
 
 
-def _live(counter: Counter, node: Node, scope: Scope, body: Body, where: Where, again: bool) -> Footprint:
+def _live(counter: Counter, node: Node, scope: CountingScope, body: Body, where: Where, again: bool) -> Footprint:
     """Peak bytes in the instance at that place of each memory, while the node runs; ``again``: a loop enters it anew in the same
     phase."""
     match node:
@@ -65,7 +65,7 @@ def _live(counter: Counter, node: Node, scope: Scope, body: Body, where: Where, 
             return {}
 
 
-def _shared(counter: Counter, node: Parallel | Pipeline, scope: Scope, body: Body, where: Where) -> Footprint:
+def _shared(counter: Counter, node: Parallel | Pipeline, scope: CountingScope, body: Body, where: Where) -> Footprint:
     """Children on members of their own: one instance sees one of them, a memory outside the axis' level all."""
     axis = (node.level, node.axis)
     outer = scope.with_loop(as_loop(node)) if isinstance(node, Pipeline) else scope
@@ -81,7 +81,7 @@ def _shared(counter: Counter, node: Parallel | Pipeline, scope: Scope, body: Bod
 
 
 def _beside(
-    live: list[Footprint], counter: Counter, node: Sequence, scope: Scope, body: Body, where: Where, again: bool
+    live: list[Footprint], counter: Counter, node: Sequence, scope: CountingScope, body: Body, where: Where, again: bool
 ) -> list[Footprint]:
     """What is live beside each child: also what its neighbours bring in early or let go out late. In a loop, the last child is
     followed by the first."""
@@ -97,7 +97,7 @@ def _beside(
 
 
 def _early(
-    counter: Counter, child: Node, waits: Set[str], lockstep: Set[str], scope: Scope, body: Body, where: Where
+    counter: Counter, child: Node, waits: Set[str], lockstep: Set[str], scope: CountingScope, body: Body, where: Where
 ) -> Footprint:
     """Bytes of the Holds of a child that run on beside its neighbours."""
     sizes: list[Footprint] = []
@@ -111,7 +111,7 @@ def _early(
     return _merge(sizes, _add)
 
 
-def _hold_bytes(counter: Counter, node: Hold, scope: Scope, body: Body, where: Where) -> Number:
+def _hold_bytes(counter: Counter, node: Hold, scope: CountingScope, body: Body, where: Where) -> Number:
     """Bytes that a Hold keeps in one instance of its memory: a group needs room for its largest tensor."""
     result: Number = 0
     for group in node.tensors:
@@ -122,7 +122,7 @@ def _hold_bytes(counter: Counter, node: Hold, scope: Scope, body: Body, where: W
     return result
 
 
-def _box(counter: Counter, name: str, node: Hold, scope: Scope, body: Body, where: Where) -> Number:
+def _box(counter: Counter, name: str, node: Hold, scope: CountingScope, body: Body, where: Where) -> Number:
     """Bytes of the tensor that the instance keeps in the Hold: its part of the region, once per distinct box of deeper splits."""
     depth = counter.chip.depth(node.memory)
     part = body.part(node, depth, name)
@@ -162,7 +162,7 @@ def _summed_in(node: Node, op: str, name: str) -> bool:
             return any(_summed_in(child, op, name) for child in children(node))
 
 
-def _present(part: Part, scope: Scope, where: Where) -> bool:
+def _present(part: HeldPart, scope: CountingScope, where: Where) -> bool:
     """Whether the instance is in the share that holds all touches of the tensor."""
     begins = {axis: scope.firsts.get(axis, 0) + begin for axis, begin in part.firsts.items()}
     return all(begins[axis] <= where[axis] < begins[axis] + size for axis, size in part.shares.items())

@@ -18,20 +18,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from halley.cost.instructions import Array, Code, Place, Step, allocated, apply
+from halley.cost.instructions import Array, Code, Instruction, Place, allocated, apply
 from halley.formulas.terms import Operation
 from halley.optim.switch import Switch
 
-BOX = 1 << 13
+COMBINATIONS_PER_BOX = 1 << 13
 """Combinations that NumPy computes at once: enough to make its calls cheap, few enough to stay in a core's cache."""
 
-ORDERED_DIMS = 6
+DIMS_IN_ANY_ORDER = 6
 """Up to as many dims every order is compared."""
 
-RATE = 5e7
+NUMPY_COMBINATIONS_PER_SECOND = 5e7
 """Combinations per second [1/s] that NumPy does, by and large: to see a long run coming."""
 
-STEP = 32
+INSTRUCTION_START_COST = 32
 """What it takes to start a step, in results of one that runs compiled."""
 
 
@@ -39,7 +39,7 @@ SWITCH = Switch("halley.cost.accelerator")
 """Whether programs run compiled, in this process."""
 
 
-class Least(NamedTuple):
+class GridMinimum(NamedTuple):
     """The least value of an output among the combinations that fit, and which combination it is: inf and -1 if none fits."""
 
     value: float
@@ -51,7 +51,7 @@ class Grid:
     """``values``: the program's code, each value with a number of its own. ``kinds``: the dim of each factor. ``columns``: of
     each factor, its value for each choice of its dim. ``counts``: of each dim in walking order, the number of choices."""
 
-    values: Sequence[Step]
+    values: Sequence[Instruction]
     outputs: Sequence[Place]
     kinds: Sequence[str]
     columns: Sequence[Array]
@@ -75,7 +75,7 @@ class Grid:
     def costs(self) -> Array:
         """Values of the outputs (outputs x combinations)."""
         result = np.empty((len(self.outputs), self.size))
-        kernels = SWITCH.kernels(self.size / RATE)
+        kernels = SWITCH.kernels(self.size / NUMPY_COMBINATIONS_PER_SECOND)
         if kernels is not None and self.counts:
             kernels.grid_costs(self, result)
             return result
@@ -87,15 +87,15 @@ class Grid:
             done += rows
         return result
 
-    def least(self, capacities: Sequence[float]) -> list[Least]:
+    def least(self, capacities: Sequence[float]) -> list[GridMinimum]:
         """Least value of each of the first outputs where the others, one for each of the ``capacities``, are within these. Among
         equals the first combination counts. A value that is no number is never the least. Compiled, it does not stop half-way
         for Ctrl-C: cut what takes minutes into several grids."""
         width = len(self.outputs) - len(capacities)
-        kernels = SWITCH.kernels(self.size / RATE)
+        kernels = SWITCH.kernels(self.size / NUMPY_COMBINATIONS_PER_SECOND)
         if kernels is not None and self.counts:
-            return [Least(value, place) for value, place in kernels.grid_least(self, capacities)]
-        best = [Least(math.inf, -1)] * width
+            return [GridMinimum(value, place) for value, place in kernels.grid_least(self, capacities)]
+        best = [GridMinimum(math.inf, -1)] * width
         done = 0
         for shape, found in self.boxes():
             over = np.zeros((), dtype=bool)
@@ -107,7 +107,7 @@ class Grid:
                     inside = np.where(better, value, np.inf)
                     flat = np.broadcast_to(inside, shape).ravel()
                     place = int(flat.argmin())
-                    best[row] = Least(float(flat[place]), done + place)
+                    best[row] = GridMinimum(float(flat[place]), done + place)
             done += math.prod(shape)
         return best
 
@@ -136,7 +136,7 @@ class Grid:
                 else:
                     x, y = (registers[place] if isinstance(place, int) else np.float64(place) for place in (a, b))
                     registers[target] = apply(operation, x, y)
-            SWITCH.spent += math.prod(sizes) * math.prod(counts[cut + 1 :]) / RATE
+            SWITCH.spent += math.prod(sizes) * math.prod(counts[cut + 1 :]) / NUMPY_COMBINATIONS_PER_SECOND
             yield (*sizes, *counts[cut + 1 :]), [registers[place] if isinstance(place, int) else place for place in code.outputs]
 
     def code(self, loops: Sequence[str]) -> Code:
@@ -150,13 +150,13 @@ def _cut(counts: Sequence[int]) -> tuple[int, int]:
     """The dim that boxes cut, and how many of its choices a box takes; of the dims after it, a box takes all."""
     inner = 1
     for at in range(len(counts) - 1, 0, -1):
-        if inner * counts[at] > BOX:
-            return at, max(1, BOX // inner)
+        if inner * counts[at] > COMBINATIONS_PER_BOX:
+            return at, max(1, COMBINATIONS_PER_BOX // inner)
         inner *= counts[at]
-    return 0, max(1, BOX // inner)
+    return 0, max(1, COMBINATIONS_PER_BOX // inner)
 
 
-def dependences(values: Sequence[Step], kinds: Sequence[str]) -> list[frozenset[str]]:
+def dependences(values: Sequence[Instruction], kinds: Sequence[str]) -> list[frozenset[str]]:
     """Of each value, the dims that it depends on."""
     found: list[frozenset[str]] = []
     for step in values:
@@ -165,10 +165,10 @@ def dependences(values: Sequence[Step], kinds: Sequence[str]) -> list[frozenset[
     return found
 
 
-def cheapest_order(values: Sequence[Step], kinds: Sequence[str], counts: Mapping[str, int]) -> tuple[str, ...]:
+def cheapest_order(values: Sequence[Instruction], kinds: Sequence[str], counts: Mapping[str, int]) -> tuple[str, ...]:
     """The walking order of the dims that computes least: as few steps as can be change with the innermost loops. Above
-    `ORDERED_DIMS` dims, by count, the most choices last."""
-    if len(counts) > ORDERED_DIMS:
+    `DIMS_IN_ANY_ORDER` dims, by count, the most choices last."""
+    if len(counts) > DIMS_IN_ANY_ORDER:
         return tuple(sorted(counts, key=counts.__getitem__))
     steps = Counter(dependences(values, kinds))
 
@@ -177,7 +177,7 @@ def cheapest_order(values: Sequence[Step], kinds: Sequence[str], counts: Mapping
         for dims, number in steps.items():
             deepest = max((at for at, dim in enumerate(order[:-1]) if dim in dims), default=-1)
             times = math.prod(counts[dim] for dim in order[: deepest + 1])
-            total += number * times * (STEP + (counts[order[-1]] if order[-1] in dims else 0))
+            total += number * times * (INSTRUCTION_START_COST + (counts[order[-1]] if order[-1] in dims else 0))
         return total
 
     return min(permutations(counts), key=work)

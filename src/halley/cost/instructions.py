@@ -1,6 +1,6 @@
 """Straight code: operations on numbered values, in an order, and the registers that hold them.
 
-Code is written once for each value (`Step`: its target is the value's number); `Code` gives it registers. Values that change with
+Code is written once for each value (`Instruction`: its target is the value's number); `Code` gives it registers. Values that change with
 different loops sit at different *levels*, so that a run over a grid computes each only when what it depends on changes.
 """
 
@@ -21,7 +21,7 @@ Place = int | float
 """A register as a whole number, or a constant as a float."""
 
 
-class Step(NamedTuple):
+class Instruction(NamedTuple):
     """One instruction: registers are whole numbers, constants floats. Where it is OPEN, ``a`` is the factor to load."""
 
     operation: Operation
@@ -44,12 +44,12 @@ class Step(NamedTuple):
 class Code:
     """Steps by level, outermost first; where the outputs are in the end; how many registers that takes."""
 
-    levels: tuple[tuple[Step, ...], ...]
+    levels: tuple[tuple[Instruction, ...], ...]
     outputs: tuple[Place, ...]
     registers: int
 
 
-def allocated(values: Sequence[Step], outputs: Sequence[Place], level: Sequence[int]) -> Code:
+def allocated(values: Sequence[Instruction], outputs: Sequence[Place], level: Sequence[int]) -> Code:
     """Code with values in as few registers as live at once. ``level``: of each value.
 
     A step never writes over what it reads, so that a compiled loop has no overlap to care for. A value that a deeper level uses
@@ -69,7 +69,7 @@ def allocated(values: Sequence[Step], outputs: Sequence[Place], level: Sequence[
     at: dict[int, int] = {}
     free: list[int] = []
     count = 0
-    levels: list[list[Step]] = [[] for _ in range(depth + 1)]
+    levels: list[list[Instruction]] = [[] for _ in range(depth + 1)]
     for number in sorted(range(size), key=level.__getitem__) if depth else range(size):
         operation, _, a, b = values[number]
         current, now = level[number], moments[number]
@@ -81,7 +81,7 @@ def allocated(values: Sequence[Step], outputs: Sequence[Place], level: Sequence[
         if operation is not Operation.OPEN:
             a = at[a] if isinstance(a, int) else a
             b = at[b] if isinstance(b, int) else b
-        levels[current].append(Step(operation, target, a, b))
+        levels[current].append(Instruction(operation, target, a, b))
         if last[number] == now:  # read by nothing
             free.append(target)
         for value in reads[number]:
@@ -149,7 +149,7 @@ Call = tuple[Callable[..., object] | None, int, int, int]
 there."""
 
 
-class Ready(NamedTuple):
+class NumpyCode(NamedTuple):
     """Code for NumPy: steps of all levels as ``calls``, and the ``constants`` that stand behind the ``registers`` for them:
     arrays without dims, as NumPy takes longer for a float."""
 
@@ -159,7 +159,7 @@ class Ready(NamedTuple):
     registers: int
 
 
-def ready(code: Code) -> Ready:
+def numpy_code(code: Code) -> NumpyCode:
     """Code that is ready to run."""
     constants: dict[float, int] = {}
 
@@ -172,4 +172,4 @@ def ready(code: Code) -> Ready:
             calls.append((None, int(a), 0, target))
         else:
             calls.append((_IN_PLACE[operation], place(a), place(b), target))
-    return Ready(tuple(calls), tuple(np.array(number) for number in constants), code.outputs, code.registers)
+    return NumpyCode(tuple(calls), tuple(np.array(number) for number in constants), code.outputs, code.registers)

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from halley.cost.counting import Along, Axes, Counter, Loop, Scope
-from halley.cost.pairs import Cut, Cuts, How, Seen, pairs
+from halley.cost.counting import Axes, Counter, CountingScope, DimFactor, Loop
+from halley.cost.pairs import MaskedPairs, RowCut, RowCuts, TileSelection, pairs
 from halley.formulas.numbers import Number, anywhere, floor_div
 from halley.formulas.terms import Operation, Term
 
@@ -25,11 +25,11 @@ class MaskCounter(Counter):
     def boxes(
         self,
         dims: tuple[str, ...],
-        scope: Scope,
+        scope: CountingScope,
         loops: tuple[Loop, ...],
         each: Axes,
         critical: Axes = frozenset(),
-        leaf: Mapping[str, Along] | None = None,
+        leaf: Mapping[str, DimFactor] | None = None,
         skip: tuple[str, ...] = (),
     ) -> Number:
         """As of any `Counter`. Along an axis that does not count member by member, members count once that are at work on the
@@ -47,14 +47,14 @@ class MaskCounter(Counter):
         rest = tuple(dim for dim in dims if dim not in plane)
         result = super().boxes(rest, scope, loops, each, critical, others, (*skip, *plane))
         every, apart = self._less(self._every, critical), self._less(each, critical)
-        along = {dim: leaf.get(dim) or Along(self, dim, loops, "covered" if dim in dims else "visits") for dim in plane}
+        along = {dim: leaf.get(dim) or DimFactor(self, dim, loops, "covered" if dim in dims else "visits") for dim in plane}
         counted = {dim: every if dim in dims else apart for dim in plane}
         result = result * self._seen(loops, along, counted, critical)
         if key is not None:
             self._sums[key] = (result, loops)
         return result
 
-    def product(self, loops: tuple[Loop, ...], factors: Mapping[str, Along]) -> Number:
+    def product(self, loops: tuple[Loop, ...], factors: Mapping[str, DimFactor]) -> Number:
         loop = next((loop for loop in loops if loop.mask), None)
         if loop is None or loop.mask is None:
             return super().product(loops, factors)
@@ -62,25 +62,27 @@ class MaskCounter(Counter):
         rest = super().product(loops, {dim: along for dim, along in factors.items() if dim not in plane})
         return rest * self._seen(loops, plane, dict.fromkeys(plane, frozenset()), self._every)
 
-    def entries(self, scope: Scope) -> Number:
+    def entries(self, scope: CountingScope) -> Number:
         return self.boxes((), scope, scope.loops, frozenset(), self._every)
 
-    def _seen(self, loops: tuple[Loop, ...], along: Mapping[str, Along], counted: Mapping[str, Axes], critical: Axes) -> Number:
+    def _seen(
+        self, loops: tuple[Loop, ...], along: Mapping[str, DimFactor], counted: Mapping[str, Axes], critical: Axes
+    ) -> Number:
         """Sum over the pairs of tiles that are seen. ``along``: what each of both dims counts as, along the axes ``counted``."""
         at, loop, mask = next((at, loop, loop.mask) for at, loop in enumerate(loops) if loop.mask)
 
-        def how(own: Loop) -> How:
+        def how(own: Loop) -> TileSelection:
             if own.first_only:
-                return How.FIRST
+                return TileSelection.FIRST
             if own.axis is None or own.axis in counted[mask.rows]:
-                return How.EACH
-            return How.BUSIEST if own.axis in critical else How.ANY
+                return TileSelection.EACH
+            return TileSelection.BUSIEST if own.axis in critical else TileSelection.ANY
 
-        cuts = tuple(Cut(own.tile, how(own)) for own in loops[:at] if own.dim == mask.rows)
+        cuts = tuple(RowCut(own.tile, how(own)) for own in loops[:at] if own.dim == mask.rows)
         extents = self.workload.dims[mask.rows], self.workload.dims[mask.keys]
-        seen = pairs(Seen(mask, *extents, cuts, loop.tile))
+        seen = pairs(MaskedPairs(mask, *extents, cuts, loop.tile))
         inner = {dim: self._splits(dim, loops[at + 1 :], counted[dim]) for dim in along}
-        keys = [(bits, along[mask.keys].of(size, inner[mask.keys])) for bits, size in sizes_of(extents[1], (Cut(loop.tile),))]
+        keys = [(bits, along[mask.keys].of(size, inner[mask.keys])) for bits, size in sizes_of(extents[1], (RowCut(loop.tile),))]
         result: Number = 0
         for size, alike in _alike(sizes_of(extents[0], cuts)):
             of_rows = along[mask.rows].of(size, inner[mask.rows])
@@ -92,10 +94,10 @@ class MaskCounter(Counter):
         return result
 
 
-def sizes_of(extent: Number, cuts: Cuts) -> list[tuple[int, Number]]:
+def sizes_of(extent: Number, cuts: RowCuts) -> list[tuple[int, Number]]:
     """The sizes of the innermost tiles; each known by bits, one per cut, 1 where its tile is a ragged one.
 
-    >>> sizes_of(13, (Cut(5), Cut(2)))
+    >>> sizes_of(13, (RowCut(5), RowCut(2)))
     [(0, 2), (1, 1), (2, 2), (3, 1)]
     """
     found: list[tuple[int, Number]] = [(0, extent)]
@@ -125,7 +127,7 @@ def _alike(sizes: list[tuple[int, Number]]) -> list[tuple[Number, list[int]]]:
 
 def masked_rescales(
     counter: Counter,
-    scope: Scope,
+    scope: CountingScope,
     dims: tuple[str, ...],
     each: Axes,
     critical: Axes,

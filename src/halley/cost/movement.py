@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from halley.cost.counting import Axes, AxisName, Counter, Loop, OpenHold, Scope
+from halley.cost.counting import Axes, AxisName, Counter, CountingScope, EnclosingHold, Loop
 from halley.cost.estimate import Resource
-from halley.cost.events import Access, Event, Passage
+from halley.cost.events import Access, Event, PortTraffic
 from halley.cost.resources import added
 from halley.formulas.numbers import Number, ceil_div, minimum
 from halley.formulas.terms import Term
@@ -17,8 +17,8 @@ from halley.formulas.timing import total, transfer_time
 from halley.ir.mapping import Collective, CollectiveKind, Compute, Hold, Node, Parallel, Pipeline, Spatial, Temporal, children
 from halley.ir.workload import Op
 
-SHARDING = (CollectiveKind.REDUCE_SCATTER, CollectiveKind.SCATTER, CollectiveKind.ALL_TO_ALL)
-ROOTED = (CollectiveKind.REDUCE, CollectiveKind.GATHER)
+SHARDING_KINDS = (CollectiveKind.REDUCE_SCATTER, CollectiveKind.SCATTER, CollectiveKind.ALL_TO_ALL)
+ROOTED_KINDS = (CollectiveKind.REDUCE, CollectiveKind.GATHER)
 
 
 Share = tuple[AxisName, int, int, int]
@@ -35,7 +35,7 @@ class Touch:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class HeldPart:
     """Which part of its region a distributed Hold keeps in each instance: loops that narrow it, and how many members take part,
     from which on."""
 
@@ -52,7 +52,7 @@ class Body:
         self._by_name = {op.name: op for op in counter.workload.ops}
         self._kept: dict[int, tuple[Node, tuple[Touch, ...]]] = {}
         self._by_tensor: dict[int, dict[str, list[Touch]]] = {}
-        self._parts: dict[tuple[int, int, str], tuple[Hold, Part | None]] = {}
+        self._parts: dict[tuple[int, int, str], tuple[Hold, HeldPart | None]] = {}
 
     def touches(self, node: Node) -> tuple[Touch, ...]:
         """All touches in execution order. Loops are made here, so they carry no cached sums of their own."""
@@ -108,7 +108,7 @@ class Body:
         op = self._by_name[touch.node.op]
         return dict.fromkeys((*op.inputs, *op.outputs, op.scaled_by))
 
-    def part(self, hold: Hold, depth: int, tensor: str) -> Part | None:
+    def part(self, hold: Hold, depth: int, tensor: str) -> HeldPart | None:
         """What each instance of a Hold keeps of a tensor: the splits of its own level or further out that all touches inside
         have in common narrow the region; None where nothing touches it."""
         key = (id(hold), depth, tensor)
@@ -116,7 +116,7 @@ class Body:
             self._parts[key] = (hold, self._find_part(hold, depth, tensor))
         return self._parts[key][1]
 
-    def _find_part(self, hold: Hold, depth: int, tensor: str) -> Part | None:
+    def _find_part(self, hold: Hold, depth: int, tensor: str) -> HeldPart | None:
         touches = self.touching(hold.body, tensor)
         if not touches:
             return None
@@ -129,7 +129,7 @@ class Body:
             axis, members, begin, _ = share
             if axis in own and all(share in touch.shares for touch in touches):
                 shares[axis], firsts[axis] = members, firsts.get(axis, 0) + begin
-        return Part(loops, shares, firsts)
+        return HeldPart(loops, shares, firsts)
 
     def _narrowing(self, touches: Sequence[Touch], own: Axes, tensor: str) -> tuple[Loop, ...]:
         """The loops that narrow what an instance keeps of a tensor."""
@@ -170,7 +170,7 @@ def as_loop(node: Temporal | Spatial | Pipeline) -> Loop:
 
 
 @dataclass(frozen=True, slots=True)
-class Transfer:
+class HoldTransfer:
     """One tensor's fill or drain at one Hold: its events, how long its first round keeps each resource busy (``round`` [s]), its
     latency [s]; which resources it uses (1; 0 where an open number of buffers leaves it out)."""
 
@@ -185,15 +185,15 @@ class Transfer:
         return transfer_time(self.latency, *self.round.values())
 
 
-def _within(scope: Scope, part: Part) -> Scope:
+def _within(scope: CountingScope, part: HeldPart) -> CountingScope:
     """The scope with the part's shares of axes."""
     return replace(scope, shares={**scope.shares, **part.shares}) if part.shares else scope
 
 
-def parents(hold: OpenHold) -> list[tuple[OpenHold, Number]]:
+def parents(hold: EnclosingHold) -> list[tuple[EnclosingHold, Number]]:
     """The Holds that a tensor comes from and goes to, each with 1 where it is that one, else 0: of Holds whose number of buffers
     is open, those with none are not there. All are 0 where the Hold itself is not."""
-    found: list[tuple[OpenHold, Number]] = []
+    found: list[tuple[EnclosingHold, Number]] = []
     left, parent = _present(hold), hold.parent
     while parent is not None:
         there = _present(parent)
@@ -204,42 +204,44 @@ def parents(hold: OpenHold) -> list[tuple[OpenHold, Number]]:
     return found
 
 
-def _present(hold: OpenHold) -> Number:
+def _present(hold: EnclosingHold) -> Number:
     return 1 if type(hold.node.buffers) is int else minimum(hold.node.buffers, 1)
 
 
-def _joined(transfers: Iterable[Transfer]) -> Transfer:
+def _joined(transfers: Iterable[HoldTransfer]) -> HoldTransfer:
     """The transfers from or to one parent or another as one."""
     found = list(transfers)
     if len(found) == 1:
         return found[0]
     events = tuple(event for transfer in found for event in transfer.events)
-    return Transfer(events, added(*(x.round for x in found)), total(x.latency for x in found), added(*(x.uses for x in found)))
+    return HoldTransfer(
+        events, added(*(x.round for x in found)), total(x.latency for x in found), added(*(x.uses for x in found))
+    )
 
 
-def fill(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, body: Body) -> Transfer:
+def fill(counter: Counter, scope: CountingScope, hold: EnclosingHold, tensor: str, body: Body) -> HoldTransfer:
     """Fill from the parent on every entry, in each instance with the part that it keeps."""
     part = body.part(hold.node, hold.depth, tensor)
     if part is None:
-        return Transfer()
+        return HoldTransfer()
     loops = scope.loops + part.loops if part.loops else scope.loops
     within = _within(scope, part)
 
-    def come(parent: OpenHold, there: Number) -> Transfer:
+    def come(parent: EnclosingHold, there: Number) -> HoldTransfer:
         ends = _Ends(counter, within, hold, parent, tensor)
         each = counter.upto(hold.depth), counter.asking(parent.depth, hold.depth)
         events, round = ends.events("fill", loops, *each, there, ()), ends.round("fill", loops, *each, there)
-        return Transfer(events, round, there * ends.latency, ends.uses(events, there))
+        return HoldTransfer(events, round, there * ends.latency, ends.uses(events, there))
 
     return _joined(come(parent, there) for parent, there in parents(hold))
 
 
-def refill(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, op: Op, body: Body) -> Transfer:
+def refill(counter: Counter, scope: CountingScope, hold: EnclosingHold, tensor: str, op: Op, body: Body) -> HoldTransfer:
     """Partial sums that come back on every visit but the first, to member 0 of axes that split a reduced dim."""
     reduced = counter.workload.reduced(op)
     partial = any(loop.dim in reduced and loop.axis is None for loop in scope.loops)
     if hold.parent is None or counter.once or not partial:
-        return Transfer()
+        return HoldTransfer()
     part = body.part(hold.node, hold.depth, tensor)
     scope = _within(scope, part) if part else scope
     times = refills(counter, scope.loops, reduced)
@@ -248,11 +250,11 @@ def refill(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, op: Op, 
     # no latency on first visits: serial time multiplies by all entries
     again = counter.boxes((), scope, scope.loops, frozenset(), skip=reduced) * times / counter.entries(scope)
 
-    def come(parent: OpenHold, there: Number) -> Transfer:
+    def come(parent: EnclosingHold, there: Number) -> HoldTransfer:
         ends = _Ends(counter, scope, hold, parent, tensor)
         asking = counter.asking(parent.depth, hold.depth) - splitting
         events = ends.events("fill", scope.loops, child, asking, times * there, reduced)
-        return Transfer(events, {}, there * ends.latency * again, ends.uses(events, there))
+        return HoldTransfer(events, {}, there * ends.latency * again, ends.uses(events, there))
 
     return _joined(come(parent, there) for parent, there in parents(hold))
 
@@ -270,10 +272,10 @@ def refills(counter: Counter, loops: tuple[Loop, ...], reduced: Sequence[str]) -
     return result - 1
 
 
-def drain(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, op: Op, body: Body) -> Transfer:
+def drain(counter: Counter, scope: CountingScope, hold: EnclosingHold, tensor: str, op: Op, body: Body) -> HoldTransfer:
     """Every exit writes the region back to the parent; of equal copies only member 0's."""
     if hold.parent is None:
-        return Transfer()
+        return HoldTransfer()
     touches = body.touching(hold.node.body, tensor)
     reduced = counter.workload.reduced(op)
     writing = next(t.loops for t in touches if isinstance(t.node, Compute) and t.node.op == op.name)
@@ -285,18 +287,18 @@ def drain(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, op: Op, b
     outside = len(scope.loops)
     kept = (*left.loops[:outside], *(loop for loop in left.loops[outside:] if loop.axis is not None))
 
-    def leave(parent: OpenHold, there: Number) -> Transfer:
+    def leave(parent: EnclosingHold, there: Number) -> HoldTransfer:
         ends = _Ends(counter, _within(scope, left), hold, parent, tensor)
         parent_each = counter.upto(parent.depth)
         child_each = parent_each | (adding & counter.upto(hold.depth))  # a buffer that the parts share has one copy of each box
         events = ends.events("drain", left.loops, child_each, parent_each, there, ())
         round = ends.round("drain", kept, child_each, parent_each, there)
-        return Transfer(events, round, there * ends.latency, ends.uses(events, there))
+        return HoldTransfer(events, round, there * ends.latency, ends.uses(events, there))
 
     return _joined(leave(parent, there) for parent, there in parents(hold))
 
 
-def _at_exit(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, body: Body) -> Part:
+def _at_exit(counter: Counter, scope: CountingScope, hold: EnclosingHold, tensor: str, body: Body) -> HeldPart:
     """What the members hold of the tensor when the body ends, as its writer and collectives leave it. The loops are all
     from the root on."""
     dims = counter.workload.tensors[tensor].dims
@@ -321,16 +323,16 @@ def _at_exit(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, body: 
         narrowed = [loop for loop in narrowed if (loop.axis and loop.axis != axis) or (not loop.axis and id(loop) in around)]
         shares[axis] = size
         moved.add(axis)
-        if touch.node.kind in SHARDING:
+        if touch.node.kind in SHARDING_KINDS:
             extent = counter.first_tile(dim, (*scope.loops, *touch.loops))
             narrowed.append(Loop(dim, ceil_div(extent, size), axis))
-        elif touch.node.kind in ROOTED and dims:  # all lies on member 0
+        elif touch.node.kind in ROOTED_KINDS and dims:  # all lies on member 0
             narrowed.append(Loop(dims[0], counter.first_tile(dims[0], scope.loops), axis))
 
     def outside(loop: Loop) -> Loop:
         return Loop(loop.dim, loop.tile, None, True, loop.path) if loop.axis in moved and loop.dim not in dims else loop
 
-    return Part((*(outside(loop) for loop in scope.loops), *narrowed, *(outside(loop) for loop in present)), shares)
+    return HeldPart((*(outside(loop) for loop in scope.loops), *narrowed, *(outside(loop) for loop in present)), shares)
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,9 +340,9 @@ class _Ends:
     """The two Holds between which a tensor moves."""
 
     counter: Counter
-    scope: Scope
-    child: OpenHold
-    parent: OpenHold
+    scope: CountingScope
+    child: EnclosingHold
+    parent: EnclosingHold
     tensor: str
 
     def events(
@@ -368,7 +370,7 @@ class _Ends:
             level = counter.chip.levels[depth]
             if level.network and level.network.port:
                 each = counter.upto(depth) & child_each
-                result.append(Passage(path, level.name, is_fill, count(each, depth, False), count(each, depth, True)))
+                result.append(PortTraffic(path, level.name, is_fill, count(each, depth, False), count(each, depth, True)))
         return tuple(result)
 
     def round(

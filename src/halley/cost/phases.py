@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from halley.cost.estimate import Resource
-from halley.cost.movement import Transfer
+from halley.cost.movement import HoldTransfer
 from halley.cost.resources import Busy
 from halley.formulas.numbers import Number, maximum, minimum, positive
 from halley.formulas.timing import (
@@ -25,7 +25,7 @@ from halley.formulas.timing import (
 
 
 @dataclass(frozen=True, slots=True)
-class Port:
+class RampResource:
     """A resource in the first fills or last drains of a phase: after which ``latency`` [s] it begins, how long it is busy
     (``time`` [s]), which ``step`` [s] of the work follows its last fill or comes before its first drain, and how many tensors it
     moves. ``there``: 1; 0 where an open number of buffers leaves it out, and all times are 0 then."""
@@ -36,20 +36,20 @@ class Port:
     there: Number
     tensors: int = 1
 
-    def scaled(self, factor: Number) -> Port:
+    def scaled(self, factor: Number) -> RampResource:
         """The same where the factor is 1; left out where it is 0."""
-        return Port(factor * self.latency, factor * self.time, factor * self.step, factor * self.there, self.tensors)
+        return RampResource(factor * self.latency, factor * self.time, factor * self.step, factor * self.there, self.tensors)
 
-    def beside(self, other: Port) -> Port:
+    def beside(self, other: RampResource) -> RampResource:
         """Together with another tensor of the same Hold."""
         latency, there = maximum(self.latency, other.latency), maximum(self.there, other.there)
-        return Port(latency, self.time + other.time, self.step, there, self.tensors + other.tensors)
+        return RampResource(latency, self.time + other.time, self.step, there, self.tensors + other.tensors)
 
-    def inside(self, outer: Port) -> Port:
+    def inside(self, outer: RampResource) -> RampResource:
         """Together with transfers of a Hold further out: what follows the last of them all follows those further in."""
         latency, there = maximum(self.latency, outer.latency), maximum(self.there, outer.there)
         step = self.step + (1 - self.there) * outer.step
-        return Port(latency, self.time + outer.time, step, there, self.tensors + outer.tensors)
+        return RampResource(latency, self.time + outer.time, step, there, self.tensors + outer.tensors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Ramp:
     Holds; ``ports``: the resources that are busy meanwhile."""
 
     chains: Mapping[str, Number] = field(default_factory=dict)
-    ports: Mapping[Resource, Port] = field(default_factory=dict)
+    ports: Mapping[Resource, RampResource] = field(default_factory=dict)
 
     @property
     def time(self) -> Number:
@@ -82,21 +82,23 @@ class Ramp:
             ports[resource] = ports[resource].inside(port) if resource in ports else port
         return Ramp(chains, ports)
 
-    def after(self, transfers: Mapping[str, Transfer], visit: Callable[[Resource], Number], there: Number, sized: bool) -> Ramp:
+    def after(
+        self, transfers: Mapping[str, HoldTransfer], visit: Callable[[Resource], Number], there: Number, sized: bool
+    ) -> Ramp:
         """With the transfers of one more Hold, which run side by side; where it is not ``there`` (0 instead of 1), without.
         ``visit``: what is done in one visit [s] beside what a resource does in it. Without ``sized`` transfers take only their
         latency."""
         if type(there) is int and not there:
             return self
         chains: dict[str, Number] = {}
-        ports: dict[Resource, Port] = {}
+        ports: dict[Resource, RampResource] = {}
         for name, transfer in transfers.items():
             if not transfer.round:
                 continue
             chains[name] = there * (transfer.once if sized else transfer.latency)
             for resource, time in transfer.round.items():
                 here = there * transfer.uses[resource]
-                port = Port(transfer.latency, time if sized else 0, visit(resource), 1).scaled(here)
+                port = RampResource(transfer.latency, time if sized else 0, visit(resource), 1).scaled(here)
                 ports[resource] = ports[resource].beside(port) if resource in ports else port
         return self.joined(Ramp(chains, ports))
 
@@ -104,7 +106,7 @@ class Ramp:
 EMPTY = Ramp()
 """Nothing to fill or to drain."""
 
-SomeVisits = TypeVar("SomeVisits", "Visits", "Returns")
+SomeVisits = TypeVar("SomeVisits", "HoldVisits", "AccumulatorVisits")
 
 
 def _scaled(visits: SomeVisits, factor: Number, *times: str) -> SomeVisits:
@@ -114,7 +116,7 @@ def _scaled(visits: SomeVisits, factor: Number, *times: str) -> SomeVisits:
 
 
 @dataclass(frozen=True, slots=True)
-class Visits:
+class HoldVisits:
     """The visits of a ``group`` of tensors that share buffers: how long they take one after the other (``series`` [s]), how many
     there are in all (``entries``), in how many ``buffers``, how long the work inside them takes (``work`` [s]), and the ``lead``
     [s] of the first one on an entry of the phase, in which Holds further out are filled. ``before``: how much of the first one
@@ -148,16 +150,16 @@ class Visits:
             once = maximum(once, first + maximum(visits / self.run - 1, 0) * self.period)
         return entries * (self.lead + once)
 
-    def scaled(self, factor: Number) -> Visits:
+    def scaled(self, factor: Number) -> HoldVisits:
         """The same with all times multiplied: by 0 or 1."""
         return _scaled(self, factor, "series", "work", "lead", "before", "period")
 
 
 @dataclass(frozen=True, slots=True)
-class Returns:
+class AccumulatorVisits:
     """Visits to partial sums that wait for each other, as a sum comes back when it has left: those of a loop over a dim that is
     summed up, which comes ``again`` so often, with ``beside`` tiles inside it that do not wait for each other. ``moving``: how
-    long their transfers take one after the other [s]; None where that is left out. The rest as of `Visits`."""
+    long their transfers take one after the other [s]; None where that is left out. The rest as of `HoldVisits`."""
 
     group: tuple[str, ...]
     series: Number
@@ -187,13 +189,13 @@ class Returns:
         turns, each = self.entries / entries / self.beside, (self.moving - (self.beside - 1) * self.work) / self.entries
         return self.work + entries * waiting_revisits(turns, self.again) * maximum(each, 0)
 
-    def scaled(self, factor: Number) -> Returns:
+    def scaled(self, factor: Number) -> AccumulatorVisits:
         """The same with all times multiplied: by 0 or 1."""
         return _scaled(self, factor, "series", "lead", "before", "moving", "work")
 
 
 @dataclass(frozen=True, slots=True)
-class Fetch:
+class HoldFills:
     """Fills of a Hold with so many ``buffers``: how long they keep each resource ``busy`` [s] in all, each after a ``latency``
     [s]. ``there``: 1; 0 where there are none, or not with each visit of the Holds around."""
 
@@ -202,13 +204,13 @@ class Fetch:
     busy: Busy
     there: Number = 1
 
-    def scaled(self, factor: Number) -> Fetch:
+    def scaled(self, factor: Number) -> HoldFills:
         """The same where the factor is 1; left out where it is 0."""
         return replace(self, there=factor * self.there)
 
 
 @dataclass(frozen=True, slots=True)
-class Handing:
+class HandOver:
     """Children that hand over: what each takes in all [s], the tensors that it touches, and in how many rounds."""
 
     times: tuple[Number, ...]
@@ -223,7 +225,7 @@ class Handing:
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class SubtreeCost:
     """Of a subtree: ``work`` [s], ``busy`` [s] by resource, ramps that the enclosing phase pays on each entry; ``steps``:
     barriers in the work, None where transfers run ahead. ``handing``: of children in it that hand over. ``visits``: those of
     tensors that share buffers, of which no more are under way at once than there are buffers."""
@@ -233,12 +235,12 @@ class Cost:
     up: Ramp = EMPTY
     down: Ramp = EMPTY
     steps: Number | None = None
-    handing: Handing | None = None
-    visits: tuple[Visits | Returns, ...] = ()
+    handing: HandOver | None = None
+    visits: tuple[HoldVisits | AccumulatorVisits, ...] = ()
     drains: Busy = field(default_factory=dict)
-    fetches: tuple[Fetch, ...] = ()
+    fetches: tuple[HoldFills, ...] = ()
 
-    def phase(self, several: Number) -> Cost:
+    def phase(self, several: Number) -> SubtreeCost:
         """What the phase around it has of its ramps and rounds: all where ``several`` is 1, nothing where it is 0."""
         handing = self.handing
         if handing is not None:
@@ -306,6 +308,6 @@ class Cost:
             if visits.before is not None and not visits.runs_on:
                 time = time + entries * maximum(self.up.time - visits.lead - visits.before, 0)
             result = maximum(result, port_phase_time(entries, last, maximum(visits.least, time)))
-            if isinstance(visits, Returns) and visits.moving is not None and not visits.runs_on:
+            if isinstance(visits, AccumulatorVisits) and visits.moving is not None and not visits.runs_on:
                 result = maximum(result, port_phase_time(entries, up + last, visits.gaps(entries)))
         return result

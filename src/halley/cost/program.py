@@ -20,19 +20,19 @@ import numpy as np
 
 from halley.cost.grid import SWITCH, Grid, cheapest_order
 from halley.cost.instructions import Array as Array
-from halley.cost.instructions import Code, Place, Ready, Step, allocated, apply, ready
+from halley.cost.instructions import Code, Instruction, NumpyCode, Place, allocated, apply, numpy_code
 from halley.cost.instructions import Indices as Indices
 from halley.formulas.numbers import Number
 from halley.formulas.terms import Operation, Term, TermFactory
 
-CALL_TIME, VALUE_TIME = 1e-6, 1e-9
+NUMPY_CALL_TIME, NUMPY_VALUE_TIME = 1e-6, 1e-9
 """About what NumPy takes for a call, and for each value of it [s]."""
 
-BLOCK = 1 << 14
+ROWS_PER_BLOCK = 1 << 14
 """Rows computed at once: three registers, which is what a step works on, stay in a core's cache; fewer rows would take longer to
 ask NumPy for than to compute."""
 
-KNOWN = 1 << 17
+CACHED_FORMS_LIMIT = 1 << 17
 """Normal forms that are kept: a long search makes millions, and those of a shape are asked for while it is compiled."""
 
 Product = tuple[int, ...]
@@ -60,7 +60,7 @@ class Opaque(NamedTuple):
     arguments: tuple[Key, ...]
 
 
-class Normal:
+class NormalForms:
     """Normal forms of terms, each found once.
 
     All that is taken as non-negative must be: whoever tabulates the factors of a program checks it (`Program.sound`). With
@@ -82,7 +82,7 @@ class Normal:
         """The normal form of a term or number."""
         if not isinstance(number, Term):
             return (((), float(number)),)
-        if len(self._sums) > KNOWN:  # of the terms of shapes long since compiled, mostly; places of the basis stay
+        if len(self._sums) > CACHED_FORMS_LIMIT:  # of the terms of shapes long since compiled, mostly; places of the basis stay
             self._sums, self._products, self._merged = {}, {}, {}
         left = [number]
         while left:  # arguments first, without recursion: sums can be long
@@ -293,14 +293,14 @@ def _below(a: Key, b: Key) -> bool:
 class Program:
     """Lower bounds of ``outputs`` (terms or numbers), in their order."""
 
-    def __init__(self, normal: Normal | None, outputs: Sequence[Number]) -> None:
+    def __init__(self, normal: NormalForms | None, outputs: Sequence[Number]) -> None:
         """Without ``normal``, the terms as they are: for sets of one choice alone. That is as long as the formulas are, where a
         normal form can be much longer."""
         writer = _Writer(normal) if normal is not None else _Copier()
         self.outputs = tuple(writer.output(output) for output in outputs)
         self.factors = writer.factors
         self.values = writer.code
-        self._ready: Ready | None = None
+        self._ready: NumpyCode | None = None
         self._prepared: tuple[Sequence[Array], Any] | None = None
 
     def __len__(self) -> int:
@@ -322,12 +322,12 @@ class Program:
             return cast(Array, self._prepared[1](choices, rows))
         loads = [(tables[at].take, factor.kind) for at, factor in enumerate(self.factors)]
         if self._ready is None:
-            self._ready = ready(self.code)
+            self._ready = numpy_code(self.code)
         calls, constants, outputs, needed = self._ready
         result = np.empty((len(outputs), rows))
-        held = np.empty((needed, min(rows, BLOCK)))
-        for start in range(0, rows, BLOCK):
-            stop = min(rows, start + BLOCK)
+        held = np.empty((needed, min(rows, ROWS_PER_BLOCK)))
+        for start in range(0, rows, ROWS_PER_BLOCK):
+            stop = min(rows, start + ROWS_PER_BLOCK)
             registers = [*held[:, : stop - start], *constants]
             nodes = {kind: own[start:stop] for kind, own in choices.items()}
             for function, a, b, target in calls:
@@ -338,7 +338,7 @@ class Program:
                     function(registers[a], registers[b], out=registers[target])
             for row, place in enumerate(outputs):
                 result[row, start:stop] = registers[place] if isinstance(place, int) else place
-        SWITCH.spent += len(calls) * (math.ceil(rows / BLOCK) * CALL_TIME + rows * VALUE_TIME)
+        SWITCH.spent += len(calls) * (math.ceil(rows / ROWS_PER_BLOCK) * NUMPY_CALL_TIME + rows * NUMPY_VALUE_TIME)
         return result
 
     def grid(self, tables: Sequence[Array], choices: Mapping[str, Indices]) -> Grid:
@@ -359,10 +359,10 @@ class Program:
 class _Writer:
     """Writes the instructions for sums; every value has a number of its own, constants stay floats."""
 
-    def __init__(self, normal: Normal) -> None:
+    def __init__(self, normal: NormalForms) -> None:
         self.normal = normal
         self.factors: list[Factor] = []
-        self.code: list[Step] = []
+        self.code: list[Instruction] = []
         self._known: dict[object, Place] = {}
 
     def output(self, number: Number) -> Place:
@@ -372,7 +372,7 @@ class _Writer:
         key = (operation, a, b, type(a), type(b))
         if key not in self._known:
             self._known[key] = len(self.code)
-            self.code.append(Step(operation, len(self.code), a, b))
+            self.code.append(Instruction(operation, len(self.code), a, b))
         return int(self._known[key])
 
     def sum(self, key: Key, upper: bool) -> Place:
@@ -414,7 +414,7 @@ class _Writer:
         key = ("load", term.index, upper)
         if key not in self._known:
             self._known[key] = len(self.code)
-            self.code.append(Step(Operation.OPEN, len(self.code), len(self.factors), 0.0))
+            self.code.append(Instruction(Operation.OPEN, len(self.code), len(self.factors), 0.0))
             self.factors.append(Factor(next(iter(term.kinds)), term, upper))
         return int(self._known[key])
 
@@ -440,7 +440,7 @@ class _Copier:
 
     def __init__(self) -> None:
         self.factors: list[Factor] = []
-        self.code: list[Step] = []
+        self.code: list[Instruction] = []
         self._places: dict[int, Place] = {}
 
     def output(self, number: Number) -> Place:
@@ -465,11 +465,11 @@ class _Copier:
             return float(term.a)
         target = len(self.code)
         if len(term.kinds) <= 1:
-            self.code.append(Step(Operation.OPEN, target, len(self.factors), 0.0))
+            self.code.append(Instruction(Operation.OPEN, target, len(self.factors), 0.0))
             self.factors.append(Factor(next(iter(term.kinds)), term, False))
         else:
             b = 0.0 if term.b is None else self._places[term.b.index]
-            self.code.append(Step(term.operation, target, self._places[term.a.index], b))
+            self.code.append(Instruction(term.operation, target, self._places[term.a.index], b))
         return target
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from halley.cost.estimate import Resource
-from halley.cost.events import Access, Crossing, Event, Passage, Work
+from halley.cost.events import Access, Event, LinkTraffic, PortTraffic, Work
 from halley.formulas.energy import action_energy
 from halley.formulas.numbers import Number
 from halley.formulas.timing import busy_time
@@ -40,10 +40,10 @@ class Resources:
                 bandwidth = memory.read_bandwidth if event.is_read else memory.write_bandwidth
                 way = "bus" if memory.shared_bus else "read" if event.is_read else "write"
                 return (way, event.memory), busy_time(event.critical, bandwidth)
-            case Passage():
+            case PortTraffic():
                 port = self._ports[event.level]
                 return ("port", event.level, "down" if event.down else "up"), busy_time(event.critical, port.bandwidth)
-            case Crossing():
+            case LinkTraffic():
                 return ("axis", event.level, event.axis), event.time
             case Work():
                 return ("engine", event.engine), event.time
@@ -91,11 +91,11 @@ def energy_of(chip: Chip, event: Event) -> tuple[str, Number]:
         case Access():
             memory = chip.memory(event.memory)
             return event.memory, action_energy(event.total, memory.read_energy if event.is_read else memory.write_energy)
-        case Passage():
+        case PortTraffic():
             network = chip.level(event.level).network
             port = network.port if network else None
             return f"{event.level} port", action_energy(event.total, port.energy if port else 0.0)
-        case Crossing():
+        case LinkTraffic():
             return f"{event.level} network", action_energy(event.total, chip.axis(event.level, event.axis).link.energy)
         case Work():
             if chip.matrix is not None and event.engine == chip.matrix.name:

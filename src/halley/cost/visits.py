@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from halley.cost.counting import Counter, Scope
+from halley.cost.counting import Counter, CountingScope
 from halley.cost.estimate import Moving
-from halley.cost.movement import Transfer
-from halley.cost.phases import Cost, Fetch, Returns, Visits
+from halley.cost.movement import HoldTransfer
+from halley.cost.phases import AccumulatorVisits, HoldFills, HoldVisits, SubtreeCost
 from halley.cost.resources import Busy, added
 from halley.formulas.numbers import Number, ceil_div, floor_div, maximum, minimum, positive
 from halley.formulas.terms import Term
@@ -33,12 +33,12 @@ def several_buffers(buffers: Number) -> Number:
     return minimum(maximum(buffers - 1, 0), 1)
 
 
-def _waits(transfer: Transfer) -> bool:
+def _waits(transfer: HoldTransfer) -> bool:
     """Whether there may be a latency."""
     return isinstance(transfer.latency, Term) or bool(np.any(transfer.latency))
 
 
-def _not_ahead(visits: Visits, entries: Number) -> Number:
+def _not_ahead(visits: HoldVisits, entries: Number) -> Number:
     """How long visits take at least [s] inside so many visits of a Hold that wait for each other: in each, as many have begun
     before as there are buffers."""
     turns = ceil_div(visits.entries / entries, visits.buffers) - 1
@@ -53,16 +53,16 @@ class VisitTimes:
         self.counter, self.workload, self.ramps, self.rough = counter, counter.workload, ramps, rough
 
     def of(
-        self, node: Hold, inner: Cost, scope: Scope,
-        fills: Mapping[str, Transfer], drains: Mapping[str, Transfer], fetches: tuple[Fetch, ...],
-    ) -> tuple[tuple[Visits | Returns, ...], tuple[Moving, ...]]:  # fmt: skip
+        self, node: Hold, inner: SubtreeCost, scope: CountingScope,
+        fills: Mapping[str, HoldTransfer], drains: Mapping[str, HoldTransfer], fetches: tuple[HoldFills, ...],
+    ) -> tuple[tuple[HoldVisits | AccumulatorVisits, ...], tuple[Moving, ...]]:  # fmt: skip
         """How long the visits of a Hold and of those inside it take at least. A buffer of a group of tensors is in use from the
         begin of their fill to the end of the work inside, or of their drain. Rough bounds leave out a single transfer without
         latency: it is no longer than what its ports are busy for, and the work beside it no longer than the whole."""
         if self.counter.once or (type(node.buffers) is int and node.buffers < 2):
             return (), ()
         single, several = single_buffer(node.buffers), several_buffers(node.buffers)
-        found: list[Visits | Returns] = []
+        found: list[HoldVisits | AccumulatorVisits] = []
         for visits in inner.visits:
             further = (several * fills[name].once for name in visits.group if name in fills and self.ramps)
             within = visits.scaled(1 - single)
@@ -88,7 +88,7 @@ class VisitTimes:
             moving.append((group, own))
             inside = inner.steady if inner.handing is None else inner.handing.passing(group)
             before = None if self.rough else (fetching if inner.handing else fetching + inside - inner.work) / entries
-            visits = Visits(group, own + inside, inside, entries, slots, before=before)
+            visits = HoldVisits(group, own + inside, inside, entries, slots, before=before)
             if not is_none(larger):
                 full = (1 + larger) / entries
                 each = in_turn / entries + (larger * total(moved) + (1 + larger) * inside) / entries
@@ -97,31 +97,33 @@ class VisitTimes:
             found.append(visits.scaled(several))
             if going and any(name in drains and fills[name].events for name in group):
                 if not self.rough and not inner.handing:
-                    inside = maximum(inside, longest(_not_ahead(own, entries) for own in inner.visits if isinstance(own, Visits)))
+                    inside = maximum(
+                        inside, longest(_not_ahead(own, entries) for own in inner.visits if isinstance(own, HoldVisits))
+                    )
                     before = (fetching + inside - inner.work) / entries
                 for again, beside in self._returning(scope, group):
                     waits = () if inner.handing or self.rough else (own, inner.work)
-                    returns = Returns(group, own + inside, entries, again, beside, 0, before, *waits)
+                    returns = AccumulatorVisits(group, own + inside, entries, again, beside, 0, before, *waits)
                     found.append(returns.scaled(several))
         return tuple(found), tuple(moving)
 
-    def fetches(self, node: Hold, fills: Iterable[Transfer], several: Number) -> Iterator[Fetch]:
+    def fetches(self, node: Hold, fills: Iterable[HoldTransfer], several: Number) -> Iterator[HoldFills]:
         """The fills of a Hold, where it has several buffers."""
         if self.rough or (type(several) is int and not several):
             return
         for transfer in fills:
             if transfer.events:
                 busy = self.counter.resources.busy(transfer.events)
-                yield Fetch(node.buffers, transfer.latency, busy).scaled(several * positive(longest(busy.values())))
+                yield HoldFills(node.buffers, transfer.latency, busy).scaled(several * positive(longest(busy.values())))
 
-    def drained(self, drains: Iterable[Transfer], several: Number) -> Busy:
+    def drained(self, drains: Iterable[HoldTransfer], several: Number) -> Busy:
         """How long drains keep each resource busy [s], where there are several buffers."""
         if self.rough or (type(several) is int and not several):
             return {}
         found = self.counter.resources.busy(event for transfer in drains for event in transfer.events)
         return {name: several * time for name, time in found.items()}
 
-    def _together(self, scope: Scope, fetches: tuple[Fetch, ...], buffers: Number) -> Number:
+    def _together(self, scope: CountingScope, fetches: tuple[HoldFills, ...], buffers: Number) -> Number:
         """How long fills take [s] that begin together on each visit of a Hold with so many buffers: those that come by the same
         port do so one after the other. Of a Hold with more buffers they may have come before."""
         latency: Number = 0  # the least of those that are there
@@ -137,7 +139,7 @@ class VisitTimes:
             busy = added(busy, {name: there * time for name, time in fetch.busy.items()})
         return self.counter.entries(scope) * latency + longest(busy.values())
 
-    def _returning(self, scope: Scope, group: tuple[str, ...]) -> Iterator[tuple[Number, Number]]:
+    def _returning(self, scope: CountingScope, group: tuple[str, ...]) -> Iterator[tuple[Number, Number]]:
         """Of each loop over a dim that is summed up, how often a sum comes again in it, and how many tiles other loops inside it
         walk."""
         summed = {dim for name in group if (op := self.workload.producer(name)) for dim in self.workload.reduced(op)}
@@ -153,12 +155,12 @@ class VisitTimes:
             else:
                 beside = beside * self.trips(scope, at)
 
-    def trips(self, scope: Scope, at: int) -> Number:
+    def trips(self, scope: CountingScope, at: int) -> Number:
         """How often the loop at a place runs on each entry of it."""
         inside, outside = (self.counter.entries(replace(scope, loops=scope.loops[:stop])) for stop in (at + 1, at))
         return inside / outside
 
-    def _ragged(self, scope: Scope, group: tuple[str, ...]) -> tuple[Number, Number]:
+    def _ragged(self, scope: CountingScope, group: tuple[str, ...]) -> tuple[Number, Number]:
         """How many steps the innermost loop around a Hold has that has several, and by what share its full tiles are larger than
         its tiles on average; 0 and 0 where all tiles of the group are alike in it."""
         steps: Number = 0
@@ -182,11 +184,11 @@ class VisitTimes:
                 break
         return steps, larger
 
-    def _carrying(self, transfer: Transfer) -> Number:
+    def _carrying(self, transfer: HoldTransfer) -> Number:
         """Time of a transfer at its slowest port [s], all rounds one after the other, without latencies."""
         return longest(self.counter.resources.busy(transfer.events).values())
 
-    def serial(self, scope: Scope, transfers: Iterable[Transfer]) -> Number:
+    def serial(self, scope: CountingScope, transfers: Iterable[HoldTransfer]) -> Number:
         """Time of transfers that nothing hides: one after the other, each at its slowest port."""
         result: Number = 0
         for transfer in transfers:

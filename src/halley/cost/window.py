@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from halley.cost.counting import Along, Axes, AxisName, Counter, Loop, Scope, Sums
+from halley.cost.counting import Axes, AxisName, Counter, CountingScope, DimFactor, Loop, Sums
 from halley.cost.masking import MaskCounter
 from halley.formulas.numbers import Number, positive
 from halley.formulas.tiling import Split, covered, steps, visits, windowed
@@ -40,11 +40,11 @@ class WindowCounter(Counter):
     def boxes(
         self,
         dims: tuple[str, ...],
-        scope: Scope,
+        scope: CountingScope,
         loops: tuple[Loop, ...],
         each: Axes,
         critical: Axes = frozenset(),
-        leaf: Mapping[str, Along] | None = None,
+        leaf: Mapping[str, DimFactor] | None = None,
         skip: tuple[str, ...] = (),
     ) -> Number:
         """As of any `Counter`: tiles of p that differ have windows that differ, so that members that differ in p count."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from halley.cost.counting import Sums
 from halley.cost.pairs import PAIRS
-from halley.cost.program import Array, Indices, Normal, Program
+from halley.cost.program import Array, Indices, NormalForms, Program
 from halley.errors import Fault, InternalError
 from halley.formulas.numbers import Number
 from halley.formulas.terms import Term, TermFactory
@@ -30,8 +30,8 @@ class Trees:
 
     def __init__(self) -> None:
         self.terms = TermFactory()
-        self.normal = Normal(self.terms)
-        self.cautious = Normal(self.terms, differences=False)
+        self.normal = NormalForms(self.terms)
+        self.cautious = NormalForms(self.terms, differences=False)
         self.stages: dict[Hashable, StageCosts] = {}
         self.whole: dict[Hashable, Values] = {}
         self._programs: dict[Hashable, Compiled] = {}

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from halley.cost.pairs import Counts, Seen, numbers, of_open
+from halley.cost.pairs import Counts, MaskedPairs, of_open, pair_counts
 from halley.cost.program import Array, Factor, Indices, made_of, tabulate
 from halley.formulas.terms import Operation, Term
 from halley.mapping.space.tile_chains import ChainTree
@@ -28,7 +28,7 @@ class PairTree(ChainTree):
         self.size: Indices = np.ones(combinations, dtype=np.int64)
         self.first_child = self.children = np.zeros(combinations, dtype=np.int64)
         self.columns = {}
-        self._seen: dict[Seen, Counts] = {}
+        self._seen: dict[MaskedPairs, Counts] = {}
         self._values: dict[int, Array] = {}
 
     @property
@@ -66,7 +66,7 @@ class PairTree(ChainTree):
             found = iter(tabulate([tile for tile in tiles if isinstance(tile, Term)], columns))
             made = [next(found) if isinstance(tile, Term) else np.full(len(self.start), tile) for tile in tiles]
             hows = tuple(cut.how for cut in seen.cuts)
-            self._seen[seen] = numbers(seen.mask, seen.rows, seen.keys, hows, np.stack(made, axis=1))
+            self._seen[seen] = pair_counts(seen.mask, seen.rows, seen.keys, hows, np.stack(made, axis=1))
         return np.asarray(self._seen[seen][2 * rows + keys])
 
     def _sizes(self) -> dict[str, Array]:
