@@ -15,12 +15,12 @@ from halley.formulas.terms import Term, TermFactory
 from halley.io.chips.load import load_chip
 from halley.ir.mapping import Hold
 from halley.ir.workload import Workload
-from halley.mapping.bounds.progress import Tally
+from halley.mapping.bounds.progress import SearchCounter
 from halley.mapping.bounds.shapes import Trees
 from halley.mapping.solve.group_search import GroupSearch
 from halley.mapping.space.chip import template
-from halley.mapping.space.choice import Choice
-from halley.mapping.space.frame_sets import Space
+from halley.mapping.space.choice import GroupMapping
+from halley.mapping.space.frame_sets import GroupSpace
 from halley.mapping.space.frames import frames
 from halley.mapping.space.partitions import kernels
 from halley.mapping.space.stages import BUFFERS
@@ -42,9 +42,9 @@ def group(workload: Workload, chip_name: str, draw: random.Random) -> GroupSearc
         for name in dict.fromkeys(name for op in ops for name in (*op.inputs, *op.outputs))
         if name not in made or name in workload.outputs or any(op.name not in inside for op in workload.consumers(name))
     )
-    space = Space(tuple(frames(workload, template(chip), ops)))  # those on shares at hand as well
+    space = GroupSpace(tuple(frames(workload, template(chip), ops)))  # those on shares at hand as well
     objectives = draw.choice([("time",), ("energy",), ("time", "energy")])
-    return GroupSearch(workload, chip, space, lambda node: Hold("dram", kept, node, 1), objectives, Tally())
+    return GroupSearch(workload, chip, space, lambda node: Hold("dram", kept, node, 1), objectives, SearchCounter())
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -164,7 +164,7 @@ def test_costs_of_terms_are_those_of_numbers() -> None:
             tiles: dict[str, int] = {}
             for slot in skeleton.slots:
                 tiles[slot.name] = draw.choice(slot.sizes(int(slot.limit(tiles))))
-            plain = evaluate(search.workload, search.chip, search.around(Choice(frame, (skeleton,), tiles).tree()))
+            plain = evaluate(search.workload, search.chip, search.around(GroupMapping(frame, (skeleton,), tiles).tree()))
             columns = {name: np.array([float(size)]) for name, size in tiles.items()}
             given = {slot.name: tiles[slot.name] for slot in skeleton.slots if slot.dim == BUFFERS}
             for traced, tolerance in ((symbols | given, 0.0), (symbols, 1e-12)):

@@ -22,13 +22,13 @@ from enum import Enum, auto
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.ir.workload import Op, Workload
 from halley.mapping.problem import Problem
-from halley.mapping.space.choice import Choice
-from halley.mapping.space.frame_sets import Frame, Space
+from halley.mapping.space.choice import GroupMapping
+from halley.mapping.space.frame_sets import Frame, GroupSpace
 from halley.mapping.space.partitions import Kernels, group_ops, kernels, spans
-from halley.mapping.space.stages import Stage
+from halley.mapping.space.stages import GroupStage
 
 
-class Shapes(Enum):
+class AdmittedShapes(Enum):
     """Which shapes a group may take."""
 
     EVERY = auto()
@@ -36,36 +36,36 @@ class Shapes(Enum):
     STREAMED_WHOLE = auto()
     STREAMED_SPLIT = auto()
 
-    def of(self, space: Space) -> Space:
+    def of(self, space: GroupSpace) -> GroupSpace:
         """Those frames, with those of their stages' shapes, that are admitted."""
         match self:
-            case Shapes.EVERY:
+            case AdmittedShapes.EVERY:
                 return space
-            case Shapes.LOCAL:
+            case AdmittedShapes.LOCAL:
                 return _local(space)
-            case Shapes.STREAMED_WHOLE | Shapes.STREAMED_SPLIT:
-                return Space(tuple(frame for frame in space.plain if self._streams(frame)))  # none streams on shares
+            case AdmittedShapes.STREAMED_WHOLE | AdmittedShapes.STREAMED_SPLIT:
+                return GroupSpace(tuple(frame for frame in space.plain if self._streams(frame)))  # none streams on shares
 
-    def admits(self, choice: Choice) -> bool:
+    def admits(self, choice: GroupMapping) -> bool:
         """Whether a mapping is one of the frames that `of` leaves."""
         match self:
-            case Shapes.EVERY:
+            case AdmittedShapes.EVERY:
                 return True
-            case Shapes.LOCAL:
+            case AdmittedShapes.LOCAL:
                 return not any(skeleton.splits_reduction for skeleton in choice.skeletons)
-            case Shapes.STREAMED_WHOLE | Shapes.STREAMED_SPLIT:
+            case AdmittedShapes.STREAMED_WHOLE | AdmittedShapes.STREAMED_SPLIT:
                 return self._streams(choice.frame)
 
     def _streams(self, frame: Frame) -> bool:
-        return frame.streamed and not frame.cut and frame.splits_reduction is (self is Shapes.STREAMED_SPLIT)
+        return frame.streamed and not frame.cut and frame.splits_reduction is (self is AdmittedShapes.STREAMED_SPLIT)
 
 
-def _local(space: Space) -> Space:
+def _local(space: GroupSpace) -> GroupSpace:
     """The frames that have any, with only those shapes that split no reduction. Stages that frames have in common stay so: what
     is found of one serves all."""
-    known: dict[int, tuple[Stage, Stage]] = {}  # the first is kept: a freed one's id could be given to another
+    known: dict[int, tuple[GroupStage, GroupStage]] = {}  # the first is kept: a freed one's id could be given to another
 
-    def local(stage: Stage) -> Stage:
+    def local(stage: GroupStage) -> GroupStage:
         if id(stage) not in known:
             left = tuple(skeleton for skeleton in stage.skeletons if not skeleton.splits_reduction)
             known[id(stage)] = stage, replace(stage, skeletons=left)
@@ -73,7 +73,7 @@ def _local(space: Space) -> Space:
 
     made = (replace(frame, stages=tuple(map(local, frame.stages)), splits_reduction=False) for frame in space.plain)
     plain = tuple(frame for frame in made if all(stage.skeletons for stage in frame.stages))
-    return Space(plain, tuple(family.restricted(local) for family in space.families))
+    return GroupSpace(plain, tuple(family.restricted(local) for family in space.families))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Restriction:
     name: str
     about: str
     admits: Callable[[Workload, Kernels], bool]
-    shapes: Callable[[Sequence[Op]], Shapes]
+    shapes: Callable[[Sequence[Op]], AdmittedShapes]
     fused: bool = False
 
 
@@ -114,20 +114,20 @@ def _rescales(ops: Sequence[Op]) -> bool:
     return any(op.scaled_by for op in ops)
 
 
-def _every(ops: Sequence[Op]) -> Shapes:
-    return Shapes.EVERY
+def _every(ops: Sequence[Op]) -> AdmittedShapes:
+    return AdmittedShapes.EVERY
 
 
-def _local_only(ops: Sequence[Op]) -> Shapes:
-    return Shapes.LOCAL
+def _local_only(ops: Sequence[Op]) -> AdmittedShapes:
+    return AdmittedShapes.LOCAL
 
 
-def _streamed_whole(ops: Sequence[Op]) -> Shapes:
-    return Shapes.STREAMED_WHOLE if _rescales(ops) else Shapes.EVERY
+def _streamed_whole(ops: Sequence[Op]) -> AdmittedShapes:
+    return AdmittedShapes.STREAMED_WHOLE if _rescales(ops) else AdmittedShapes.EVERY
 
 
-def _streamed_split(ops: Sequence[Op]) -> Shapes:
-    return Shapes.STREAMED_SPLIT if _rescales(ops) else Shapes.EVERY
+def _streamed_split(ops: Sequence[Op]) -> AdmittedShapes:
+    return AdmittedShapes.STREAMED_SPLIT if _rescales(ops) else AdmittedShapes.EVERY
 
 
 BEST = Restriction("best", "nothing left out", _any_group, _every)

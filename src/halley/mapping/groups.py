@@ -9,26 +9,26 @@ import numpy as np
 
 from halley.ir.mapping import Hold, Node
 from halley.ir.workload import Op, Workload
-from halley.mapping.baselines import Shapes
-from halley.mapping.bounds.compulsory import Floors
+from halley.mapping.baselines import AdmittedShapes
+from halley.mapping.bounds.compulsory import CompulsoryBounds
 from halley.mapping.bounds.incumbents import Values, minimal
-from halley.mapping.bounds.progress import Interrupted, Tally
+from halley.mapping.bounds.progress import Interrupted, SearchCounter
 from halley.mapping.bounds.shapes import Trees
 from halley.mapping.problem import Problem
 from halley.mapping.solve.group_search import GroupSearch
 from halley.mapping.solve.space_size import count_mappings
 from halley.mapping.solve.ties import fastest
 from halley.mapping.space.chip import template
-from halley.mapping.space.choice import Choice
+from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.equal_groups import form, renamed
-from halley.mapping.space.frame_sets import Space
+from halley.mapping.space.frame_sets import GroupSpace
 from halley.mapping.space.frames import frames
 from halley.mapping.space.partitions import Kernels, group_ops
 from halley.mapping.space.shared_buffer import Laid
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class FusedGroup:
     """Kernels that are fused, in some shapes: the search, and what is known of them.
 
     ``lower``: rows of objectives such that every mapping is no better than one of them (but for the gap that is allowed).
@@ -39,7 +39,7 @@ class Group:
     size: int
     lower: Values
     points: Values
-    choices: list[Choice] = field(default_factory=list)
+    choices: list[GroupMapping] = field(default_factory=list)
     exact: bool = False
     done: bool = False
 
@@ -70,22 +70,24 @@ class Group:
         self.points, self.choices = self.search.found.points[own], [self.search.found.payloads[i] for i in own]
 
 
-class Groups:
+class FusedGroups:
     """The groups of a problem, each made when it is asked for. Those that are alike but for names are one.
 
     ``objectives``: what they are searched for; ``goals``: what a baseline needs of these."""
 
-    def __init__(self, problem: Problem, objectives: tuple[str, ...], goals: tuple[str, ...], gap: float, tally: Tally) -> None:
+    def __init__(
+        self, problem: Problem, objectives: tuple[str, ...], goals: tuple[str, ...], gap: float, tally: SearchCounter
+    ) -> None:
         self.problem, self.objectives, self.goals, self.gap, self.tally = problem, objectives, goals, gap, tally
         self.machine = template(problem.chip)
         self.trees = Trees()
-        self._known: dict[tuple[str, Kernels], Group] = {}
-        self._alike: dict[Hashable, Group] = {}
-        self._parts: dict[tuple[Group, Shapes], Group] = {}
+        self._known: dict[tuple[str, Kernels], FusedGroup] = {}
+        self._alike: dict[Hashable, FusedGroup] = {}
+        self._parts: dict[tuple[FusedGroup, AdmittedShapes], FusedGroup] = {}
         self._laid: dict[str, Laid] = {}
-        self._fastest: dict[int, tuple[Choice, Choice]] = {}
+        self._fastest: dict[int, tuple[GroupMapping, GroupMapping]] = {}
 
-    def of(self, workload: Workload, kernels: Kernels) -> Group:
+    def of(self, workload: Workload, kernels: Kernels) -> FusedGroup:
         """The group with all of its shapes, searched for what the best plan needs."""
         key = (workload.variant, kernels)
         if key not in self._known:
@@ -97,27 +99,27 @@ class Groups:
             self._known[key] = self._alike[same]
         return self._known[key]
 
-    def _made(self, workload: Workload, kernels: Kernels, kept: tuple[str, ...]) -> Group:
+    def _made(self, workload: Workload, kernels: Kernels, kept: tuple[str, ...]) -> FusedGroup:
         ops, outer = group_ops(workload, kernels), self.machine.outer
 
         def around(node: Node) -> Node:
             return Hold(outer, tuple((name,) for name in kept), node, 1)
 
         space = self._frames(workload, ops)
-        floors = Floors(workload, self.problem.chip, self.machine, ops, kept)
+        floors = CompulsoryBounds(workload, self.problem.chip, self.machine, ops, kept)
         search = GroupSearch(
             workload, self.problem.chip, space, around, self.objectives, self.tally, self.gap, self.trees, floors.frame
         )
         least = floors.group()
         lower = np.array([[least[name] for name in self.objectives]])
         size = count_mappings(space, self.trees)
-        return Group(search, size, lower if size else lower[:0], np.empty((0, len(self.objectives))))
+        return FusedGroup(search, size, lower if size else lower[:0], np.empty((0, len(self.objectives))))
 
-    def _frames(self, workload: Workload, ops: Sequence[Op]) -> Space:
+    def _frames(self, workload: Workload, ops: Sequence[Op]) -> GroupSpace:
         """The frames of a group, with the stages that it has in common with others."""
         return frames(workload, self.machine, ops, self._laid.setdefault(workload.variant, Laid()))
 
-    def part(self, workload: Workload, kernels: Kernels, shapes: Shapes) -> Group:
+    def part(self, workload: Workload, kernels: Kernels, shapes: AdmittedShapes) -> FusedGroup:
         """The group as a baseline needs it: only some shapes, and all of the plans that are best among them, whether or not
         others beat them. What the search for the best found of it counts: its bound, and its plans that have these shapes."""
         base = self.of(workload, kernels)
@@ -126,8 +128,8 @@ class Groups:
             columns = [self.objectives.index(name) for name in self.goals]
             fitting = [i for i, choice in enumerate(base.choices) if shapes.admits(choice)]
             points, lower = base.points[:, columns], base.lower[:, columns]
-            search = again(base.search, shapes, self.goals)
-            part = Group(search, count_mappings(search.space, self.trees), lower, points[fitting])
+            search = restricted_search(base.search, shapes, self.goals)
+            part = FusedGroup(search, count_mappings(search.space, self.trees), lower, points[fitting])
             part.choices = [base.choices[i] for i in fitting]
             if base.exact:
                 part.exact = not len(points) or set(minimal(points).tolist()) <= set(fitting)
@@ -136,7 +138,9 @@ class Groups:
             self._parts[key] = part
         return self._parts[key]
 
-    def choice(self, workload: Workload, kernels: Kernels, found: Choice, tick: Callable[[], None] = lambda: None) -> Choice:
+    def choice(
+        self, workload: Workload, kernels: Kernels, found: GroupMapping, tick: Callable[[], None] = lambda: None
+    ) -> GroupMapping:
         """What was found for these kernels, or for others like them, with the names of these; where energy alone was asked for,
         a fast one of those that take as little. ``tick`` may end the search for that with `Interrupted`."""
         group = self.of(workload, kernels)
@@ -160,6 +164,6 @@ def _kept(workload: Workload, kernels: Kernels) -> tuple[str, ...]:
     )
 
 
-def again(search: GroupSearch, shapes: Shapes, objectives: tuple[str, ...]) -> GroupSearch:
+def restricted_search(search: GroupSearch, shapes: AdmittedShapes, objectives: tuple[str, ...]) -> GroupSearch:
     """A new search of some of the shapes."""
     return search.narrowed(shapes.of(search.space), objectives)

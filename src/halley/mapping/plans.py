@@ -10,8 +10,8 @@ import numpy as np
 
 from halley.ir.workload import Workload
 from halley.mapping.bounds.incumbents import Values, minimal
-from halley.mapping.groups import Group
-from halley.mapping.space.choice import Choice
+from halley.mapping.groups import FusedGroup
+from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.partitions import Kernels, Partitions
 
 Picks = tuple[tuple[Kernels, int], ...]
@@ -24,7 +24,7 @@ class Plans:
 
     workload: Workload
     partitions: Partitions
-    group: Callable[[Kernels], Group]
+    group: Callable[[Kernels], FusedGroup]
 
     @property
     def size(self) -> int:
@@ -39,7 +39,7 @@ class Plans:
         """Minimal rows among the plans found so far, and the plans."""
         return best_sums(self.partitions, lambda kernels: self.group(kernels).points, width)
 
-    def choices(self, picks: Picks) -> list[tuple[Kernels, Choice]]:
+    def choices(self, picks: Picks) -> list[tuple[Kernels, GroupMapping]]:
         """The mapping of each group of a plan that was reached."""
         return [(kernels, self.group(kernels).choices[row]) for kernels, row in picks]
 

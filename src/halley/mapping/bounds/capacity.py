@@ -24,7 +24,7 @@ def may_be_full(workload: Workload, chip: Chip, tree: Node) -> tuple[str, ...]:
     return tuple(m.name for m in chip.memories if isfinite(m.capacity) and not (fits and m is outermost))
 
 
-def on_a_share(chip: Chip, level: str, footprint: Mapping[str, Number]) -> dict[str, Number]:
+def footprint_on_partition(chip: Chip, level: str, footprint: Mapping[str, Number]) -> dict[str, Number]:
     """The ``footprint`` [B] by memory of a stage that has a share of the clusters of a ``level`` to itself, as it matters to the
     other stages: of a memory in the clusters all of it, the capacity, if it fits.
 

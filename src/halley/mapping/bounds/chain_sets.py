@@ -13,29 +13,31 @@ from halley.mapping.space.masked_tiles import PairTree
 from halley.mapping.space.stages import Slot
 from halley.mapping.space.tile_chains import ChainTree
 
-CHUNK = 1 << 10
+SETS_PER_BATCH = 1 << 10
 """Sets of mappings to refine at once."""
 
-UNSETTLED = 1 << 6
+CHAINS_WITH_OPEN_BUFFERS = 1 << 6
 """Numbers of buffers are settled as soon as no dim has more chains than this left: bounds with open ones are poor, but to settle
 all of their hundreds of combinations before the first tile size would bound each set of tiles as often."""
 
-BEAM = 8
+DIVE_BEAM_WIDTH = 8
 """Sets that a dive for a first mapping follows."""
 
-DIVES = 4
+DIVE_SHAPES = 4
 """Shapes of a stage that are tried for a first mapping: the most promising ones."""
 
 
-def foremost(stack: list[tuple[Values, Indices]], hopeless: Callable[[Values], Flags], beam: int = 0) -> tuple[Values, Indices]:
+def most_promising(
+    stack: list[tuple[Values, Indices]], hopeless: Callable[[Values], Flags], beam: int = 0
+) -> tuple[Values, Indices]:
     """Bounds and nodes of the most promising sets of those on top of a stack. What is ``hopeless`` is gone, the others go back;
     in a dive just a ``beam`` of sets is followed, and the others are gone, too."""
-    bounds, nodes = _taken(stack, CHUNK)
+    bounds, nodes = _taken(stack, SETS_PER_BATCH)
     alive = np.flatnonzero(~hopeless(bounds))
     alive = alive[np.lexsort(bounds[alive].T[::-1])]
     if not beam:
-        _put_back(stack, bounds[alive[CHUNK:]], nodes[alive[CHUNK:]])
-    alive = alive[: beam or CHUNK]
+        _put_back(stack, bounds[alive[SETS_PER_BATCH:]], nodes[alive[SETS_PER_BATCH:]])
+    alive = alive[: beam or SETS_PER_BATCH]
     return bounds[alive], nodes[alive]
 
 
@@ -51,8 +53,8 @@ def _taken(stack: list[tuple[Values, Indices]], enough: int) -> tuple[Values, In
 
 def _put_back(stack: list[tuple[Values, Indices]], bounds: Values, nodes: Indices) -> None:
     """Put sets back that are in order, in parts that are enough each, the first on top: none is sorted again with the rest."""
-    for start in reversed(range(0, len(bounds), CHUNK)):
-        stack.append((bounds[start : start + CHUNK], nodes[start : start + CHUNK]))
+    for start in reversed(range(0, len(bounds), SETS_PER_BATCH)):
+        stack.append((bounds[start : start + SETS_PER_BATCH], nodes[start : start + SETS_PER_BATCH]))
 
 
 class Tree(Protocol):

@@ -18,7 +18,7 @@ from halley.mapping.space.frame_sets import Frame
 
 
 @dataclass(frozen=True, slots=True)
-class Floors:
+class CompulsoryBounds:
     """Lower bounds of a fused group. ``kept``: the tensors that the outer memory holds, which cross its ports once at least: read
     if they come from outside the group, written if they are made there."""
 

@@ -8,7 +8,7 @@ from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel
 from halley.ir.workload import Workload
 
 
-def essence(tree: Node, workload: Workload) -> Hashable:
+def cost_context(tree: Node, workload: Workload) -> Hashable:
     """All that a tree's cost depends on: stages in different groups, or variants, have equal costs where these are equal. That is
     the tree without the tensors that nothing in it touches and without empty sequences, as neither moves or computes anything;
     the ops in it, their tensors, and the dims."""

@@ -23,11 +23,11 @@ from halley.ir.hardware import Chip
 from halley.ir.mapping import Compute, Node, walk
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Workload
-from halley.mapping.bounds.capacity import may_be_full, on_a_share
+from halley.mapping.bounds.capacity import footprint_on_partition, may_be_full
 from halley.mapping.bounds.chain_sets import starts
-from halley.mapping.bounds.context import essence
+from halley.mapping.bounds.context import cost_context
 from halley.mapping.bounds.incumbents import Values
-from halley.mapping.bounds.progress import Tally
+from halley.mapping.bounds.progress import SearchCounter
 from halley.mapping.bounds.shapes import Compiled, Shape, StageCosts, Trees, least_of_buffers
 from halley.mapping.bounds.untiled import whole_sizes, without_loops
 from halley.mapping.space.frame_sets import Frame
@@ -47,7 +47,7 @@ class Costing:
     around: Callable[[Node], Node]
     objectives: tuple[str, ...]
     trees: Trees
-    tally: Tally
+    tally: SearchCounter
     lone: dict[int, Values] = field(default_factory=dict)
     _anchors: set[str] = field(init=False)
     _shapes: dict[int, Shape] = field(default_factory=dict)
@@ -198,7 +198,7 @@ class Costing:
         tree, node = self.whole(frame, index, skeleton, self.symbols(frame, skeleton) | self.trees.symbols(further))
         shared = (*self.unsettled(frame.shared), *further)
         chains = self.trees.of(shared, self.unsettled([slot for slot in skeleton.slots if slot.dim == BUFFERS]))
-        key = (self.objectives, essence(tree, self.workload), *self.trees.of(shared, ()).values(), *chains.values())
+        key = (self.objectives, cost_context(tree, self.workload), *self.trees.of(shared, ()).values(), *chains.values())
         if key not in self.trees.whole:
             self.tally.tick()
             chooses, rows = self.chooses(skeleton), self.trees.combinations(shared)
@@ -213,7 +213,7 @@ class Costing:
         tree, node = self.alone(frame, index, skeleton)
         shared = self.unsettled(frame.shared)
         grid, chains = self.trees.of(shared, ()), self.trees.of(shared, self.unsettled(skeleton.slots))
-        key = (self.objectives, essence(tree, self.workload), *grid.values(), *chains.values())
+        key = (self.objectives, cost_context(tree, self.workload), *grid.values(), *chains.values())
         if key not in self.trees.stages:
             found = self.share(tree, node, Steps(()), self.chooses(skeleton))
             self.trees.stages[key] = StageCosts(self._compiled(found, chains, f"{skeleton.name}, {frame.name}"))
@@ -225,7 +225,7 @@ class Costing:
         key = frame.known_by(index, skeleton)
         if key not in self._drafts:
             found = self.estimate(frame, index, skeleton, self.symbols(frame, skeleton), rough=True)
-            used = on_a_share(self.chip, frame.shares.level, found.footprint) if frame.shares else found.footprint
+            used = footprint_on_partition(self.chip, frame.shares.level, found.footprint) if frame.shares else found.footprint
             self._drafts[key] = replace(found, footprint=used, events=(), nodes={})
         return self._drafts[key]
 

@@ -11,7 +11,7 @@ class Interrupted(Exception):
 
 
 @dataclass(slots=True)
-class Tally:
+class SearchCounter:
     """What a search did. ``tick`` is called often, and raises `Interrupted` to stop."""
 
     costed: int = 0

@@ -21,7 +21,7 @@ from halley.mapping.space.masked_tiles import PairTree
 from halley.mapping.space.stages import BUFFERS, Skeleton, Slot
 from halley.mapping.space.tile_chains import ChainTree
 
-PATIENCE = 1 << 13
+SETS_BEFORE_FULL_COSTS = 1 << 13
 """Sets of mappings that the least costs leave open before the formulas of all costs are compiled to bound them."""
 
 
@@ -199,7 +199,7 @@ class Shape:
         if self.given is not None:
             left = left[self.trees[BUFFERS].size[nodes[BUFFERS][left]] == 1]
             self._asked += len(left)
-            if self._asked >= PATIENCE and len(left):
+            if self._asked >= SETS_BEFORE_FULL_COSTS and len(left):
                 result[left] = np.maximum(result[left], self.given()(_some(nodes, left), len(left)))
                 left = self._promising(left, result, hopeless)
         if self.exact is not None:

@@ -16,10 +16,10 @@ from halley.mapping.bounds.incumbents import Flags
 from halley.mapping.space.stages import BUFFERS
 from halley.mapping.space.tile_chains import ChainTree
 
-PATIENCE = 1 << 13
+SETS_LIMIT = 1 << 13
 """Sets that are bounded before the least time is left as it is known by then."""
 
-AT_ONCE = 1 << 6
+SETS_PER_STEP = 1 << 6
 """Sets that are split at once, those of the least times."""
 
 
@@ -47,10 +47,10 @@ def least_time(
             return float("inf")
         order = np.argsort(times, kind="stable")
         times, rows = times[order], rows[order]
-        sizes = np.stack([tree.size[rows[:AT_ONCE, at]] for at, tree in enumerate(every)], axis=1)
+        sizes = np.stack([tree.size[rows[:SETS_PER_STEP, at]] for at, tree in enumerate(every)], axis=1)
         splits = sizes.argmax(axis=1)
         first_single = int(np.argmax(np.append(sizes.max(axis=1) == 1, True)))
-        if not first_single or looked > PATIENCE:
+        if not first_single or looked > SETS_LIMIT:
             return float(times[0])
         fresh = split_in(every, rows[:first_single], splits[:first_single])
         known, left = times[first_single:], rows[first_single:]

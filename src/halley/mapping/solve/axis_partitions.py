@@ -52,18 +52,18 @@ def promising(search: GroupSearch, frame: Frame) -> tuple[Frame, list[Values]] |
 
 def least_alone(search: GroupSearch, frame: Frame, index: int) -> Values:
     """What a stage takes alone at least (`_alone`), whatever its shape; infinite where it has none."""
-    least: Values = np.full((search.costs.combinations(frame), 2 + len(common(search, frame))), np.inf)
+    least: Values = np.full((search.costs.combinations(frame), 2 + len(common_resources(search, frame))), np.inf)
     for shape in frame.stages[index].skeletons:
         if not search.wastes(frame, shape):
             least = np.minimum(least, _alone(search, frame, index, shape))
     return least
 
 
-MANY = 4
+MEMBER_COUNTS_FOR_JOINT_BOUND = 4
 """From so many numbers of members on, a stage is looked at on all of its shares at once."""
 
 
-def common(search: GroupSearch, frame: Frame) -> list[Resource]:
+def common_resources(search: GroupSearch, frame: Frame) -> list[Resource]:
     """What all shares of the clusters have in common: the ways into and out of the memories around them."""
     chip, shares = search.chip, frame.shares
     assert shares is not None
@@ -101,7 +101,7 @@ def _open_members(search: GroupSearch, frame: Frame, skeleton: Skeleton) -> Slot
     shares = frame.shares
     assert shares is not None
     most = search.chip.axis(shares.level, shares.axis).size - 1
-    if most - 1 < MANY or skeleton.splits_reduction:
+    if most - 1 < MEMBER_COUNTS_FOR_JOINT_BOUND or skeleton.splits_reduction:
         return None
     node = skeleton.build(search.costs.symbols(frame, skeleton))
     split = [inner.dim for _, inner in walk(node) if isinstance(inner, Spatial) and inner.axis == shares.axis]
@@ -119,7 +119,7 @@ def _bounds(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton, f
 
     def parts(found: Estimate) -> list[Number]:
         energy = total(part for name, part in found.energy_by.items() if name != "static")
-        return [found.time, energy, *(found.busy.get(resource, 0) for resource in common(search, frame))]
+        return [found.time, energy, *(found.busy.get(resource, 0) for resource in common_resources(search, frame))]
 
     return search.costs.on_whole(frame, index, skeleton, parts, further)
 

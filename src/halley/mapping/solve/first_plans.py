@@ -11,7 +11,7 @@ from halley.mapping.bounds.incumbents import Values
 if TYPE_CHECKING:
     from halley.mapping.solve.group_search import GroupSearch
 
-VAIN = 32
+DIVES_WITHOUT_GAIN = 32
 """First mappings in a row that are no better than what is found before no more are looked for."""
 
 
@@ -22,7 +22,7 @@ def dive(search: GroupSearch, bounds: Values, places: Sequence[tuple[int, int]],
     vain = 0
     for position in order:
         frame, combination = places[position]
-        if vain == VAIN:
+        if vain == DIVES_WITHOUT_GAIN:
             return
         if frame not in dived and not search.found.hopeless(bounds[position][None, :])[0]:
             dived.add(frame)

@@ -13,7 +13,7 @@ import numpy as np
 
 from halley.cost.program import Indices
 from halley.errors import Fault, InternalError
-from halley.mapping.bounds.chain_sets import BEAM, DIVES, foremost, opened, split_in, starts
+from halley.mapping.bounds.chain_sets import DIVE_BEAM_WIDTH, DIVE_SHAPES, most_promising, opened, split_in, starts
 from halley.mapping.bounds.incumbents import Flags, Values
 from halley.mapping.solve.stage_fronts import Fronts, Pick, dominated, undominated
 from halley.mapping.space.stages import BUFFERS
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Settling:
+class FixedTileSearch:
     """The search of a frame with the combination ``at`` of its shared sizes. Mappings of a stage are told apart by the parts of
     their states but the ``hidden`` ones, by limit; ``quick`` follows the most promising choice alone."""
 
@@ -43,7 +43,7 @@ class Settling:
         settled: list[Fronts] = []
         for place, stage in enumerate(order):
             others = rounds.together([*(front.states[:, :1] for front in settled), *(least[s] for s in order[place + 1 :])])
-            front = _Step(self, stage, others).run()
+            front = _StageSearch(self, stage, others).run()
             if front is None:
                 return set()
             settled.append(front)
@@ -59,7 +59,7 @@ class Settling:
         stack = [(self._of_picks(fronts, rows), rows)]
         while stack:
             self.rounds.search.tally.tick()
-            bounds, rows = foremost(stack, self.hopeless)
+            bounds, rows = most_promising(stack, self.hopeless)
             sizes = np.stack([front.size[rows[:, place]] for place, front in enumerate(fronts)], axis=1)
             single = sizes.max(axis=1, initial=1) == 1
             for bound, row in zip(bounds[single], rows[single], strict=True):
@@ -112,10 +112,10 @@ def _mappings(part: Vector) -> float:
 
 
 @dataclass(slots=True)
-class _Step:
+class _StageSearch:
     """What one more stage can be. ``others``: the least that these take."""
 
-    settling: Settling
+    settling: FixedTileSearch
     stage: int
     others: Values
     front: Values = field(init=False)
@@ -129,7 +129,7 @@ class _Step:
         rounds, quick = self.settling.rounds, self.settling.quick
         floors = [self._bounds(floor[:, self.settling.at]) for floor in rounds.floors[self.stage]]
         order = sorted(range(len(floors)), key=lambda place: tuple(floors[place][0]))
-        for place in order[:DIVES] if quick else order:
+        for place in order[:DIVE_SHAPES] if quick else order:
             if not self.settling.hopeless(floors[place])[0]:
                 self._refine(rounds.parts[self.stage][place], floors[place])
         if not self.made:
@@ -157,7 +157,7 @@ class _Step:
         stack = [(floor, rows)]
         while stack:
             rounds.search.tally.tick()
-            _, rows = foremost(stack, settling.hopeless, BEAM if settling.quick else 0)
+            _, rows = most_promising(stack, settling.hopeless, DIVE_BEAM_WIDTH if settling.quick else 0)
             sizes = np.array([tree.size[rows[:, at]] for at, tree in enumerate(trees)]).reshape(len(trees), len(rows))
             single = sizes.max(axis=0, initial=1) == 1
             if single.any():

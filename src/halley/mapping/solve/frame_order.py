@@ -20,7 +20,7 @@ from halley.mapping.solve.pipelines import Pipelines
 if TYPE_CHECKING:
     from halley.mapping.solve.group_search import GroupSearch
 
-WAVE = 1 << 8
+FRAMES_PER_BATCH = 1 << 8
 """Frames with stages on shares of the clusters that are at hand at once: each keeps bounds of all shapes that are left."""
 
 
@@ -41,7 +41,7 @@ def _on_shares(search: GroupSearch, pipelines: Pipelines, left: Values) -> None:
     """Search a family. ``left``: lower bounds of this and those whose turn comes after."""
     first, frames = len(search.frames), pipelines.frames()
     try:
-        while wave := list(islice(frames, WAVE)):
+        while wave := list(islice(frames, FRAMES_PER_BATCH)):
             search.frames += wave
             _wave(search, range(first, len(search.frames)), left)
             search.forget(first)

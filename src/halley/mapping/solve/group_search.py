@@ -19,20 +19,28 @@ from halley.errors import Fault, InternalError
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Compute, Node
 from halley.ir.workload import Workload
-from halley.mapping.bounds.chain_sets import BEAM, DIVES, UNSETTLED, foremost, opened, split_in, starts
+from halley.mapping.bounds.chain_sets import (
+    CHAINS_WITH_OPEN_BUFFERS,
+    DIVE_BEAM_WIDTH,
+    DIVE_SHAPES,
+    most_promising,
+    opened,
+    split_in,
+    starts,
+)
 from halley.mapping.bounds.costing import Costing
 from halley.mapping.bounds.incumbents import Flags, Frontier, Values, minimal
-from halley.mapping.bounds.progress import Tally
+from halley.mapping.bounds.progress import SearchCounter
 from halley.mapping.bounds.shapes import Shape, Trees
 from halley.mapping.solve.axis_partitions import promising
 from halley.mapping.solve.frame_order import search_all
 from halley.mapping.solve.loop_orders import ruled_out
-from halley.mapping.solve.outside_stages import Around, has_room
+from halley.mapping.solve.outside_stages import OutsideCost, holds_fit
 from halley.mapping.solve.overlap import Rounds, Vector, fits, in_children
-from halley.mapping.space.choice import Choice
+from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.compose import Cut
-from halley.mapping.space.frame_sets import Frame, Space
-from halley.mapping.space.stages import BUFFERS, Skeleton, Stage
+from halley.mapping.space.frame_sets import Frame, GroupSpace
+from halley.mapping.space.stages import BUFFERS, GroupStage, Skeleton
 
 
 @dataclass(slots=True)
@@ -43,10 +51,10 @@ class GroupSearch:
 
     workload: Workload
     chip: Chip
-    space: Space
+    space: GroupSpace
     around: Callable[[Node], Node]
     objectives: tuple[str, ...]
-    tally: Tally
+    tally: SearchCounter
     gap: float = 0.0
     trees: Trees = field(default_factory=Trees)
     least: Callable[[Frame, Compute | None], Mapping[str, float]] = lambda frame, laid: {"time": 0.0, "energy": 0.0}
@@ -58,7 +66,7 @@ class GroupSearch:
     _rounds: dict[int, Rounds | None] = field(default_factory=dict)
     _in_turn: dict[tuple[int, int], Values] = field(default_factory=dict)
     vectors: dict[Hashable, Vector] = field(default_factory=dict)
-    arounds: dict[tuple[Cut, str], Around] = field(default_factory=dict)
+    arounds: dict[tuple[Cut, str], OutsideCost] = field(default_factory=dict)
     orders: dict[Hashable, tuple[Frame, bool]] = field(default_factory=dict)
     told: tuple[set[Hashable], set[Hashable]] = field(default_factory=lambda: (set(), set()))
 
@@ -115,7 +123,7 @@ class GroupSearch:
                 if self.found.payloads:
                     return
 
-    def narrowed(self, space: Space, objectives: tuple[str, ...]) -> GroupSearch:
+    def narrowed(self, space: GroupSpace, objectives: tuple[str, ...]) -> GroupSearch:
         """A new search of frames that are parts of those here: some of the shapes of their stages. What was compiled here
         serves again: that is most of the work."""
         made = GroupSearch(self.workload, self.chip, space, self.around, objectives, self.tally, self.gap, self.trees, self.least)
@@ -165,7 +173,7 @@ class GroupSearch:
             bare = self._bare(made, rows)
             least = np.array([bounds.min(axis=0, initial=np.inf) for bounds in bare])
             if rows > 1 and not self.found.hopeless(least.sum(axis=0)).all():
-                least[:, ~has_room(self, made)] = np.inf
+                least[:, ~holds_fit(self, made)] = np.inf
             stages: list[Values] = []
             for index, bounds in enumerate(bare):
                 self.tally.tick()
@@ -237,13 +245,13 @@ class GroupSearch:
                 tiles |= self.costs.settled(skeleton.slots) | sizes
             self.reach(made, tuple(skeleton for skeleton, _ in picked), tiles)
 
-    def _solve_stage(self, frame: int, index: int, stage: Stage, combination: int, others: Values, quick: bool) -> Frontier:
+    def _solve_stage(self, frame: int, index: int, stage: GroupStage, combination: int, others: Values, quick: bool) -> Frontier:
         """Frontier of one stage with the shared tiles given; what cannot improve the group's frontier even with the least of the
         other stages is left out."""
         made, floors = self.frames[frame], self._floor(frame)[index][:, combination]
         front = Frontier(len(self.objectives), self.gap)
         order = np.lexsort(floors.T[::-1])
-        for position in order[:DIVES] if quick else order:
+        for position in order[:DIVE_SHAPES] if quick else order:
             if self._hopeless(front, floors[position][None, :], others)[0] or ruled_out(self, made, stage.skeletons[position]):
                 continue
             shape = self.costs.shape(made, index, stage.skeletons[position])
@@ -274,7 +282,7 @@ class GroupSearch:
         stack = [(bound, nodes)]
         while stack:
             self.tally.tick()
-            bounds, nodes = foremost(stack, hopeless, BEAM if quick else 0)
+            bounds, nodes = most_promising(stack, hopeless, DIVE_BEAM_WIDTH if quick else 0)
             sizes = np.array([tree.size[nodes[:, at]] for at, tree in enumerate(trees)]).reshape(len(trees), len(nodes))
             single = sizes.max(axis=0, initial=1) == 1
             if single.any():  # bounds of single mappings are their costs
@@ -284,7 +292,7 @@ class GroupSearch:
                 continue
             if BUFFERS in dims:
                 own = sizes[dims.index(BUFFERS)]
-                own[own > 1] = UNSETTLED
+                own[own > 1] = CHAINS_WITH_OPEN_BUFFERS
             children = split_in(trees, nodes, sizes.argmax(axis=0))
             own = {dim: np.ascontiguousarray(children[:, place]) for place, dim in enumerate(dims)}  # each is read many times
             values = shape.bounds(own, len(children), hopeless)
@@ -307,7 +315,7 @@ class GroupSearch:
 
     def reach(self, frame: Frame, skeletons: tuple[Skeleton, ...], tiles: Mapping[str, int]) -> Values:
         """Add a mapping with what it costs, exactly."""
-        choice = Choice(frame, skeletons, tiles)
+        choice = GroupMapping(frame, skeletons, tiles)
         estimate = evaluate(self.workload, self.chip, self.around(choice.tree()))
         if not fits(self.chip, estimate):
             got = f"{ {name: float(used) for name, used in estimate.footprint.items()} } B together"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from halley.mapping.bounds.chain_sets import foremost, split_in, starts
+from halley.mapping.bounds.chain_sets import most_promising, split_in, starts
 from halley.mapping.bounds.incumbents import Values
 from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.stages import BUFFERS, Skeleton
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from halley.cost.program import Indices
     from halley.mapping.solve.group_search import GroupSearch
 
-PATIENCE = 1 << 13
+SETS_BEFORE_SINGLE_SHAPES = 1 << 13
 """Sets that are bounded before the shapes are looked at one by one: more than small problems take, and soon done."""
 
-VAIN = 3
+MORE_OPEN_THAN_RULED_OUT = 3
 """So many more bounds that leave their shapes open than ones that do not, and no more are tried."""
 
 
@@ -39,7 +39,7 @@ def ruled_out(search: GroupSearch, frame: Frame, skeleton: Skeleton) -> bool:
     key = id(frame), skeleton.kin
     if key not in search.orders:
         outcomes = [outcome for _, outcome in search.orders.values()]
-        if outcomes.count(False) - outcomes.count(True) >= VAIN:
+        if outcomes.count(False) - outcomes.count(True) >= MORE_OPEN_THAN_RULED_OUT:
             return False
         search.orders[key] = frame, _ruled_out(search, frame, skeleton)  # the frame is kept: a freed one's id could be another's
     return search.orders[key][1]
@@ -65,11 +65,11 @@ def _ruled_out(search: GroupSearch, frame: Frame, skeleton: Skeleton) -> bool:
     stack, asked = [(bounded(nodes), nodes)], 0
     while stack:
         search.tally.tick()
-        _, nodes = foremost(stack, search.found.hopeless)
+        _, nodes = most_promising(stack, search.found.hopeless)
         if not len(nodes):
             continue
         sizes = np.array([tree.size[nodes[:, index]] for index, tree in enumerate(trees)])
-        if (sizes.max(axis=0) == 1).any() or asked > PATIENCE:
+        if (sizes.max(axis=0) == 1).any() or asked > SETS_BEFORE_SINGLE_SHAPES:
             return False
         children = split_in(trees, nodes, sizes.argmax(axis=0))
         asked += len(children)

@@ -9,11 +9,11 @@ import numpy as np
 
 from halley.cost.evaluate import evaluate
 from halley.mapping.solve.group_search import GroupSearch
-from halley.mapping.space.choice import Choice
+from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.stages import BUFFERS, Slot
 
 
-def hasten(search: GroupSearch, choice: Choice) -> Choice:
+def add_buffers(search: GroupSearch, choice: GroupMapping) -> GroupMapping:
     """The mapping of a group with more buffers wherever that makes it faster and fits.
 
     Stages follow each other, so that each is settled for itself; traffic stays what it is."""
@@ -23,7 +23,7 @@ def hasten(search: GroupSearch, choice: Choice) -> Choice:
     return choice
 
 
-def _fastest(search: GroupSearch, choice: Choice, slots: Sequence[Slot]) -> Choice:
+def _fastest(search: GroupSearch, choice: GroupMapping, slots: Sequence[Slot]) -> GroupMapping:
     """The fastest choice of some Holds' buffers that fits, the others given: all of them at once, as arrays."""
     if not slots:
         return choice

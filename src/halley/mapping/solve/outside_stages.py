@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Visits:
+class BufferVisits:
     """Of tensors that share a buffer, for each combination of the shared tile sizes: how long their fills and drains take, one
     after the other (``moving`` [s]), and how many ``buffers`` there are; the first and the last child that touches them."""
 
@@ -41,7 +41,7 @@ class Visits:
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class OutsideCost:
     """For each combination of the shared tile sizes: ``entries``, the rounds, in so many ``phases``; ``ramps`` [s] of the Holds
     around the stages, or what a resource that is busy in these waits for at the ``ends`` of the rounds [s] instead; what Holds
     with one buffer take that lie outside the phases (``serial`` [s]); ``energy`` [J]; ``busy`` time [s] of each resource for the
@@ -57,12 +57,12 @@ class Around:
     energy: Array
     busy: Mapping[Resource, Array]
     beside: Mapping[Resource, Array]
-    visits: Sequence[Visits]
+    visits: Sequence[BufferVisits]
     room: Array
     counted: Array
 
 
-def around(search: GroupSearch, frame: Frame) -> Around:
+def outside_cost(search: GroupSearch, frame: Frame) -> OutsideCost:
     """What a frame takes by itself, whatever shapes its stages have: its Holds see of these which tensors they touch. Holds
     around shares of an axis lie outside the clusters, so that it is the same for all shares."""
     if frame.shares is None:
@@ -83,7 +83,7 @@ def rounds(search: GroupSearch, frame: Frame) -> Array:
     return search.trees.program([entries], trees, frame.name)(starts(trees, frame.shared, rows), rows)[:, 0]
 
 
-def has_room(search: GroupSearch, frame: Frame) -> Flags:
+def holds_fit(search: GroupSearch, frame: Frame) -> Flags:
     """For which combinations of the shared tile sizes a frame's own Holds fit. Those of a finer cut take no less: what passes
     between children has as many buffers as children are on its way."""
     room = _room(search, frame, frame.tree(_shared_sizes(search, frame), frame.users()))
@@ -99,7 +99,7 @@ def _room(search: GroupSearch, frame: Frame, tree: Node) -> Array:
     return np.reshape(every, (-1, rows))
 
 
-def _found(search: GroupSearch, frame: Frame) -> Around:
+def _found(search: GroupSearch, frame: Frame) -> OutsideCost:
     sizes, rows = _shared_sizes(search, frame), search.costs.combinations(frame)
     shapes = [stage.skeletons[0] for stage in frame.stages]  # whichever: what they take themselves is left out
     sizes |= {slot.name: 1 for shape in shapes for slot in shape.slots}
@@ -115,7 +115,7 @@ def _found(search: GroupSearch, frame: Frame) -> Around:
     outside = [event for event in estimate.events if len(event.path) < len(path) and path[: len(event.path)] == event.path]
     parts = _with_kept if frame.kept else _by_phases
     ramps, ends, serial, busy, beside = parts(search, frame, nodes, estimate, path, outside)
-    return Around(
+    return OutsideCost(
         entries=each(estimate.nodes[path].entries),
         phases=each(_phases(nodes, estimate, path)),
         ramps=each(ramps),
@@ -144,10 +144,12 @@ def _shared_sizes(search: GroupSearch, frame: Frame) -> dict[str, Number]:
 
 
 Parts = tuple[Number, dict[Resource, Number], Number, dict[Resource, Number], dict[Resource, Number]]
-"""Ramps, ends, serial, busy and beside of an `Around`."""
+"""Ramps, ends, serial, busy and beside of an `OutsideCost`."""
 
 
-def _visits(search: GroupSearch, frame: Frame, nodes: Mapping[Path, Node], estimate: Estimate, path: Path) -> Iterator[Visits]:
+def _visits(
+    search: GroupSearch, frame: Frame, nodes: Mapping[Path, Node], estimate: Estimate, path: Path
+) -> Iterator[BufferVisits]:
     """The visits of the Holds in the phase of the rounds, of as many as there are buffers at once."""
     phase = next((at + 1 for at in range(len(path) - 1, 0, -1) if isinstance(nodes[path[:at]], Steps)), 0)
     ops = [[search.workload.op(op) for stage in child for op in frame.stages[stage].ops] for child in frame.children]
@@ -160,7 +162,7 @@ def _visits(search: GroupSearch, frame: Frame, nodes: Mapping[Path, Node], estim
             users = [child for child, names in enumerate(touched) if names.intersection(group)]
             if users:  # with one buffer, transfers are before and after all that is inside
                 several = np.asarray(hold.buffers) > 1
-                yield Visits(np.where(several, moving, -np.inf), np.maximum(hold.buffers, 1), users[0], users[-1])
+                yield BufferVisits(np.where(several, moving, -np.inf), np.maximum(hold.buffers, 1), users[0], users[-1])
 
 
 def _by_phases(
@@ -174,8 +176,8 @@ def _by_phases(
     ends = {name: phase.entries * time for name, time in phase.ends.items()}
     serial: Number = 0.0
     if own != first:
-        around = whole.filling + whole.ramp_down
-        ramps, ends = ramps + around, {name: time + around for name, time in ends.items()}
+        outside_cost = whole.filling + whole.ramp_down
+        ramps, ends = ramps + outside_cost, {name: time + outside_cost for name, time in ends.items()}
         serial = whole.work - estimate.nodes[own[:-1]].work
     return ramps, ends, serial, _busy(search, outside, len(own), len(path)), _busy(search, outside, 0, len(own))
 

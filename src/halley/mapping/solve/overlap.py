@@ -29,8 +29,8 @@ from halley.mapping.bounds.chain_sets import starts
 from halley.mapping.bounds.incumbents import Flags, Values
 from halley.mapping.bounds.shapes import Compiled, least_of_buffers
 from halley.mapping.bounds.tighten import least_time
-from halley.mapping.solve.fixed_shared_tiles import Settling
-from halley.mapping.solve.outside_stages import around
+from halley.mapping.solve.fixed_shared_tiles import FixedTileSearch
+from halley.mapping.solve.outside_stages import outside_cost
 from halley.mapping.solve.stage_fronts import Pick
 from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.stages import Skeleton
@@ -39,11 +39,11 @@ from halley.mapping.space.tile_chains import ChainTree
 if TYPE_CHECKING:
     from halley.mapping.solve.group_search import GroupSearch
 
-SHARED = 8
+MEMBERS_WITHOUT_TIGHTENING = 8
 """Members of an axis, up to which the least times of shapes on shares of it serve too few frames to be worth a search."""
 
 
-TINY = 1e-30
+MIN_TIME = 1e-30
 """In place of no time at all [s], to divide by."""
 
 
@@ -119,7 +119,7 @@ class Rounds:
             return
         if self.search.found.hopeless(self._least(alone)).all():
             return
-        self.around = around(search, frame)
+        self.around = outside_cost(search, frame)
         self.left = self._worthwhile()
         if not len(self.left):
             return
@@ -287,27 +287,27 @@ class Rounds:
         """What plans of these states take at least: the busiest child or resource, what the others wait at the ends of the
         rounds, and what follows. It rises with every part, also where that makes the busiest one wait less: no more than by what
         that rises, as no phase has more than one entry to a round."""
-        around = self.around
+        outside_cost = self.around
         children, after, busy = states[1 : 1 + self.after], states[1 + self.after : self.busy.start], states[self.busy]
         work: dict[Resource, Values] = dict(zip(self.resources, busy, strict=True))
-        for resource, time in around.busy.items():
+        for resource, time in outside_cost.busy.items():
             work[resource] = time[at] + work.get(resource, 0.0)
         busiest = children.max(axis=0)
         for engine, users in self.contended.items():
-            times = [np.maximum(children[child], TINY) for child in users]
+            times = [np.maximum(children[child], MIN_TIME) for child in users]
             busiest = np.maximum(busiest, contended_time(times, work.get(engine, 0.0)))
-        for resource in work.keys() - around.ends.keys():
+        for resource in work.keys() - outside_cost.ends.keys():
             busiest = np.maximum(busiest, work[resource])
-        waiting = around.phases[at] * waiting_time(children.sum(axis=0), busiest, around.entries[at])
-        result = busiest + waiting + around.ramps[at]
-        for resource in work.keys() & around.ends.keys():
-            result = np.maximum(result, work[resource] + around.ends[resource][at])
-        for visits in around.visits:
+        waiting = outside_cost.phases[at] * waiting_time(children.sum(axis=0), busiest, outside_cost.entries[at])
+        result = busiest + waiting + outside_cost.ramps[at]
+        for resource in work.keys() & outside_cost.ends.keys():
+            result = np.maximum(result, work[resource] + outside_cost.ends[resource][at])
+        for visits in outside_cost.visits:
             inside = children[visits.first : visits.last + 1].sum(axis=0)
             result = np.maximum(result, in_flight_time(visits.moving[at] + inside, visits.buffers[at]))
-        result = result + after.sum(axis=0) + around.serial[at]
+        result = result + after.sum(axis=0) + outside_cost.serial[at]
         later = dict(zip(self.later, states[self.busy.stop : self.adding], strict=True))
-        for resource, time in around.beside.items():
+        for resource, time in outside_cost.beside.items():
             result = np.maximum(result, time[at] + work.get(resource, 0.0) + later.get(resource, 0.0))
         return np.asarray(result)
 
@@ -330,7 +330,7 @@ class Rounds:
         if not quick and self._in_many():
             self._sharpen(at)
         told = self.search.told[self.frame.shares is not None]
-        while limits := Settling(self, at, quick, {} if quick else self._hidden(told)).run():
+        while limits := FixedTileSearch(self, at, quick, {} if quick else self._hidden(told)).run():
             told |= limits
 
     def _hidden(self, told: Set[Hashable]) -> Mapping[Hashable, Sequence[int]]:
@@ -358,7 +358,7 @@ class Rounds:
     def _in_many(self) -> bool:
         """Whether a stage's shapes are in many frames: as many as the others can have members of an axis."""
         shares = self.frame.shares
-        return shares is not None and self.chip.axis(shares.level, shares.axis).size > SHARED
+        return shares is not None and self.chip.axis(shares.level, shares.axis).size > MEMBERS_WITHOUT_TIGHTENING
 
     def _sharpen(self, at: Indices) -> None:
         """Raise what shapes take at least, as far as they may matter, to their least times. These are found once for

@@ -19,10 +19,10 @@ import numpy as np
 from halley.cost.program import Array, Indices
 from halley.formulas.timing import waiting_time
 from halley.mapping.bounds.incumbents import Flags, Values
-from halley.mapping.solve.axis_partitions import common, least_alone
-from halley.mapping.solve.outside_stages import has_room, rounds
+from halley.mapping.solve.axis_partitions import common_resources, least_alone
+from halley.mapping.solve.outside_stages import holds_fit, rounds
 from halley.mapping.space.compose import Cut
-from halley.mapping.space.frame_sets import Family, Frame
+from halley.mapping.space.frame_sets import Frame, ImplicitFrames
 
 if TYPE_CHECKING:
     from halley.mapping.solve.group_search import GroupSearch
@@ -42,7 +42,7 @@ class Pipelines:
     as long as nothing tells them apart). ``rounds``: of each combination, as soon as it is known; ``fitting``: whether there is
     room for it."""
 
-    def __init__(self, search: GroupSearch, family: Family) -> None:
+    def __init__(self, search: GroupSearch, family: ImplicitFrames) -> None:
         self.search, self.family = search, family
         self.stages, self.members = len(family.whole.stages), family.members
         self.runs = [(first, end) for first, end in product(range(self.stages), range(self.stages + 1)) if first < end]
@@ -52,7 +52,7 @@ class Pipelines:
             run = tuple(range(first, end))
             parts = (family.part(run, count) for count in range(1, self.members))
             self.work[first, end, 1:-1] = [search.least(part, None)["time"] for part in parts]
-        resources = common(search, family.part((0,), 1))
+        resources = common_resources(search, family.part((0,), 1))
         self.alone: Array = np.zeros((2 + len(resources), *self.work.shape, 1))
         self.rounds: Array = np.full(1, np.inf)
         self.fitting: Flags = np.full(1, True)
@@ -106,7 +106,7 @@ class Pipelines:
     def _tell_apart(self) -> None:
         """Have a row for each combination of the shared sizes."""
         self.rounds = rounds(self.search, self.family.whole)
-        self.fitting = np.any([has_room(self.search, frame) for frame in self.family.coarsest()], axis=0)
+        self.fitting = np.any([holds_fit(self.search, frame) for frame in self.family.coarsest()], axis=0)
         self.alone = np.repeat(self.alone, len(self.rounds), axis=-1)
 
     def _look_alone(self, stage: int) -> None:

@@ -13,10 +13,10 @@ from halley.mapping.bounds.incumbents import Flags, Values
 if TYPE_CHECKING:
     from halley.mapping.solve.overlap import Vector
 
-BLOCK = 1 << 8
+STATES_PER_COMPARISON = 1 << 8
 """States compared with each other at once."""
 
-BRANCHES = 8
+CHILDREN_PER_SET = 8
 """Children of a set of what a stage can be."""
 
 Pick = tuple["Vector", tuple[int, ...]]
@@ -32,7 +32,7 @@ class Fronts:
         levels, sizes = [states[:, order]], [np.ones(len(picks), dtype=np.int64)]
         children = [np.zeros(len(picks), dtype=np.int64)]
         while len(sizes[0]) > 1:
-            start = np.arange(0, len(sizes[0]), BRANCHES)
+            start = np.arange(0, len(sizes[0]), CHILDREN_PER_SET)
             children.insert(0, np.diff(np.append(start, len(sizes[0]))))
             levels.insert(0, np.minimum.reduceat(levels[0], start, axis=1))
             sizes.insert(0, np.add.reduceat(sizes[0], start))
@@ -52,21 +52,21 @@ class Fronts:
 
 def _alike(states: Values, places: Indices) -> list[int]:
     """An order in which states that are alike stand together: cut in two by the part that differs most."""
-    if len(places) <= BRANCHES:
+    if len(places) <= CHILDREN_PER_SET:
         return [int(place) for place in places]
     own = states[:, places]
     least, most = own.min(axis=1), own.max(axis=1)
     part = int(np.argmax((most - least) / np.where(most > 0, most, 1.0)))
     order = places[np.argsort(own[part], kind="stable")]
-    half = -(-len(order) // (2 * BRANCHES)) * BRANCHES
+    half = -(-len(order) // (2 * CHILDREN_PER_SET)) * CHILDREN_PER_SET
     return [*_alike(states, order[:half]), *_alike(states, order[half:])]
 
 
 def dominated(states: Values, front: Values) -> Flags:
     """Which states are no less than some state of the front in every part."""
     result = np.zeros(states.shape[1], dtype=bool)
-    for start in range(0, front.shape[1], BLOCK):
-        block, left = front[:, start : start + BLOCK], np.flatnonzero(~result)
+    for start in range(0, front.shape[1], STATES_PER_COMPARISON):
+        block, left = front[:, start : start + STATES_PER_COMPARISON], np.flatnonzero(~result)
         if not len(left):
             break
         less = np.ones((len(left), block.shape[1]), dtype=bool)
@@ -80,8 +80,8 @@ def undominated(states: Values) -> Indices:
     """Of states those that no other is as good as in every part; of equals the first."""
     order = np.lexsort((*states[::-1], states.sum(axis=0)))  # whoever dominates comes before
     kept: Indices = np.empty(0, dtype=np.int64)
-    for start in range(0, len(order), BLOCK):
-        block = order[start : start + BLOCK]
+    for start in range(0, len(order), STATES_PER_COMPARISON):
+        block = order[start : start + STATES_PER_COMPARISON]
         block = block[~dominated(states[:, block], states[:, kept])]
         own = states[:, block]
         less = np.ones((len(block), len(block)), dtype=bool)

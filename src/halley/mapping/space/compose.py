@@ -3,7 +3,7 @@ pipeline, which is the same with clusters of its own for each child.
 
 A *cut* says which stages follow each other in one child: ``((0,), (1, 2))`` has stage 0 at work on one tile while stages 1 and 2
 are at work on the tile before. What passes between children has as many buffers as rounds are under way. Children run on all
-clusters (`Overlap`) or on `Shares` of them (`Parallel`).
+clusters (`Overlap`) or on `AxisPartition` of them (`Parallel`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def cuts(stages: int) -> Iterator[Cut]:
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
+class AxisPartition:
     """Members of an axis for each child of a cut: ``counts[i]`` consecutive ones for child i."""
 
     level: str
@@ -46,9 +46,9 @@ class Shares:
         """The children at once, each on its share."""
         return Parallel(self.level, self.axis, self.counts, tuple(children))
 
-    def of(self, child: int) -> Shares:
+    def of(self, child: int) -> AxisPartition:
         """The share of one child alone."""
-        return Shares(self.level, self.axis, (self.counts[child],))
+        return AxisPartition(self.level, self.axis, (self.counts[child],))
 
 
 def compositions(members: int, parts: int) -> Iterator[tuple[int, ...]]:
@@ -74,7 +74,7 @@ class Handover:
     groups: tuple[tuple[str, ...], ...]
     stages: tuple[tuple[Op, ...], ...]
 
-    def body(self, nodes: Sequence[Node], cut: Cut, shares: Shares | None) -> Node:
+    def body(self, nodes: Sequence[Node], cut: Cut, shares: AxisPartition | None) -> Node:
         """The stages' nodes inside the Holds of what they hand over. ``shares``: of the children of the cut, if these
         have members of their own."""
         if not cut:

@@ -23,37 +23,37 @@ from collections.abc import Iterator, Sequence
 
 from halley.ir.workload import Op, OpKind, Workload, roles
 from halley.mapping.space.chip import Template
-from halley.mapping.space.frame_sets import Frame, Space
-from halley.mapping.space.fused_group import Fused
+from halley.mapping.space.frame_sets import Frame, GroupSpace
+from halley.mapping.space.fused_group import FusedOps
 from halley.mapping.space.joins import joins
 from halley.mapping.space.resident import resident, split_around
 from halley.mapping.space.rows import RowStage, chunked_skeletons
 from halley.mapping.space.shared_buffer import Laid, ThroughShared
-from halley.mapping.space.stages import Skeleton, Stage, always, gemm_skeletons, loop_orders
+from halley.mapping.space.stages import GroupStage, Skeleton, always, gemm_skeletons, loop_orders
 from halley.mapping.space.streamed import streamed
 
 
-def frames(workload: Workload, template: Template, ops: Sequence[Op], laid: Laid | None = None) -> Space:
+def frames(workload: Workload, template: Template, ops: Sequence[Op], laid: Laid | None = None) -> GroupSpace:
     """Every frame of the declared space for a group of ops that is fused. ``laid``: what other groups have of it."""
-    group = Fused(workload, template, tuple(ops))
+    group = FusedOps(workload, template, tuple(ops))
     if any(op.running or op.scaled_by for op in ops):
         over_keys = tuple(streamed(group))
-        return Space((*over_keys, *(made for frame in over_keys for made in frame.overlapped())))
+        return GroupSpace((*over_keys, *(made for frame in over_keys for made in frame.overlapped())))
     if not group.walks_rows():
-        return Space()
+        return GroupSpace()
     first_contracts = group.runs[0][0].kind is OpKind.CONTRACT
     if len(group.runs) == 1:
-        return Space(tuple(_single(group) if first_contracts else _rows(group)))
+        return GroupSpace(tuple(_single(group) if first_contracts else _rows(group)))
     if not group.connected():
-        return Space()
+        return GroupSpace()
     through_shared = ThroughShared(group, laid or Laid())
     shared = through_shared.frame()
     in_turn = [*(resident(group) if first_contracts else ()), shared]
     plain = (*in_turn, *(made for frame in in_turn for made in frame.overlapped()), *through_shared.walking())
-    return Space(plain, tuple(through_shared.pipelined(shared)))
+    return GroupSpace(plain, tuple(through_shared.pipelined(shared)))
 
 
-def _single(group: Fused) -> Iterator[Frame]:
+def _single(group: FusedOps) -> Iterator[Frame]:
     """One contraction from and to the outer memory."""
     (op,) = group.ops
     role = roles(group.workload, op)
@@ -62,11 +62,11 @@ def _single(group: Fused) -> Iterator[Frame]:
             group.workload, group.template, op, "", always(group.of_member(split)), group.sizes, loop_orders(role), op.inputs,
             False, joins(group.template, group.workload, op, split, stays=False), None, True,
         )  # fmt: skip
-        stage = Stage(op.name, (op.name,), tuple(skeletons))
+        stage = GroupStage(op.name, (op.name,), tuple(skeletons))
         yield split_around(group, "single", split, (stage,), bool(set(split) & set(role.reduced)))
 
 
-def _rows(group: Fused) -> Iterator[Frame]:
+def _rows(group: FusedOps) -> Iterator[Frame]:
     """One run of vector operations from and to the outer memory."""
     long = group.long(group.ops)
     for split in group.splits(dict.fromkeys((*group.batch, group.row, long))):
@@ -75,5 +75,5 @@ def _rows(group: Fused) -> Iterator[Frame]:
         for join in joined:
             stage = RowStage(group.workload, group.template, group.ops, long, frozenset(), join)
             skeletons += chunked_skeletons(stage, ranges, group.sizes, "v", group.row, (), None)
-        stages = (Stage("rows", tuple(op.name for op in group.ops), tuple(skeletons)),)
+        stages = (GroupStage("rows", tuple(op.name for op in group.ops), tuple(skeletons)),)
         yield split_around(group, "rows", split, stages, any(joined))

@@ -31,7 +31,7 @@ def prefix(run: Sequence[Op]) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Fused:
+class FusedOps:
     """Ops, in the order of the workload, that are fused on a machine."""
 
     workload: Workload

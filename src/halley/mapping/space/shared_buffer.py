@@ -10,12 +10,12 @@ from itertools import compress, product
 
 from halley.ir.mapping import Hold, Node, Temporal
 from halley.ir.workload import Op, OpKind, roles
-from halley.mapping.space.compose import Cut, Handover, Shares
-from halley.mapping.space.frame_sets import Family, Frame
-from halley.mapping.space.fused_group import Fused, prefix
+from halley.mapping.space.compose import AxisPartition, Cut, Handover
+from halley.mapping.space.frame_sets import Frame, ImplicitFrames
+from halley.mapping.space.fused_group import FusedOps, prefix
 from halley.mapping.space.joins import joins
 from halley.mapping.space.rows import RowStage, chunked_skeletons
-from halley.mapping.space.stages import Ranges, Skeleton, Slot, Stage, Tiles, buffers, gemm_skeletons, outer_orders, splits
+from halley.mapping.space.stages import GroupStage, Ranges, Skeleton, Slot, Tiles, buffers, gemm_skeletons, outer_orders, splits
 from halley.mapping.space.tile_sizes import halvings
 
 
@@ -25,7 +25,7 @@ class Laid:
     all that their shapes depend on of their group, and their ``tiles`` of the dims that groups walk. One group has few that
     no smaller one has."""
 
-    stages: dict[Hashable, Stage] = field(default_factory=dict)
+    stages: dict[Hashable, GroupStage] = field(default_factory=dict)
     tiles: dict[tuple[str, str], Slot] = field(default_factory=dict)
 
 
@@ -34,7 +34,7 @@ class ThroughShared:
     """The stages of a group that hand over through the shared buffer. ``walk``: a dim that they walk inside their rows, if any;
     ``kept``: what lies in that buffer around it."""
 
-    group: Fused
+    group: FusedOps
     laid: Laid
     walk: str = ""
     kept: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class ThroughShared:
         rows, *further = slots = self._slots()
         around = buffers(f"{' '.join(self.kept)} in {shared}", group.template.memory(shared))
 
-        def wrap(tiles: Tiles, nodes: Sequence[Node], cut: Cut, shares: Shares | None) -> Node:
+        def wrap(tiles: Tiles, nodes: Sequence[Node], cut: Cut, shares: AxisPartition | None) -> Node:
             node = handover.body(nodes, cut, shares)
             for slot in further:
                 node = Temporal(slot.dim, tiles[slot.name], node)
@@ -90,19 +90,19 @@ class ThroughShared:
                 if all(chosen):
                     yield from frame.overlapped()
 
-    def pipelined(self, whole: Frame) -> Iterator[Family]:
+    def pipelined(self, whole: Frame) -> Iterator[ImplicitFrames]:
         """The same with stages on shares of the clusters: of each axis that is not like one before, in every way."""
         template = self.group.template
         for axis in {replace(axis, name=""): axis for axis in reversed(template.axes)}.values():
             if axis.size > 1:
-                yield Family(template.level, axis.name, axis.size, whole, partial(self._on_share, axis.name))
+                yield ImplicitFrames(template.level, axis.name, axis.size, whole, partial(self._on_share, axis.name))
 
-    def _on_share(self, axis: str, stage: int, members: int) -> Stage:
+    def _on_share(self, axis: str, stage: int, members: int) -> GroupStage:
         """A stage as it is laid out on some members of an axis."""
         narrowed = replace(self.group, template=self.group.template.narrowed(axis, members))
         return replace(self, group=narrowed).stage(stage)
 
-    def stage(self, index: int) -> Stage:
+    def stage(self, index: int) -> GroupStage:
         """A stage that reads from and writes to the shared buffer, with its own split: the same in all groups that walk the
         same rows and batch around it, hand over the same of its tensors, and leave the same of its dims whole."""
         group, run = self.group, self.group.runs[index]
@@ -113,20 +113,20 @@ class ThroughShared:
             self.laid.stages[key] = self._made(run, handed)
         return self.laid.stages[key]
 
-    def _made(self, run: tuple[Op, ...], handed: tuple[str, ...]) -> Stage:
+    def _made(self, run: tuple[Op, ...], handed: tuple[str, ...]) -> GroupStage:
         ranges = self.group.walking(self.group.workload.dims, self._slots())
         if run[0].kind is OpKind.CONTRACT:
             skeletons = _gemm(self.group, run[0], handed, ranges)
         else:
             skeletons = _rows(self.group, run, ranges)
-        return Stage(run[0].name, tuple(op.name for op in run), tuple(skeletons))
+        return GroupStage(run[0].name, tuple(op.name for op in run), tuple(skeletons))
 
 
 def _touches(run: Sequence[Op], name: str) -> bool:
     return any(name in (*op.inputs, *op.outputs) for op in run)
 
 
-def _walkable(group: Fused) -> Iterator[str]:
+def _walkable(group: FusedOps) -> Iterator[str]:
     """Dims that stages through the shared buffer may walk inside their rows: those of every op, which none reduces over but
     contractions whose sums leave. These sums grow from tile to tile; what else leaves, or is handed over, is done with. None
     where something is handed over and leaves."""
@@ -141,7 +141,7 @@ def _walkable(group: Fused) -> Iterator[str]:
             yield dim
 
 
-def _gemm(group: Fused, op: Op, handed: tuple[str, ...], ranges: Callable[[Tiles], Ranges]) -> list[Skeleton]:
+def _gemm(group: FusedOps, op: Op, handed: tuple[str, ...], ranges: Callable[[Tiles], Ranges]) -> list[Skeleton]:
     role = roles(group.workload, op)
     staged = tuple(name for name in op.inputs if name not in handed)
     leaves = op.outputs[0] not in handed
@@ -155,7 +155,7 @@ def _gemm(group: Fused, op: Op, handed: tuple[str, ...], ranges: Callable[[Tiles
     return skeletons
 
 
-def _rows(group: Fused, run: tuple[Op, ...], ranges: Callable[[Tiles], Ranges]) -> list[Skeleton]:
+def _rows(group: FusedOps, run: tuple[Op, ...], ranges: Callable[[Tiles], Ranges]) -> list[Skeleton]:
     long = group.long(run)
     skeletons: list[Skeleton] = []
     for split in group.splits((group.row, long), run):

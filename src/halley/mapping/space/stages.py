@@ -85,7 +85,7 @@ class Skeleton:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class GroupStage:
     """A step of a group and its alternative shapes."""
 
     name: str
@@ -199,11 +199,11 @@ def _distinct(template: Template, found: Iterable[Split]) -> tuple[Split, ...]:
     return tuple(kept.values())
 
 
-def told(join: Join) -> str:
+def join_text(join: Join) -> str:
     """A join in words, to tell shapes apart by.
 
     >>> from halley.ir.mapping import CollectiveKind
-    >>> told((Collective(CollectiveKind.REDUCE_SCATTER, ("C",), "core", "x", "ring", "n"),))
+    >>> join_text((Collective(CollectiveKind.REDUCE_SCATTER, ("C",), "core", "x", "ring", "n"),))
     ', reduce-scatter ring to n'
     """
     if not join:
@@ -306,7 +306,7 @@ class _Form:
         op, split = self.of.op, self.of.inner_split
         name = f"{op.name}: {self.last} innermost" + (f", {op.outputs[0]} around" if self.early else "")
         name += f", {op.inputs[1]} in {self.weight}" if len(self.of.template.weights) > 1 else ""
-        name += told(self.after) + (f", {' x '.join(map(side_text, self.array))} on the array" if self.array else "")
+        name += join_text(self.after) + (f", {' x '.join(map(side_text, self.array))} on the array" if self.array else "")
         return self.outside + name + (f", clusters split {named(split)}" if split is not None else "")
 
 

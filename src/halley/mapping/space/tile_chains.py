@@ -17,7 +17,7 @@ from halley.formulas.numbers import Number
 from halley.formulas.terms import Term
 from halley.mapping.space.stages import BUFFERS, Slot
 
-PARTS = (1, 4)
+PARTS_PER_OCTAVE = (1, 4)
 """Into how many parts an octave of sizes is cut, level by level, before single sizes: from octaves to these at once, a set would
 fall into dozens, each to be bounded."""
 
@@ -32,7 +32,7 @@ class ChainTree:
         if dim == BUFFERS:
             coarse = [np.minimum(column, most) for most in (1, 2) for column in sizes[shared:]]
         else:
-            coarse = [np.floor(parts * np.log2(column)) for parts in PARTS for column in sizes[shared:]]
+            coarse = [np.floor(parts * np.log2(column)) for parts in PARTS_PER_OCTAVE for column in sizes[shared:]]
         keys = [*sizes[:shared], *coarse, *sizes[shared:]]
         order = np.lexsort(keys[::-1])
         self.columns = {name: column[order] for name, column in columns.items()}
