@@ -122,7 +122,7 @@ def test_waves_of_few_frames_find_the_same_and_keep_none(
     for workload, chip, _ in shared_out(count):
         rivals = np.empty((0, len(objectives)))
         expected = whole_group(workload, chip, objectives).run(rivals).points
-        monkeypatch.setattr(waves, "WAVE", 2)
+        monkeypatch.setattr(waves, "FRAMES_PER_BATCH", 2)
         search = whole_group(workload, chip, objectives)
         np.testing.assert_allclose(search.run(rivals).points, expected, rtol=1e-12)
         assert len(search.frames) == len(search.space.plain)

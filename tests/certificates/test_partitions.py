@@ -91,7 +91,7 @@ def test_sets_that_are_no_group_have_no_frame(seed: int) -> None:
 
 def test_a_graph_with_too_many_groups_gets_consecutive_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     work = gated_mlp(2, 3, 4)
-    monkeypatch.setattr(module, "MOST_GROUPS", 5)
+    monkeypatch.setattr(module, "GROUP_LIMIT", 5)
     found, limited = every_partition(work)
     assert limited is Breadth.CONSECUTIVE
     assert set(found.groups) <= set(consecutive_groups(4))

@@ -48,10 +48,10 @@ def singles(part: Vector, start: dict[str, int]) -> dict[str, Indices]:
     return {dim: np.ascontiguousarray(grid[:, at]) for at, dim in enumerate(part.trees)}
 
 
-@pytest.mark.parametrize("patience", [0, sharpen.PATIENCE])
+@pytest.mark.parametrize("patience", [0, sharpen.SETS_LIMIT])
 def test_least_times_are_those_of_all_mappings_that_fit(patience: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With no patience they are no more."""
-    monkeypatch.setattr(sharpen, "PATIENCE", patience)
+    monkeypatch.setattr(sharpen, "SETS_LIMIT", patience)
     seen = 0
     for workload, chip, _ in shared_out(6):
         search = whole_group(workload, chip, ("time",))

@@ -86,9 +86,9 @@ def compare(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton, t
     else:
         bounds = shares._alone(search, frame, index, skeleton)[at]
         energy = total(part for name, part in found.energy_by.items() if name != "static")
-        reached = [found.time, energy, *(found.busy.get(resource, 0) for resource in shares.common(search, frame))]
+        reached = [found.time, energy, *(found.busy.get(resource, 0) for resource in shares.common_resources(search, frame))]
     assert (bounds <= np.array(reached, dtype=np.float64) * SLACK).all(), name
-    if not frame.cut and not around.has_room(search, frame)[at]:
+    if not frame.cut and not around.holds_fit(search, frame)[at]:
         used = costs.estimate(frame, index, skeleton, tiles).footprint
         assert any(amount > search.chip.memory(memory).capacity for memory, amount in used.items()), name
 
