@@ -28,7 +28,7 @@ from halley.ir.hardware import (
 from halley.ir.mapping import Hold, Node
 from halley.ir.workload import Op, Workload
 from halley.mapping.space.chip import template
-from halley.rewrite.tidy import canonical
+from halley.rewrite.canonical import canonical
 from halley.workloads import attention, conv_chain, gated_mlp, gemm, gemm_layernorm, gemm_rmsnorm, gemm_softmax, graph
 
 Front = list[tuple[float, float]]

@@ -32,7 +32,7 @@ from halley.mapping.optimise import optimise
 from halley.mapping.problem import Objective, Problem
 from halley.mapping.result import Result
 from halley.mapping.space.chip import template
-from halley.rewrite.tidy import canonical
+from halley.rewrite.canonical import canonical
 from halley.workloads import attention, gated_mlp, gemm, gemm_rmsnorm, gemm_softmax, variants
 
 NAMES = {word: restriction.name for word, restriction in BASELINES.items()}

@@ -23,7 +23,7 @@ from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.frames import frames
 from halley.mapping.space.partitions import every_partition, group_ops
 from halley.mapping.space.stages import Skeleton
-from halley.rewrite.tidy import canonical
+from halley.rewrite.canonical import canonical
 from halley.workloads import attention, build, graph, variants
 
 MAPPINGS = 6

@@ -19,7 +19,7 @@ from halley.mapping.space.chip import template
 from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.frames import frames
 from halley.mapping.space.stages import Skeleton
-from halley.rewrite.tidy import canonical
+from halley.rewrite.canonical import canonical
 from halley.workloads import attention, graph
 
 

@@ -21,8 +21,8 @@ from halley.mapping.result import Solution
 from halley.mapping.space.chip import template
 from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.frames import frames
+from halley.rewrite.canonical import canonical
 from halley.rewrite.legality import faults
-from halley.rewrite.tidy import canonical
 from halley.workloads import gated_mlp, gemm_gelu_gemm, gemm_softmax, graph
 
 

@@ -18,9 +18,9 @@ from halley.ir.mapping import Node
 from halley.ir.text import parse, to_text
 from halley.ir.workload import Workload
 from halley.rewrite import legality
-from halley.simulate.beginning import estimated_tasks, truncated, truncated_to_tasks
 from halley.simulate.holds import Holds
 from halley.simulate.simulation import simulate
+from halley.simulate.truncation import estimated_tasks, truncated, truncated_to_tasks
 from halley.workloads import build
 
 

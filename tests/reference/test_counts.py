@@ -43,7 +43,7 @@ from halley.ir.workload import OpKind, Workload
 from halley.mapping.space.chip import template
 from halley.mapping.space.frames import frames
 from halley.mapping.space.stages import BUFFERS
-from halley.rewrite.tidy import canonical
+from halley.rewrite.canonical import canonical
 from halley.workloads import build, variants
 
 SEEDS = st.integers(0, 2**32 - 1)

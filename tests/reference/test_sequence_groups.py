@@ -11,7 +11,7 @@ from tests.reference.test_counts import Checker, drawn_tiles, search_chip, slots
 from halley.mapping.space.chip import template
 from halley.mapping.space.frames import frames
 from halley.mapping.space.partitions import before, consecutive_groups, group_ops, in_order
-from halley.rewrite.tidy import canonical
+from halley.rewrite.canonical import canonical
 from halley.workloads import build, mamba_2, variants
 
 BLOCKS = ("mamba", "mamba-2", "hyena")

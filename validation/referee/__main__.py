@@ -20,7 +20,7 @@ from halley.errors import HalleyError
 from halley.io.chips.load import load_chip
 from halley.ir.text import to_text
 from halley.report.mapping.causes import summary
-from halley.simulate.beginning import truncated_to_tasks
+from halley.simulate.truncation import truncated_to_tasks
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from halley.ir.hardware import Chip
 from halley.ir.mapping import Hold, Node, Overlap, Parallel, Pipeline, Sequence, Spatial, Temporal
 from halley.ir.workload import Workload
 from halley.rewrite import legality
-from halley.rewrite.tidy import canonical
+from halley.rewrite.canonical import canonical
 
 PLANS = 10
 ROUNDS = 2

@@ -32,8 +32,8 @@ from halley.ir.workload import Workload
 from halley.mapping.optimise import objective_value
 from halley.report.mapping.facts import objective_text
 from halley.rewrite import legality
-from halley.simulate.beginning import truncated_to_tasks
 from halley.simulate.simulation import simulate
+from halley.simulate.truncation import truncated_to_tasks
 from halley.units import format_time
 from halley.workloads import variants
 

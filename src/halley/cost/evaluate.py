@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from halley.cost.ahead import ChildPhases, PrefetchedRamps
 from halley.cost.checks import check_engines, check_lockstep
+from halley.cost.collective import SINGLE, Shared, exchange
 from halley.cost.compute import compute
 from halley.cost.counting import AxisName, Counter, CountingScope, EnclosingHold, Loop, Sums
 from halley.cost.estimate import Estimate, Moving, NodeCost, Resource
 from halley.cost.events import Event, LinkTraffic, Path, Work
-from halley.cost.exchange import SINGLE, Shared, exchange
 from halley.cost.footprint import footprint
 from halley.cost.movement import SHARDING_KINDS, Body, HoldTransfer, drain, fill, refill
 from halley.cost.phases import EMPTY, HandOver, Ramp, SubtreeCost
+from halley.cost.prefetch import ChildPhases, PrefetchedRamps
 from halley.cost.resources import Busy, added, depth_of, energy_of, shared_engines
 from halley.cost.visits import VisitTimes, is_none, several_buffers, single_buffer
 from halley.cost.window import counter_of

@@ -13,7 +13,6 @@ from typing import Any, assert_never
 import numpy as np
 
 from halley.errors import BadInput, Fault, IllegalMapping, did_you_mean
-from halley.execute.ahead import PrefetchedHolds, prefetch_faults, prefetched_holds
 from halley.execute.arithmetic import index_input
 from halley.execute.collective import collective
 from halley.execute.compute import Journal, compute
@@ -22,6 +21,7 @@ from halley.execute.functions import Array
 from halley.execute.holds import enter, leave
 from halley.execute.masking import visible_keys
 from halley.execute.members import ExecutionScope, Siblings, shares
+from halley.execute.prefetch import PrefetchedHolds, prefetch_faults, prefetched_holds
 from halley.execute.rounds import round_faults
 from halley.execute.store import OpenHold, Store
 from halley.ir.hardware import Chip

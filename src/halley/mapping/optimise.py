@@ -40,8 +40,8 @@ from halley.mapping.space.partitions import (
     partitions,
     spans,
 )
+from halley.rewrite.canonical import canonical
 from halley.rewrite.legality import faults as legality_faults
-from halley.rewrite.tidy import canonical
 from halley.workloads import variants
 
 Progress = Callable[[str, float], None]

@@ -17,17 +17,17 @@ from halley.ir.hardware import Chip
 from halley.ir.mapping import Collective, Compute, Hold, Node, children
 from halley.ir.placement import Replicate
 from halley.ir.workload import Op, Workload
-from halley.rewrite.computing import compute
-from halley.rewrite.exchange import collective
-from halley.rewrite.keeping import held_region, touches
+from halley.rewrite.collective import collective
+from halley.rewrite.compute import compute
+from halley.rewrite.held_regions import held_region, touches
+from halley.rewrite.hold_state import HoldState, TensorState, Violation, network_adds, reduced_dims, repeating
 from halley.rewrite.layout import AxisKey, comes_again, restrict
 from halley.rewrite.masking import mask_faults
 from halley.rewrite.names import name_faults
 from halley.rewrite.prefetch import prefetch_faults
-from halley.rewrite.residence import HoldState, TensorState, Violation, network_adds, reduced_dims, repeating
 from halley.rewrite.rounds import round_faults
 from halley.rewrite.scopes import Path, scopes
-from halley.rewrite.state import Reader, WalkState, dot
+from halley.rewrite.walk_state import Reader, WalkState, dot
 
 
 def check(tree: Node, workload: Workload, chip: Chip, places: Mapping[Path, str] | None = None) -> None:

@@ -18,8 +18,8 @@ import numpy as np
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel, Pipeline, Sequence, Spatial, Temporal, walk
 from halley.ir.workload import Op, Workload
-from halley.simulate.computing import ComputeRequests
-from halley.simulate.exchanging import CollectiveRequests
+from halley.simulate.collective import CollectiveRequests
+from halley.simulate.compute import ComputeRequests
 from halley.simulate.holds import Holds, Visit
 from halley.simulate.masking import busiest_first, visible_tiles
 from halley.simulate.members import SimulationScope

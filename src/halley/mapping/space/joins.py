@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 
-from halley.cost.exchange import exchange_rates
+from halley.cost.collective import exchange_rates
 from halley.ir.hardware import Axis, Topology
 from halley.ir.mapping import Collective, CollectiveKind
 from halley.ir.workload import Op, Workload, roles

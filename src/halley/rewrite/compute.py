@@ -8,10 +8,10 @@ from halley.ir.array import Array
 from halley.ir.hardware import MatrixEngine
 from halley.ir.placement import Partial
 from halley.ir.workload import Op, OpKind
-from halley.rewrite.keeping import held_outside_share
-from halley.rewrite.residence import TensorState, is_stateful, network_adds, reduced_dims, repeating, written
+from halley.rewrite.held_regions import held_outside_share
+from halley.rewrite.hold_state import TensorState, is_stateful, network_adds, reduced_dims, repeating, written
 from halley.rewrite.scopes import NodeScope, Path
-from halley.rewrite.state import WalkState, dot
+from halley.rewrite.walk_state import WalkState, dot
 
 
 def compute(state: WalkState, op: Op, array: Array, path: Path) -> None:

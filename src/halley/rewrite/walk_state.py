@@ -13,9 +13,9 @@ from halley.ir.placement import Placement, Replicate, Shard, transition
 from halley.ir.text import to_text
 from halley.ir.workload import Op, Workload
 from halley.network.time.axis import able, algorithms
-from halley.rewrite.keeping import held_region, joined
+from halley.rewrite.held_regions import held_region, joined
+from halley.rewrite.hold_state import HoldState, Missing, TensorState, Violation, even_chain
 from halley.rewrite.layout import AxisKey, Chain, Interval, beyond, covers, restrict
-from halley.rewrite.residence import HoldState, Missing, TensorState, Violation, even_chain
 from halley.rewrite.scopes import NodeScope, Path
 
 

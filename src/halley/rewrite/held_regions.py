@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from halley.ir.mapping import Collective, Compute, walk
 from halley.ir.workload import Workload
+from halley.rewrite.hold_state import HoldState
 from halley.rewrite.layout import AxisKey, Chain, Interval
-from halley.rewrite.residence import HoldState
 from halley.rewrite.scopes import NodeScope, Path
 
 

@@ -10,7 +10,7 @@ from halley.ir.mapping import Collective, CollectiveKind
 from halley.ir.workload import Op
 from halley.network.algorithms.tables import Steps, Transfer
 from halley.network.time.axis import route, steps
-from halley.simulate.computing import ComputeRequests
+from halley.simulate.compute import ComputeRequests
 from halley.simulate.holds import Visit
 from halley.simulate.members import Box, Member, SimulationScope, common, inside, points
 from halley.simulate.tasks import Requests

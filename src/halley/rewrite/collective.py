@@ -9,12 +9,12 @@ from halley.ir.mapping import Collective, CollectiveKind
 from halley.ir.placement import Partial, Placement, Replicate, Shard, Single
 from halley.ir.text import to_text
 from halley.network.time.axis import able, algorithms
-from halley.rewrite.computing import cut_once
-from halley.rewrite.keeping import held_outside_share, held_region
+from halley.rewrite.compute import cut_once
+from halley.rewrite.held_regions import held_outside_share, held_region
+from halley.rewrite.hold_state import HoldState, TensorState, combined, reduced_dims, repeating, unfit
 from halley.rewrite.layout import AxisKey, all_at_work, beyond, distributing_cuts, least_parts, most_parts, restrict
-from halley.rewrite.residence import HoldState, TensorState, combined, reduced_dims, repeating, unfit
 from halley.rewrite.scopes import NodeScope, Path
-from halley.rewrite.state import WalkState, dot
+from halley.rewrite.walk_state import WalkState, dot
 
 _SHARDING = (CollectiveKind.REDUCE_SCATTER, CollectiveKind.SCATTER, CollectiveKind.ALL_TO_ALL)
 _REDUCING = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.REDUCE)
