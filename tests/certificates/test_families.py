@@ -104,10 +104,10 @@ def test_the_walk_makes_every_frame_that_beats_what_is_found(objectives: tuple[s
                 pipelines = Pipelines(search, family)
                 bounds = np.vstack([bounds, pipelines.bounds()])
                 made |= {(frame.cut, frame.shares) for frame in pipelines.frames()}
-            better = {key for key, points in fronts if not search.found.hopeless(points).all()}
+            better = {key for key, points in fronts if not search.found.pruned(points).all()}
             assert better <= made
             for _, points in fronts:
-                beats = points[~search.found.hopeless(points)]
+                beats = points[~search.found.pruned(points)]
                 assert all((bounds <= point * (1 + 1e-12)).all(axis=1).any() for point in beats)
             made_any, left_out = made_any + len(made), left_out + len(fronts) - len(made & {key for key, _ in fronts})
     assert made_any
@@ -120,11 +120,11 @@ def test_waves_of_few_frames_find_the_same_and_keep_none(
     objectives: tuple[str, ...], count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for workload, chip, _ in shared_out(count):
-        rivals = np.empty((0, len(objectives)))
-        expected = whole_group(workload, chip, objectives).run(rivals).points
+        incumbents = np.empty((0, len(objectives)))
+        expected = whole_group(workload, chip, objectives).run(incumbents).points
         monkeypatch.setattr(waves, "FRAMES_PER_BATCH", 2)
         search = whole_group(workload, chip, objectives)
-        np.testing.assert_allclose(search.run(rivals).points, expected, rtol=1e-12)
+        np.testing.assert_allclose(search.run(incumbents).points, expected, rtol=1e-12)
         assert len(search.frames) == len(search.space.plain)
         monkeypatch.undo()
 

@@ -77,7 +77,7 @@ def test_bounds_hold_and_single_mappings_cost_what_they_cost(seed: int) -> None:
             nodes = {**nodes, dim: np.array([tree.first_child[node] + draw.randrange(int(tree.children[node]))])}
             path.append(nodes)
         sizes = {name: size for dim, tree in shape.trees.items() for name, size in tree.sizes(int(nodes[dim][0])).items()}
-        sizes |= search.costs.settled((*frame.shared, *skeleton.slots))
+        sizes |= search.costs.fixed_sizes((*frame.shared, *skeleton.slots))
         everything = replace(search, objectives=("time", "energy"), trees=Trees())
         estimate = everything.costs.estimate(frame, index, skeleton, sizes)
         fits = all(used <= search.chip.memory(name).capacity for name, used in estimate.footprint.items())

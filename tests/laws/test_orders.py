@@ -66,11 +66,11 @@ def compared(kind: str, parameters: dict[str, Any], chip: str, objective: str, m
                     continue
                 if shape.kin not in bounds:
                     bounds[shape.kin] = costs.in_any_order(frame, shape)
-                trees = costs.trees.of((), costs.unsettled(shape.slots))
+                trees = costs.trees.of((), costs.searched_slots(shape.slots))
                 picked = {dim: random.choice(tree.singles(np.array([0]))[0], DRAWS) for dim, tree in trees.items()}
                 least = bounds[shape.kin](picked, DRAWS)[:, 0]
                 for at in range(DRAWS):
-                    sizes = costs.settled(shape.slots)
+                    sizes = costs.fixed_sizes(shape.slots)
                     for dim, tree in trees.items():
                         sizes |= tree.sizes(int(picked[dim][at]))
                     found = evaluate(search.workload, machine, search.around(GroupMapping(frame, (shape,), sizes).tree()))

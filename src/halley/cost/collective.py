@@ -179,7 +179,7 @@ class _Moved:
             result = result + _prod(box) * count * self.groups
         return result
 
-    def _weigh(self, counts: Sequence[int], word: int) -> Number:
+    def _weighted_sum(self, counts: Sequence[int], word: int) -> Number:
         """Elements over all visits and groups, each chunk as often as counted, times a word."""
         alike = len(set(counts)) == 1 or self.counter.least  # a part may be one chunk, which has the cheapest way
         if alike and self.node.kind not in (CollectiveKind.SHIFT, CollectiveKind.ALL_TO_ALL):
@@ -200,18 +200,18 @@ class _Moved:
                 ("combine", self.shape.combines, True),
                 ("receive", self.shape.receives, False),
             ):
-                total = self._weigh(counts, word)
+                total = self._weighted_sum(counts, word)
                 # the links are the bottleneck of a collective by its own time: it adds nothing to the ports' busy time
                 yield Access(scope.path, memory, tensor, cause, is_read, total, 0)
 
     def crossing(self) -> LinkTraffic:
         axis = self.counter.chip.axis(self.node.level, self.node.axis)
-        total = self._weigh(self.shape.moves, self.word)
+        total = self._weighted_sum(self.shape.moves, self.word)
         first = self.scope.firsts.get(self.name, 0)
         links: tuple[tuple[tuple[int, int], Number], ...] = ()
         if not isinstance(total, Term):  # no cost depends on single links
             links = tuple(
-                ((source + first, target + first), self._weigh(counts, self.word))
+                ((source + first, target + first), self._weighted_sum(counts, self.word))
                 for (source, target), counts in zip(self.shape.links, self.shape.crossings, strict=True)
             )
         overhead, found = self._overhead(axis), self._streams(axis)
@@ -248,7 +248,7 @@ class _Moved:
         engine = self.counter.chip.vector
         if engine is None or not any(self.shape.adds):
             return
-        elements = self._weigh(self.shape.adds, 1)
+        elements = self._weighted_sum(self.shape.adds, 1)
         for function, count in self.monoid_work().items():
             yield Work(self.scope.path, engine.name, function, "", elements * count, 0)
 

@@ -190,18 +190,18 @@ class Counter:
         """Largest size of the dim's tile."""
         return self._sum(dim, loops, frozenset(), first_tile, "tile")
 
-    def kept(self, dim: str, loops: tuple[Loop, ...], within: Axes, index: Mapping[AxisName, int]) -> Number:
+    def resident(self, dim: str, loops: tuple[Loop, ...], within: Axes, index: Mapping[AxisName, int]) -> Number:
         """Points of the dim that one instance keeps: the first tile, of every member along axes deeper than ``within``.
         ``index``: the instance's index along axes where it is not the first."""
         loops = self._known(loops)
-        key = ("kept", dim, id(loops), within, tuple(index.items()))
+        key = ("resident", dim, id(loops), within, tuple(index.items()))
         found = self._sums.get(key)
         if found is None:
             splits = [
                 Split(loop.tile, loop.axis is not None and loop.axis not in within, index.get(loop.axis, 0) if loop.axis else 0)
                 for loop in self._of(dim, loops)
             ]
-            found = self._sums[key] = self._keep(dim, "kept", splits, covered), loops
+            found = self._sums[key] = self._keep(dim, "resident", splits, covered), loops
         return found[0]
 
     def reach(self, dim: str, loops: tuple[Loop, ...], depth: int) -> Number:

@@ -138,7 +138,7 @@ class _Fold:
         self.shared: dict[tuple[str, AxisName], _Sharded | Shared | None] = {}
         self.joined: dict[str, frozenset[AxisName]] = {}  # axes over which what was computed has been combined or moved
         self.lockstep = in_lockstep(chip)
-        self.ahead: PrefetchedRamps | None = None  # where the ramps of Holds that run on go; None where none does
+        self.prefetched: PrefetchedRamps | None = None  # where the ramps of Holds that run on go; None where none does
         self.stale: set[str] = set()  # accumulators whose running maximum has moved since they were last touched
 
     def visit(self, node: Node, scope: CountingScope) -> SubtreeCost:
@@ -193,13 +193,13 @@ class _Fold:
                 return self._collective(node, scope)
             case Sequence():
                 found = self._phases(node.children, scope, {}, handed_over(node, self.workload) if node.prefetch else None)
-                up, down = (found.ahead[0].up, found.ahead[-1].down) if node.prefetch else (EMPTY, EMPTY)
+                up, down = (found.prefetched[0].up, found.prefetched[-1].down) if node.prefetch else (EMPTY, EMPTY)
                 return SubtreeCost(total(found.times), found.busy, up, down, found.steps)
             case Overlap() | Parallel():
                 found = self._phases(node.children, scope, self._shares(node) if isinstance(node, Parallel) else {})
                 rounds = None if found.steps is None else self.counter.entries(scope)
                 work = maximum(longest(found.times), self._contended(node, found))
-                return SubtreeCost(work, found.busy, steps=rounds, handing=self._handing(node, found.times, scope))
+                return SubtreeCost(work, found.busy, steps=rounds, hand_over=self._hand_over(node, found.times, scope))
             case Pipeline():
                 inside = scope.with_loop(Loop(node.dim, node.tile, None, path=scope.path))
                 found = self._phases(node.children, inside, self._shares(node))
@@ -216,7 +216,7 @@ class _Fold:
         users = shared_engines(self.chip, ops)
         return longest(contended_time([found.times[at] for at in own], found.busy.get(name, 0)) for name, own in users.items())
 
-    def _handing(self, node: Overlap | Parallel, times: list[Number], scope: CountingScope) -> HandOver | None:
+    def _hand_over(self, node: Overlap | Parallel, times: list[Number], scope: CountingScope) -> HandOver | None:
         """Children that hand over wait for their first round, or have done their last, in the phase around."""
         if not hands_over(node, self.workload):
             return None
@@ -234,8 +234,8 @@ class _Fold:
         times: list[Number] = []
         busy: Busy = {}
         steps: list[Number] = []
-        barriers, outer = False, self.ahead
-        ahead = [PrefetchedRamps(waits or frozenset()) for _ in children]
+        barriers, outer = False, self.prefetched
+        prefetched = [PrefetchedRamps(waits or frozenset()) for _ in children]
         disjoint = self.chip.levels.index(self.chip.level(next(iter(shares[0][0]))[0])) if shares else None
         for index, child in enumerate(children):
             own_share, first = shares.get(index, ({}, {}))
@@ -243,7 +243,7 @@ class _Fold:
             if shares:
                 firsts = {axis: scope.firsts.get(axis, 0) + begin for axis, begin in first.items()}
                 inside = replace(inside, shares={**scope.shares, **own_share}, firsts={**scope.firsts, **firsts})
-            self.ahead = None if waits is None else ahead[index]
+            self.prefetched = None if waits is None else prefetched[index]
             cost = self.visit(child, inside)
             times.append(self.phase(cost, inside))
             barriers = barriers or cost.steps is not None
@@ -252,34 +252,36 @@ class _Fold:
                 own = disjoint is not None and depth_of(self.chip, resource) >= disjoint
                 before = busy.get(resource, 0)
                 busy[resource] = maximum(before, amount) if own else before + amount
-        self.ahead = outer
-        return ChildPhases(times, busy, total(steps) if barriers else None, ahead)
+        self.prefetched = outer
+        return ChildPhases(times, busy, total(steps) if barriers else None, prefetched)
 
     def _inside(self, node: Hold, scope: CountingScope) -> tuple[SubtreeCost, PrefetchedRamps | None]:
         """What is in a Hold, and what of its ramps runs on: none where the Hold ends phases."""
-        outer = self.ahead
-        self.ahead = ahead = None if outer is None or ends_prefetch(node, self.lockstep) else PrefetchedRamps(outer.waits)
+        outer = self.prefetched
+        self.prefetched = prefetched = (
+            None if outer is None or ends_prefetch(node, self.lockstep) else PrefetchedRamps(outer.waits)
+        )
         inner = self.visit(node.body, scope)
-        self.ahead = outer
-        return inner, ahead
+        self.prefetched = outer
+        return inner, prefetched
 
     def _ramps(
         self,
         node: Hold,
         inner: SubtreeCost,
-        ahead: PrefetchedRamps | None,
+        prefetched: PrefetchedRamps | None,
         up: Callable[[Ramp], Ramp],
         down: Callable[[Ramp], Ramp],
     ) -> tuple[Ramp, Ramp]:
         """The ramps of the phase around a Hold: those inside it, and its own, which ``up`` and ``down`` add. Where they run on
-        beside other children, those of the Hold and ``ahead`` inside it are left out."""
-        if self.ahead is None:
+        beside other children, those of the Hold and ``prefetched`` inside it are left out."""
+        if self.prefetched is None:
             return up(inner.up), down(inner.down)
-        first, last = (ahead.up, ahead.down) if ahead is not None else (EMPTY, EMPTY)
-        if not self.ahead.waits.isdisjoint(node.names):
-            self.ahead.up, self.ahead.down = first, last
+        first, last = (prefetched.up, prefetched.down) if prefetched is not None else (EMPTY, EMPTY)
+        if not self.prefetched.waits.isdisjoint(node.names):
+            self.prefetched.up, self.prefetched.down = first, last
             return up(inner.up), down(inner.down)
-        self.ahead.up, self.ahead.down = up(first), down(last)
+        self.prefetched.up, self.prefetched.down = up(first), down(last)
         return inner.up, inner.down
 
     def _hold(self, node: Hold, scope: CountingScope) -> SubtreeCost:
@@ -294,7 +296,7 @@ class _Fold:
             else:
                 fills[name] = refill(self.counter, scope, hold, name, written[0], self.body)
                 drains[name] = drain(self.counter, scope, hold, name, written[0], self.body)
-        inner, ahead = self._inside(node, scope.inside(0).with_holds(opened))
+        inner, prefetched = self._inside(node, scope.inside(0).with_holds(opened))
         transfers = (*fills.values(), *drains.values())
         moved = self._record(event for transfer in transfers for event in transfer.events)
         if not self.counter.times:
@@ -302,35 +304,37 @@ class _Fold:
         busy = added(inner.busy, moved)
         entries = self.counter.entries(scope)
         if node.memory in self.lockstep and node.buffers > 1:
-            return self._lockstep(node, inner, ahead, busy, scope, fills.values(), drains.values())
+            return self._lockstep(node, inner, prefetched, busy, scope, fills.values(), drains.values())
         single, several = single_buffer(node.buffers), several_buffers(node.buffers)
         visit = inner.visit(entries) if self.ramps and not self.counter.once else _nothing
         open_ = inner.phase(1 - single)
-        open_ahead = (
-            None if ahead is None else PrefetchedRamps(ahead.waits, ahead.up.scaled(1 - single), ahead.down.scaled(1 - single))
+        open_prefetched = (
+            None
+            if prefetched is None
+            else PrefetchedRamps(prefetched.waits, prefetched.up.scaled(1 - single), prefetched.down.scaled(1 - single))
         )
         up, down = self._ramps(
-            node, open_, open_ahead,
+            node, open_, open_prefetched,
             lambda ramp: ramp.after(fills, visit, several, self.ramps),
             lambda ramp: ramp.after(drains, visit, several, self.ramps),
         )  # fmt: skip
         fetches = (*inner.fetches, *self.visits.fetches(node, fills.values(), several))
         visits, self.moving[scope.path] = self.visits.of(node, inner, scope, fills, drains, fetches)
-        if self.ahead is not None and self.ahead.waits.isdisjoint(node.names):
+        if self.prefetched is not None and self.prefetched.waits.isdisjoint(node.names):
             visits = tuple(replace(own, runs_on=True) for own in visits)
         drained = added(open_.drains, self.visits.drained(drains.values(), several))
         if type(node.buffers) is int and node.buffers > 1:
-            return SubtreeCost(inner.work, busy, up, down, inner.steps, inner.handing, visits, drained, fetches)
+            return SubtreeCost(inner.work, busy, up, down, inner.steps, inner.hand_over, visits, drained, fetches)
         serial = self.visits.serial(scope, transfers)
         if self.least and isinstance(node.buffers, Term):
             return SubtreeCost(inner.work + single * serial, busy, up, down, visits=visits, drains=drained, fetches=fetches)
-        if ahead is not None:  # with one buffer, what is inside does not run on
-            inner = replace(inner, up=inner.up.joined(ahead.up), down=inner.down.joined(ahead.down))
+        if prefetched is not None:  # with one buffer, what is inside does not run on
+            inner = replace(inner, up=inner.up.joined(prefetched.up), down=inner.down.joined(prefetched.down))
         work = buffered_time(single, inner.time(entries, self.least), inner.work, serial)
-        return SubtreeCost(work, busy, up, down, handing=open_.handing, visits=visits, drains=drained, fetches=fetches)
+        return SubtreeCost(work, busy, up, down, hand_over=open_.hand_over, visits=visits, drains=drained, fetches=fetches)
 
     def _lockstep(
-        self, node: Hold, inner: SubtreeCost, ahead: PrefetchedRamps | None, busy: Busy, scope: CountingScope,
+        self, node: Hold, inner: SubtreeCost, prefetched: PrefetchedRamps | None, busy: Busy, scope: CountingScope,
         fills: Iterable[HoldTransfer], drains: Iterable[HoldTransfer],
     ) -> SubtreeCost:  # fmt: skip
         """A double-buffered Hold whose buffers swap at a barrier: each transfer runs beside one step, which it may hold up. The
@@ -345,8 +349,8 @@ class _Fold:
         drain_stall = stall_time(down, work, inner.steps)
         work = work + entries * drain_stall
         first, last = Ramp({"": up - fill_stall}), Ramp({"": down - drain_stall})
-        ramps = self._ramps(node, inner, ahead, lambda ramp: ramp.joined(first), lambda ramp: ramp.joined(last))
-        return SubtreeCost(work, busy, *ramps, inner.steps, inner.handing)
+        ramps = self._ramps(node, inner, prefetched, lambda ramp: ramp.joined(first), lambda ramp: ramp.joined(last))
+        return SubtreeCost(work, busy, *ramps, inner.steps, inner.hand_over)
 
     def _compute(self, node: Compute, scope: CountingScope) -> SubtreeCost:
         op = self.workload.op(node.op)
@@ -370,13 +374,13 @@ class _Fold:
             loop = next((x for x in scope.loops if x.axis == axis and x.dim in dims), None)
             self.shared[name, axis] = _Sharded(loop.dim, scope.loops[: scope.loops.index(loop) + 1]) if loop else None
 
-    def _dealt(self, dim: str, axis: AxisName, scope: CountingScope) -> _Sharded:
+    def _even_sharding(self, dim: str, axis: AxisName, scope: CountingScope) -> _Sharded:
         """What a collective shares out evenly at a place."""
         whole = self.counter.reach(dim, tuple(loop.first for loop in scope.loops), self.counter.axis_depth[axis])
         share = Loop(dim, ceil_div(whole, self.counter.axis_size(axis, scope)), axis)
         return _Sharded(dim, (*scope.loops, share), even=True)
 
-    def _shared(self, tensor: str, axis: AxisName, scope: CountingScope) -> Shared | None:
+    def _sharding_at(self, tensor: str, axis: AxisName, scope: CountingScope) -> Shared | None:
         """How members share out a tensor at a place outside the split that did it."""
         found = self.shared.get((tensor, axis))
         if not isinstance(found, _Sharded):
@@ -392,7 +396,7 @@ class _Fold:
             return SubtreeCost()
         name = node.tensors[0]
         joined = self.joined.get(name, frozenset())
-        events = exchange(self.counter, scope, node, name in self.stale, self._shared(name, axis, scope), joined)
+        events = exchange(self.counter, scope, node, name in self.stale, self._sharding_at(name, axis, scope), joined)
         self.joined.update(dict.fromkeys(node.tensors, joined | {axis}))
         self.stale.difference_update(node.tensors)
         self.stale.update(n for op in self.workload.ops if op.scaled_by in node.tensors for n in op.outputs if n in self.joined)
@@ -400,7 +404,7 @@ class _Fold:
             if node.kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.BROADCAST):
                 self.shared[tensor, axis] = None
             elif node.kind in SHARDING_KINDS:
-                self.shared[tensor, axis] = self._dealt(node.dim, axis, scope)
+                self.shared[tensor, axis] = self._even_sharding(node.dim, axis, scope)
             elif node.kind is not CollectiveKind.SHIFT:
                 self.shared[tensor, axis] = SINGLE
         rescaling = total(event.time for event in events if isinstance(event, Work))

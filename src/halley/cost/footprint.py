@@ -134,10 +134,10 @@ def _box(counter: Counter, name: str, node: Hold, scope: CountingScope, body: Bo
     index = {axis: position - firsts[axis] for axis, position in where.items() if axis in within}
     result: Number = _word(counter, node, name)
     for dim in tensor.dims:
-        result = result * counter.kept(dim, loops, within, index)
+        result = result * counter.resident(dim, loops, within, index)
     if any(index.values()) and not body.joined(node, name):  # a member whose range of another dim is empty is idle
         for dim in {loop.dim for loop in loops if loop.axis in index} - set(tensor.dims):
-            result = result * positive(counter.kept(dim, loops, within, index))
+            result = result * positive(counter.resident(dim, loops, within, index))
     return result
 
 

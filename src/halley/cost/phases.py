@@ -217,7 +217,7 @@ class HandOver:
     touched: tuple[frozenset[str], ...]
     rounds: Number
 
-    def passing(self, names: Iterable[str]) -> Number:
+    def time_in_use(self, names: Iterable[str]) -> Number:
         """How long buffers of these tensors are in use [s], all rounds one after the other: from the first child that touches
         one of them to the last."""
         users = [index for index, touched in enumerate(self.touched) if not touched.isdisjoint(names)]
@@ -227,7 +227,7 @@ class HandOver:
 @dataclass(frozen=True, slots=True)
 class SubtreeCost:
     """Of a subtree: ``work`` [s], ``busy`` [s] by resource, ramps that the enclosing phase pays on each entry; ``steps``:
-    barriers in the work, None where transfers run ahead. ``handing``: of children in it that hand over. ``visits``: those of
+    barriers in the work, None where transfers run ahead. ``hand_over``: of children in it that hand over. ``visits``: those of
     tensors that share buffers, of which no more are under way at once than there are buffers."""
 
     work: Number = 0
@@ -235,18 +235,18 @@ class SubtreeCost:
     up: Ramp = EMPTY
     down: Ramp = EMPTY
     steps: Number | None = None
-    handing: HandOver | None = None
+    hand_over: HandOver | None = None
     visits: tuple[HoldVisits | AccumulatorVisits, ...] = ()
     drains: Busy = field(default_factory=dict)
     fetches: tuple[HoldFills, ...] = ()
 
     def phase(self, several: Number) -> SubtreeCost:
         """What the phase around it has of its ramps and rounds: all where ``several`` is 1, nothing where it is 0."""
-        handing = self.handing
-        if handing is not None:
-            handing = replace(handing, times=tuple(several * time for time in handing.times))
+        hand_over = self.hand_over
+        if hand_over is not None:
+            hand_over = replace(hand_over, times=tuple(several * time for time in hand_over.times))
         drains = {name: several * time for name, time in self.drains.items()}
-        return replace(self, up=self.up.scaled(several), down=self.down.scaled(several), handing=handing, drains=drains)
+        return replace(self, up=self.up.scaled(several), down=self.down.scaled(several), hand_over=hand_over, drains=drains)
 
     @property
     def steady(self) -> Number:
@@ -256,7 +256,7 @@ class SubtreeCost:
 
     def visit(self, entries: Number) -> Callable[[Resource], Number]:
         """What is left of the work of one of so many visits [s] while a resource is not busy."""
-        work = self.work if self.handing is None else total(self.handing.times)
+        work = self.work if self.hand_over is None else total(self.hand_over.times)
         return lambda resource: maximum(work - self.busy.get(resource, 0), 0) / entries
 
     @property
@@ -268,10 +268,10 @@ class SubtreeCost:
     def waiting(self) -> Number:
         """What the ends of the first and last round add to the ramp [s] of an entry, if this is a phase: as long as that is at
         work on one round alone, its busiest child, or resource that is in no ramp, is not."""
-        if self.handing is None:
+        if self.hand_over is None:
             return 0
         beside = (time for name, time in self.busy.items() if name not in self.up.ports and name not in self.down.ports)
-        return waiting_time(total(self.handing.times), longest((self.work, *beside)), self.handing.rounds)
+        return waiting_time(total(self.hand_over.times), longest((self.work, *beside)), self.hand_over.rounds)
 
     def ends(self) -> dict[Resource, tuple[Number, Number]]:
         """What each resource of the ramps waits for on an entry [s], before its first request and after its last one: for

@@ -27,4 +27,4 @@ class ChildPhases:
     times: list[Number]
     busy: dict[Resource, Number]
     steps: Number | None
-    ahead: list[PrefetchedRamps]
+    prefetched: list[PrefetchedRamps]

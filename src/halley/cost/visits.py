@@ -38,7 +38,7 @@ def _waits(transfer: HoldTransfer) -> bool:
     return isinstance(transfer.latency, Term) or bool(np.any(transfer.latency))
 
 
-def _not_ahead(visits: HoldVisits, entries: Number) -> Number:
+def _queued_time(visits: HoldVisits, entries: Number) -> Number:
     """How long visits take at least [s] inside so many visits of a Hold that wait for each other: in each, as many have begun
     before as there are buffers."""
     turns = ceil_div(visits.entries / entries, visits.buffers) - 1
@@ -76,7 +76,7 @@ class VisitTimes:
             if not transfers or (self.rough and len(transfers) < 2 and not any(map(_waits, transfers))):
                 continue
             fetching, storing = self.serial(scope, coming), self.serial(scope, going)
-            in_turn = fetching + storing
+            sequential = fetching + storing
             moved = [total(map(self._carrying, side)) for side in (coming, going)]
             steps, larger = (0, 0) if self.rough else self._ragged(scope, group)
             if not is_none(larger):
@@ -86,23 +86,23 @@ class VisitTimes:
                 fetching = maximum(fetching, positive(moved[0]) * self._together(scope, fetches, node.buffers))
             own = fetching + storing
             moving.append((group, own))
-            inside = inner.steady if inner.handing is None else inner.handing.passing(group)
-            before = None if self.rough else (fetching if inner.handing else fetching + inside - inner.work) / entries
+            inside = inner.steady if inner.hand_over is None else inner.hand_over.time_in_use(group)
+            before = None if self.rough else (fetching if inner.hand_over else fetching + inside - inner.work) / entries
             visits = HoldVisits(group, own + inside, inside, entries, slots, before=before)
             if not is_none(larger):
                 full = (1 + larger) / entries
-                each = in_turn / entries + (larger * total(moved) + (1 + larger) * inside) / entries
+                each = sequential / entries + (larger * total(moved) + (1 + larger) * inside) / entries
                 period = ragged_time(steps, slots, each, full * longest((*moved, inside)))
                 visits = replace(visits, run=maximum(steps, 1), period=positive(larger) * period)
             found.append(visits.scaled(several))
             if going and any(name in drains and fills[name].events for name in group):
-                if not self.rough and not inner.handing:
+                if not self.rough and not inner.hand_over:
                     inside = maximum(
-                        inside, longest(_not_ahead(own, entries) for own in inner.visits if isinstance(own, HoldVisits))
+                        inside, longest(_queued_time(own, entries) for own in inner.visits if isinstance(own, HoldVisits))
                     )
                     before = (fetching + inside - inner.work) / entries
                 for again, beside in self._returning(scope, group):
-                    waits = () if inner.handing or self.rough else (own, inner.work)
+                    waits = () if inner.hand_over or self.rough else (own, inner.work)
                     returns = AccumulatorVisits(group, own + inside, entries, again, beside, 0, before, *waits)
                     found.append(returns.scaled(several))
         return tuple(found), tuple(moving)

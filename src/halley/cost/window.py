@@ -72,15 +72,15 @@ class WindowCounter(Counter):
             return super().first_tile(dim, loops)
         return super().first_tile(window.base, loops) + super().first_tile(window.offset, loops) - 1
 
-    def kept(self, dim: str, loops: tuple[Loop, ...], within: Axes, index: Mapping[AxisName, int]) -> Number:
+    def resident(self, dim: str, loops: tuple[Loop, ...], within: Axes, index: Mapping[AxisName, int]) -> Number:
         window = self._cut(dim, loops)
         if window is None:
-            return super().kept(dim, loops, within, index)
+            return super().resident(dim, loops, within, index)
         places = [
             (loop, loop.axis is not None and loop.axis not in within, index.get(loop.axis, 0) if loop.axis else 0)
             for loop in loops
         ]
-        return self._first(window, "kept", places) * positive(super().kept(dim, loops, within, index))
+        return self._first(window, "resident", places) * positive(super().resident(dim, loops, within, index))
 
     def _first(self, window: Window, name: str, places: list[tuple[Loop, bool, int]]) -> Number:
         """Points of the windows that the chosen tiles have: (loop, whether all its tiles count, else which one)."""

@@ -50,7 +50,7 @@ def evaluate(workload: Workload, op: Op, reduced: Sequence[str], ranges: Ranges,
     points = int(np.prod([ranges[dim][1] - ranges[dim][0] for dim in reduced], dtype=int))
     site = FunctionSite(op.name, dict(op.constants), tuple(ranges[dim][0] for dim in op.dims))
     for dim in workload.whole(op):
-        _whole(workload, op, dim, ranges)
+        _check_untiled(workload, op, dim, ranges)
     aligned = [align(array, own, op.dims) for array, own in zip(operands, dims, strict=True)] if _aligns(op) else []
     target = workload.tensors[op.outputs[0]].dims
     with np.errstate(all="ignore"):
@@ -163,7 +163,7 @@ def _folded(source: Array, base: int, offset: int) -> Array:
     return np.moveaxis(total, 0, base - (offset < base))
 
 
-def _whole(workload: Workload, op: Op, dim: str, ranges: Ranges) -> None:
+def _check_untiled(workload: Workload, op: Op, dim: str, ranges: Ranges) -> None:
     if ranges[dim] != (0, workload.dims[dim]):
         start, stop = ranges[dim]
         raise IllegalMapping(
@@ -188,7 +188,7 @@ def _rows(workload: Workload, op: Op, table: Sequence[str], other: Sequence[str]
                 "give the table one dim of rows",
             )
         )
-    _whole(workload, op, found[0], ranges)
+    _check_untiled(workload, op, found[0], ranges)
     return found[0]
 
 

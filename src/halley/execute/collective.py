@@ -193,8 +193,10 @@ def _check(store: Store, node: Collective, scope: ExecutionScope, holds: Mapping
                     "hold it outside the spread",
                 )
             )
-        lying = holds[name].placements[name].items() if node.kind in SHARDING else ()
-        doubled = [axis for axis, lies in lying if axis != key and axis not in scope.split and lies == Shard(node.dim)]
+        sharded = holds[name].placements[name].items() if node.kind in SHARDING else ()
+        doubled = [
+            axis for axis, placement in sharded if axis != key and axis not in scope.split and placement == Shard(node.dim)
+        ]
         if doubled:
             got = f"{node.dim}, which {doubled[0][0]}.{doubled[0][1]} shards already"
             raise IllegalMapping(Fault(where, "a dim that no other axis shards", got, "choose another dim"))

@@ -120,7 +120,7 @@ class _Machine:
             case Compute():
                 compute(self.store, self.journal, node, scope)
             case Sequence() if node.prefetch:
-                self.run_on(node, scope)
+                self.prefetching_sequence(node, scope)
             case Sequence():
                 for child in node.children:
                     self.node(child, scope)
@@ -147,7 +147,7 @@ class _Machine:
             sizes[key] = max(sizes.get(key, 0), live - before.get(key, 0))
         return hold
 
-    def run_on(self, node: Sequence, scope: ExecutionScope) -> None:
+    def prefetching_sequence(self, node: Sequence, scope: ExecutionScope) -> None:
         """Run children one after the other; beside each, what its neighbours hold early or late adds up."""
         early = self.early[id(node)]
         needs = self.peaks([(child, scope) for child in node.children])

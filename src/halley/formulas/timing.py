@@ -208,8 +208,8 @@ def contended_time(times: Sequence[Number], busy: Number) -> Number:
     >>> contended_time([40, 30], 35), contended_time([40, 10], 0)
     (55.0, 40.0)
     """
-    slowest, in_turn = longest(times), total(times)
-    return slowest + minimum(busy, in_turn) * (1 - slowest / in_turn)
+    slowest, sequential = longest(times), total(times)
+    return slowest + minimum(busy, sequential) * (1 - slowest / sequential)
 
 
 def waiting_time(work: Number, busiest: Number, tiles: Number) -> Number:

@@ -43,10 +43,10 @@ class FusedGroup:
     exact: bool = False
     done: bool = False
 
-    def run(self, rivals: Values) -> None:
+    def run(self, incumbents: Values) -> None:
         """Search all of it for what beats the rivals. On `Interrupted` the best so far and a bound are kept."""
         try:
-            self.search.run(rivals)
+            self.search.run(incumbents)
             self.done, self.lower = True, self.search.found.points
             self.exact = None not in self.search.found.payloads
         except (Interrupted, KeyboardInterrupt):

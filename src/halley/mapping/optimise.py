@@ -92,7 +92,7 @@ class _Optimiser:
     groups: FusedGroups = field(init=False)
     variants: tuple[Workload, ...] = field(init=False)
     breadths: set[Breadth] = field(default_factory=set)
-    settled: set[str] = field(default_factory=set)
+    searched: set[str] = field(default_factory=set)
     stopped: str = ""
     planned: int = 1
     finished: int = 0
@@ -111,7 +111,7 @@ class _Optimiser:
         try:
             self._search()
             for restriction in self.baselines:
-                self._settle(restriction)
+                self._search_baseline(restriction)
         except Interrupted as stop:
             self.stopped = str(stop)
             self._first_plans()
@@ -226,15 +226,15 @@ class _Optimiser:
         while True:
             beside = self._beside(left)
             least = {group: rest + group.lower.min(axis=0, initial=np.inf) for group, rest in beside.items()}
-            left = {group: own for group, own in left.items() if not found.hopeless(least[group]).all()}  # nor ever again
+            left = {group: own for group, own in left.items() if not found.pruned(least[group]).all()}  # nor ever again
             self.finished = len(places) - len(left)
             if not left:
                 break
             group = self._next({group: (*own[0], least[group]) for group, own in left.items()})
             del left[group]
-            group.run(self._rivals(places[group], found, beside[group]))
+            group.run(self._incumbents(places[group], found, beside[group]))
             found = self._found()
-        self.settled.add(BEST.name)
+        self.searched.add(BEST.name)
 
     def _next(self, left: Mapping[FusedGroup, tuple[Plans, Kernels, Values]]) -> FusedGroup:
         """The group that is searched next, given the least that plans with it take: that of the most promising plan, for its
@@ -272,20 +272,20 @@ class _Optimiser:
         least = {id(plans): plans.least_beside() for plans in self._of(BEST)}
         return {group: np.array([least[id(plans)][kernels] for plans, kernels in own]) for group, own in places.items()}
 
-    def _rivals(self, places: Sequence[tuple[Plans, Kernels]], found: Frontier, beside: Values) -> Values:
+    def _incumbents(self, places: Sequence[tuple[Plans, Kernels]], found: Frontier, beside: Values) -> Values:
         """What a group must beat to matter: what its kernels reach in smaller groups; and where it is all of the workload, or
         there is one objective, what whole plans reach, less the least that the rest of them takes."""
         plans, kernels = places[0]  # at other places it has the same smaller groups, by other names
         smaller = [other for other in plans.partitions.groups if not other & ~kernels and other != kernels]
         cuts = partitions(before(plans.workload), smaller, inside=kernels)
-        rivals = best_sums(cuts, lambda part: plans.group(part).points, found.width)[0]
+        incumbents = best_sums(cuts, lambda part: plans.group(part).points, found.width)[0]
         if found.width == 1 or not beside.any():
-            rivals = np.vstack([rivals, _left_for(found.points, beside.min(axis=0))])
-        return rivals
+            incumbents = np.vstack([incumbents, _left_for(found.points, beside.min(axis=0))])
+        return incumbents
 
     # --- baselines --------------------------------------------------------------------------------------------------
 
-    def _settle(self, restriction: Restriction) -> None:
+    def _search_baseline(self, restriction: Restriction) -> None:
         """Search groups of a baseline, those of the most promising plan first, until no plan can beat the best."""
         width = self._width(restriction)
         while True:
@@ -301,7 +301,7 @@ class _Optimiser:
             for point, choice in zip(group.points, group.choices, strict=True):
                 group.search.found.add(point, choice)
             group.run(self._threshold(restriction, group, value))
-        self.settled.add(restriction.name)
+        self.searched.add(restriction.name)
         self.finished += 1
 
     def _most_promising(self, restriction: Restriction) -> tuple[float, Plans | None, Picks]:
@@ -395,14 +395,14 @@ class _Optimiser:
         if faults:
             raise InternalError([Fault("search", "a legal plan", str(fault), "please report") for fault in faults])
         certificate = self._certificate(restriction, reached, size, bound)
-        stopped = certificate.bound * (1 + self.gap) < reached and restriction.name not in self.settled
+        stopped = certificate.bound * (1 + self.gap) < reached and restriction.name not in self.searched
         status = Status.LIMIT if stopped and certificate.gap > self.problem.gap else Status.OPTIMAL
         names = tuple(tuple(op.name for op in group_ops(workload, kernels)) for kernels in choices)
         shape = tuple("; ".join((c.frame.name, *(s.name for s in c.skeletons))) for c in choices.values())
         return Solution(restriction.name, plan, estimate, certificate, status, names, shape, workload.variant)
 
     def _certificate(self, restriction: Restriction, reached: float, size: int, bound: float) -> Certificate:
-        stopped = restriction.name not in self.settled and bound * (1 + self.gap) < reached
+        stopped = restriction.name not in self.searched and bound * (1 + self.gap) < reached
         number = sum(plans.partitions.count for plans in self._of(restriction))
         return Certificate(
             space=SPACE if restriction is BEST else (*SPACE, Clause("of these mappings", f"those with {restriction.about}")),

@@ -47,7 +47,7 @@ class Differentiated:
         return {op.name: "forward" if n < ahead else "recompute" if n < ahead + again else "backward" for n, op in numbers}
 
     @property
-    def kept(self) -> tuple[str, ...]:
+    def saved(self) -> tuple[str, ...]:
         """What has to be kept from forward to backward: tensors that the backward reads and that it neither makes nor is given.
 
         Weights and other inputs of the forward graph are among them, in the order of the workload's tensors.
@@ -69,7 +69,7 @@ def backward(workload: Workload, outputs: Sequence[str] | None = None, wrt: Sequ
     >>> found = backward(gemm(4, 5, 6))
     >>> [(op.name, op.inputs, op.dims) for op in found.backward]
     [('gemm_d_A', ('d_C', 'B'), ('m', 'n', 'k')), ('gemm_d_B', ('A', 'd_C'), ('k', 'm', 'n'))]
-    >>> found.kept, found.workload.macs() == 3 * gemm(4, 5, 6).macs()
+    >>> found.saved, found.workload.macs() == 3 * gemm(4, 5, 6).macs()
     (('A', 'B'), True)
 
     Raises BadInput: tensors that the workload lacks, an output that is not a float, an op without derivative, a tensor that no

@@ -55,7 +55,7 @@ def collective(state: WalkState, node: Collective, path: Path) -> None:
             held = _combined_members(state, name, home.held[name], key) if node.kind in _REDUCING else home.held[name]
             home.held[name] = combined(node, held, scope, path)
             if home.held[name].placement(key) == Replicate():
-                state.settle(home, name)
+                state.after_collective(home, name)
     for name in state.maxima & set(node.tensors):
         state.versions[name] += 1
     for name, home in homes.items():

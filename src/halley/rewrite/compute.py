@@ -17,14 +17,14 @@ from halley.rewrite.walk_state import WalkState, dot
 def compute(state: WalkState, op: Op, array: Array, path: Path) -> None:
     where, scope = f"compute {op.name}", state.scopes[path]
     touched = dict.fromkeys((*op.inputs, *op.outputs, *((op.scaled_by,) if op.scaled_by else ())))
-    homeless = [name for name in touched if not state.open.get(name)]
-    for name in homeless:
+    unheld = [name for name in touched if not state.open.get(name)]
+    for name in unheld:
         state.fault(where, f"a hold around it with {name}", "none", f"hold {name} in a memory further out")
     _loops(state, where, op, scope)
     _whole_dims(state, where, op, scope)
     cut_once(state, where, scope)
     _beside(state, where, array, scope)
-    if homeless:
+    if unheld:
         return
     _engine(state, where, op)
     for name in op.inputs:

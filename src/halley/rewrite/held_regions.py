@@ -39,14 +39,14 @@ def held_region(workload: Workload, home: HoldState, name: str, scopes: Mapping[
     leaves = [scopes[path] for path in touches(workload, home, name)]
     first, chains = leaves[0], {}
     for dim in workload.selectors(name):
-        way, start = first.ways.get(dim, ()), len(home.scope.ways.get(dim, ()))
+        cuts, start = first.written_chains.get(dim, ()), len(home.scope.written_chains.get(dim, ()))
         stop = start
-        while stop < len(way) and way[stop].axis in home.axes and _agree(leaves, dim, stop + 1):
+        while stop < len(cuts) and cuts[stop].axis in home.axes and _agree(leaves, dim, stop + 1):
             stop += 1
-        chains[dim] = (*home.scope.chain(dim), *way[start:stop])
+        chains[dim] = (*home.scope.chain(dim), *cuts[start:stop])
     narrowing = {cut.axis for chain in chains.values() for cut in chain} | home.scope.split.keys()
     for key, split in first.split.items():
-        up_to = [cut.axis for cut in first.ways[split.dim]].index(key) + 1
+        up_to = [cut.axis for cut in first.written_chains[split.dim]].index(key) + 1
         if split.dim not in chains and _agree(leaves, split.dim, up_to):
             narrowing.add(key)
     active = {key: first.active(key) if key in narrowing else _common_share(home, leaves, key) for key in home.axes}
@@ -77,4 +77,4 @@ def _common_share(home: HoldState, leaves: list[NodeScope], key: AxisKey) -> Int
 
 def _agree(leaves: list[NodeScope], dim: str, length: int) -> bool:
     """Whether all touches lie behind the same first cuts of a dim."""
-    return len({leaf.ways.get(dim, ())[:length] for leaf in leaves}) == 1
+    return len({leaf.written_chains.get(dim, ())[:length] for leaf in leaves}) == 1

@@ -88,8 +88,8 @@ class TensorState:
 
 @dataclass(slots=True)
 class HoldState:
-    """An open Hold. ``axes``: those of its memory's level and of the levels further out. ``lost``: tensors that another of
-    their group has overwritten, with its name; ``mixed``: tensors that left parts of another standing, with its name;
+    """An open Hold. ``axes``: those of its memory's level and of the levels further out. ``overwritten``: tensors that another of
+    their group has overwritten, with its name; ``partly_replaced``: tensors that left parts of another standing, with its name;
     ``replaced``: what there was of that other.
     """
 
@@ -99,21 +99,21 @@ class HoldState:
     depth: int
     axes: frozenset[AxisKey]
     held: dict[str, TensorState] = field(default_factory=dict)
-    lost: dict[str, str] = field(default_factory=dict)
-    mixed: dict[str, str] = field(default_factory=dict)
+    overwritten: dict[str, str] = field(default_factory=dict)
+    partly_replaced: dict[str, str] = field(default_factory=dict)
     replaced: dict[str, TensorState] = field(default_factory=dict)
 
-    def mates(self, name: str) -> list[str]:
+    def group_members(self, name: str) -> list[str]:
         """The other tensors of its group that are there."""
         return [other for group in self.node.tensors if name in group for other in group if other != name and other in self.held]
 
     def put(self, name: str, held: TensorState) -> None:
         """The tensor is there now, in the place of the others of its group."""
-        for other in self.mates(name):
+        for other in self.group_members(name):
             del self.held[other]
-            self.lost[other] = name
+            self.overwritten[other] = name
         self.held[name] = held
-        self.lost.pop(name, None)
+        self.overwritten.pop(name, None)
 
 
 def repeating(scope: NodeScope) -> frozenset[Path]:

@@ -165,10 +165,10 @@ def _drain(state: WalkState, home: HoldState, name: str) -> None:
         return
     where, op = f"drain of {name} from {home.node.memory}", state.producers[name]
     remedy = f"take {name} out of the group, or do not hold it further out"
-    if name in home.lost:
-        state.fault(where, f"{name} to be there still", f"{home.lost[name]}, which overwrote it in place", remedy)
-    elif name in home.mixed:
-        state.fault(where, f"{name} in the place of all that it was made from", f"parts of {home.mixed[name]}", remedy)
+    if name in home.overwritten:
+        state.fault(where, f"{name} to be there still", f"{home.overwritten[name]}, which overwrote it in place", remedy)
+    elif name in home.partly_replaced:
+        state.fault(where, f"{name} in the place of all that it was made from", f"parts of {home.partly_replaced[name]}", remedy)
     if name not in home.held:
         return
     held, reader = home.held[name], state.reader(where, home, name, home.path, at_end=True)

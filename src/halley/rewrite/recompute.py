@@ -36,7 +36,7 @@ def recompute(found: Differentiated, ops: Recompute | Collection[str], whole: bo
     >>> from halley.rewrite.backward import backward
     >>> from halley.workloads.attention import attention
     >>> found = recompute(backward(attention(1, 2, 2, 3, 4, 5)), Recompute.SELECTIVE)
-    >>> found.repeated, found.kept
+    >>> found.repeated, found.saved
     (('scores', 'scale', 'max', 'exp', 'sum', 'divide'), ('Q', 'K', 'V'))
 
     Raises BadInput: a name that no forward op has, a graph that is recomputed already.

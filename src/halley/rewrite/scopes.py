@@ -34,14 +34,14 @@ class AxisSplit:
 
 @dataclass(frozen=True, slots=True)
 class NodeScope:
-    """``extents``: the sizes that a member's range of each dim can have. ``chains``: the cuts of each dim; ``ways``: as they
+    """``extents``: the sizes that a member's range of each dim can have. ``chains``: the cuts of each dim; ``written_chains``: as they
     are written, with loops that run once and splits over axes of one member. ``shares``: (first, stop) members of an axis
     that a `Parallel` or `Pipeline` leaves; ``parts``: its children around, outermost first, each with its share."""
 
     chip: Chip
     extents: Mapping[str, frozenset[int]]
     chains: Mapping[str, Chain] = field(default_factory=dict)
-    ways: Mapping[str, Chain] = field(default_factory=dict)
+    written_chains: Mapping[str, Chain] = field(default_factory=dict)
     split: Mapping[AxisKey, AxisSplit] = field(default_factory=dict)
     shares: Mapping[AxisKey, Interval] = field(default_factory=dict)
     parts: Mapping[AxisKey, tuple[tuple[Path, Interval], ...]] = field(default_factory=dict)
@@ -77,15 +77,17 @@ class NodeScope:
     def loop(self, path: Path, dim: str, tile: int) -> NodeScope:
         """Inside a loop in time."""
         repeats = max(self.extents[dim]) > tile
-        inside = replace(self, loops=(*self.loops, TemporalLoop(path, dim, repeats)), ways=self._way(dim, DimCut(tile)))
+        inside = replace(
+            self, loops=(*self.loops, TemporalLoop(path, dim, repeats)), written_chains=self._with_written_cut(dim, DimCut(tile))
+        )
         return inside._cut(dim, DimCut(tile)) if repeats else inside
 
     def spread(self, node: Spatial) -> NodeScope:
         """Inside a split. One that has a single member to give to cuts nothing."""
         key, dim = (node.level, node.axis), node.dim
         parts = [-(-extent // node.tile) for extent in self.extents[dim]]
-        ways = self._way(dim, DimCut(node.tile, key, self.share(key)[0]))
-        inside = replace(self, split={**self.split, key: AxisSplit(dim, min(parts), max(parts))}, ways=ways)
+        written_chains = self._with_written_cut(dim, DimCut(node.tile, key, self.share(key)[0]))
+        inside = replace(self, split={**self.split, key: AxisSplit(dim, min(parts), max(parts))}, written_chains=written_chains)
         if self.size(key) == 1:
             return inside
         return inside._cut(dim, DimCut(min(node.tile, max(self.extents[dim])), key, self.share(key)[0]))
@@ -97,8 +99,8 @@ class NodeScope:
         parts = (*self.parts.get(key, ()), ((*path, index), share))
         return replace(self, shares={**self.shares, key: share}, parts={**self.parts, key: parts})
 
-    def _way(self, dim: str, cut: DimCut) -> dict[str, Chain]:
-        return {**self.ways, dim: (*self.ways.get(dim, ()), cut)}
+    def _with_written_cut(self, dim: str, cut: DimCut) -> dict[str, Chain]:
+        return {**self.written_chains, dim: (*self.written_chains.get(dim, ()), cut)}
 
     def _cut(self, dim: str, cut: DimCut) -> NodeScope:
         chains = {**self.chains, dim: (*self.chain(dim), cut)}

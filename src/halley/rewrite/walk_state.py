@@ -78,18 +78,18 @@ class WalkState:
 
     def put(self, home: HoldState, name: str, held: TensorState) -> None:
         """The tensor is there now; what it was made from should have been nowhere else."""
-        mates = home.mates(name)
-        for other in mates:
+        group_members = home.group_members(name)
+        for other in group_members:
             if self.overwrites(home, name, held, home.held[other]):
-                home.mixed.pop(name, None)
+                home.partly_replaced.pop(name, None)
             else:
-                home.mixed[name], home.replaced[name] = other, home.held[other]
+                home.partly_replaced[name], home.replaced[name] = other, home.held[other]
         home.put(name, held)
 
-    def settle(self, home: HoldState, name: str) -> None:
+    def after_collective(self, home: HoldState, name: str) -> None:
         """A collective has brought the tensor to more members: it may be wherever what it was made from was."""
-        if name in home.mixed and self.overwrites(home, name, home.held[name], home.replaced[name]):
-            del home.mixed[name]
+        if name in home.partly_replaced and self.overwrites(home, name, home.held[name], home.replaced[name]):
+            del home.partly_replaced[name]
 
     def overwrites(self, home: HoldState, name: str, new: TensorState, old: TensorState) -> bool:
         """Whether the new tensor, on the members that have some of it, is wherever the old one was."""
@@ -112,9 +112,9 @@ class WalkState:
     def present(self, where: str, home: HoldState, name: str) -> TensorState | None:
         """What the Hold has of the tensor; a fault and None if it has nothing."""
         memory = home.node.memory
-        if name in home.lost:
-            got = f"{home.lost[name]}, which overwrote it in place"
-            self.fault(where, f"{name} in {memory}", got, f"give {home.lost[name]} a buffer of its own")
+        if name in home.overwritten:
+            got = f"{home.overwritten[name]}, which overwrote it in place"
+            self.fault(where, f"{name} in {memory}", got, f"give {home.overwritten[name]} a buffer of its own")
         elif name not in home.held:
             remedy = f"compute {name} earlier, or hold it further out"
             self.fault(where, f"{name} in {memory}", "elements that are not there", remedy)

@@ -50,10 +50,10 @@ class CollectiveRequests:
         waiting = max(_accessing(memory, word, table, sizes) for memory, word in stores.items())  # of the busiest memory
         pipeline = self.chip.vector.latency if self.chip.vector is not None else 0.0  # members' adders fill once
         for number, step in enumerate(table, start=1):
-            ways = [(move, route(team.topology(position), size, move.source, move.target)) for move in step]
-            carrying = _carrying(axis, ways, chunks)
+            routes = [(move, route(team.topology(position), size, move.source, move.target)) for move in step]
+            carrying = _carrying(axis, routes, chunks)
             waiting -= carrying
-            seconds = _fixed(axis, ways) + carrying
+            seconds = _fixed(axis, routes) + carrying
             if number == len(table):  # what the memories have not done beside the links
                 seconds += max(0.0, waiting)
             if any(move.combine and not move.shared for move in step):
@@ -123,24 +123,24 @@ Routes: TypeAlias = list[tuple[Transfer, tuple[tuple[int, int], ...]]]
 """Each transfer of a step, and the links that it crosses."""
 
 
-def _fixed(axis: Axis, ways: Routes) -> float:
+def _fixed(axis: Axis, routes: Routes) -> float:
     """What a step takes [s] whatever its bytes: set-up, the longest way, the adders that a sum passes on it, the barrier."""
-    adders = max((len(way) for move, way in ways if move.shared and move.combine), default=0)
-    hops = max(len(way) for _, way in ways)
+    adders = max((len(links) for move, links in routes if move.shared and move.combine), default=0)
+    hops = max(len(links) for _, links in routes)
     return axis.exchange.startup + hops * axis.link.latency + adders * axis.exchange.adder + axis.exchange.barrier
 
 
-def _carrying(axis: Axis, ways: Routes, chunks: list[int]) -> float:
+def _carrying(axis: Axis, routes: Routes, chunks: list[int]) -> float:
     """Seconds that the busiest link of a step carries ``chunks`` [B]; what the network copies or adds crosses a link once."""
     load: dict[tuple[int, int], int] = {}
     together: set[tuple[int, tuple[int, int]]] = set()
-    for move, way in ways:
-        for crossed in way:
+    for move, links in routes:
+        for crossed in links:
             if (move.chunk, crossed) not in together:
                 load[crossed] = load.get(crossed, 0) + chunks[move.chunk]
             if move.shared:
                 together.add((move.chunk, crossed))
-    adding = any(move.shared and move.combine for move, _ in ways)
+    adding = any(move.shared and move.combine for move, _ in routes)
     bandwidth = min(axis.link.bandwidth, axis.exchange.add_bandwidth) if adding else axis.link.bandwidth
     return max(load.values()) / bandwidth
 

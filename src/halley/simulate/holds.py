@@ -98,7 +98,7 @@ class Holds:
         self.workload, self.chip, self.axes = workload, chip, axes
         self.ports = Ports(chip)
         self._bodies: dict[int, tuple[dict[str, Op], set[str], set[str]]] = {}
-        self._ways: dict[tuple[int, str], list[tuple[PathStep, ...]]] = {}
+        self._touch_paths: dict[tuple[int, str], list[tuple[PathStep, ...]]] = {}
         self._reduced: dict[int, list[tuple[str, ...]]] = {}
         self._known: dict[tuple[object, ...], Requests] = {}
         hidden = dict.fromkeys(masks(workload).values())
@@ -173,26 +173,26 @@ class Holds:
             case _:
                 assert_never(node)
 
-    def ways(self, node: Hold, name: str) -> list[tuple[PathStep, ...]]:
+    def touch_paths(self, node: Hold, name: str) -> list[tuple[PathStep, ...]]:
         """All ways from a Hold to what touches the tensor in its body."""
         key = (id(node), name)
-        if key not in self._ways:
-            self._ways[key] = list(self._find(node.body, name))
-        return self._ways[key]
+        if key not in self._touch_paths:
+            self._touch_paths[key] = list(self._find(node.body, name))
+        return self._touch_paths[key]
 
     # ---- what instances keep
 
-    def kept(self, node: Hold, name: str, scope: SimulationScope, depth: int) -> list[PortMove]:
+    def held_regions(self, node: Hold, name: str, scope: SimulationScope, depth: int) -> list[PortMove]:
         """What each instance of the memory keeps of a tensor: for each member its region, narrowed by those splits of the
         memory's own level or further out that all ways inside have in common."""
-        ways = self.ways(node, name)
-        if not ways:
+        touch_paths = self.touch_paths(node, name)
+        if not touch_paths:
             return []
         joined = name in self._body(node)[2] and self.writer(node, name) is not None
         team, width = scope.team, self.axes.width(depth)
         ranges, present = scope.ranges, np.ones(len(team.members), dtype=bool)
         starts = {position: first for position, (first, _) in team.shares.items()}
-        for step, kind in self._narrowing(ways, self.workload.selectors(name), width):
+        for step, kind in self._narrowing(touch_paths, self.workload.selectors(name), width):
             if step.count:
                 starts[step.position] = begin = starts.get(step.position, 0) + step.begin
                 if kind == "share":
@@ -208,10 +208,12 @@ class Holds:
                 found[team.members[row][:width], box] = None
         return [PortMove(who, box, points(box)) for who, box in found]
 
-    def _narrowing(self, ways: Sequence[tuple[PathStep, ...]], dims: tuple[str, ...], width: int) -> list[tuple[PathStep, str]]:
+    def _narrowing(
+        self, touch_paths: Sequence[tuple[PathStep, ...]], dims: tuple[str, ...], width: int
+    ) -> list[tuple[PathStep, str]]:
         """What each step of the first way does to the region: a "split" narrows it, a "walk" does not (nor do splits of the
         same dim behind it), a "first" takes the first tile of a dim that the tensor lacks, a "share" says who takes part."""
-        first, others = ways[0], ways[1:]
+        first, others = touch_paths[0], touch_paths[1:]
         walked: set[str] = set()
         kinds = []
         for index, step in enumerate(first):
@@ -237,7 +239,7 @@ class Holds:
         """A new visit, before anything is filled."""
         return Visit(node, self.chip.depth(node.memory), {name: scope.holds.get(name) for name in node.names}, len(scope.loops))
 
-    def comes_in(self, visit: Visit, name: str, scope: SimulationScope) -> Requests | None:
+    def fill(self, visit: Visit, name: str, scope: SimulationScope) -> Requests | None:
         """The fill of a tensor on entry, None where there is none."""
         writer, parent = self.writer(visit.node, name), visit.parents[name]
         reduced = self.workload.reduced(writer) if writer else ()
@@ -273,11 +275,11 @@ class Holds:
 
     def _wanted(self, visit: Visit, name: str, scope: SimulationScope, reduced: Sequence[str]) -> list[PortMove]:
         """What a fill brings to each instance; of an axis that splits a reduced dim, to the first alone."""
-        moves = self.kept(visit.node, name, scope, visit.depth)
+        moves = self.held_regions(visit.node, name, scope, visit.depth)
         first = [position for position, dim in scope.splits.items() if dim in reduced and position < self.axes.width(visit.depth)]
         return [move for move in moves if all(move.who[i] == scope.team.span(i)[0] for i in first)]
 
-    def goes_out(self, visit: Visit, name: str, scope: SimulationScope) -> Requests | None:
+    def drain(self, visit: Visit, name: str, scope: SimulationScope) -> Requests | None:
         """The drain of a tensor on exit, None where there is none: each element that is there goes once."""
         parent = visit.parents[name]
         if self.writer(visit.node, name) is None or parent is None:

@@ -161,7 +161,7 @@ class SimulationScope:
     _form: bytes = b""
 
     @classmethod
-    def whole(cls, workload: Workload, chip: Chip) -> SimulationScope:
+    def of_root(cls, workload: Workload, chip: Chip) -> SimulationScope:
         """Every member with the whole extent of every dim."""
         axes = Axes(chip)
         team = Team(axes, axes.members(), {})

@@ -50,7 +50,7 @@ class BusyInterval(NamedTuple):
 
 @dataclass(slots=True)
 class Tasks:
-    """Tasks in program order: each waits for earlier ones only. ``limit`` bounds how many there may be. ``turns``: the places by
+    """Tasks in program order: each waits for earlier ones only. ``limit`` bounds how many there may be. ``priorities``: the places by
     which ports choose: in program order, with those that are at work side by side told together."""
 
     where: str
@@ -60,7 +60,7 @@ class Tasks:
     requests: list[Requests] = field(default_factory=list)
     latencies: list[float] = field(default_factory=list)
     waits: list[tuple[int, ...]] = field(default_factory=list)
-    turns: list[float] = field(default_factory=list)
+    priorities: list[float] = field(default_factory=list)
 
     def add(self, name: str, path: Path, after: Iterable[int], requests: Requests = (), latency: float = 0.0) -> int:
         """The number of a new task. Raises BadInput: more tasks than the limit."""
@@ -75,15 +75,15 @@ class Tasks:
         self.requests.append(requests)
         self.latencies.append(latency)
         self.waits.append(tuple(dict.fromkeys(after)))
-        self.turns.append(number)
+        self.priorities.append(number)
         return number
 
-    def beside(self, own: range, others: range, later: int = 0) -> None:
+    def interleave(self, own: range, others: range, later: int = 0) -> None:
         """Let tasks take turns with others: the first with the first of them, the last with the last; or with those that come as
         many times ``later`` as there are others."""
         start, scale = others.start + later * len(others), len(others) / max(len(own), 1)
         for number in own:
-            self.turns[number] = start + (self.turns[number] - own.start) * scale
+            self.priorities[number] = start + (self.priorities[number] - own.start) * scale
 
     def join(self, tasks: Sequence[int], path: Path) -> int:
         """A task that is done when all of these are."""
@@ -124,7 +124,7 @@ def _needed(tasks: Tasks) -> list[tuple[float, float]]:
     at_work = [any(server.resource[0] not in PORTS for server, _ in requests) for requests in tasks.requests]
     result = [(float(len(tasks.names)), 0.0)] * len(tasks.names)
     for number in range(len(tasks.names) - 1, -1, -1):
-        first, lead = (tasks.turns[number], 0.0) if at_work[number] else result[number]
+        first, lead = (tasks.priorities[number], 0.0) if at_work[number] else result[number]
         lead -= tasks.latencies[number] if at_work[number] else tasks.latencies[number] + _longest(tasks.requests[number])
         for other in tasks.waits[number]:
             result[other] = min(result[other], (first, lead))

@@ -29,11 +29,11 @@ class Ports:
         """Out of a memory into parties at depth ``inner``: those who want the same box share one read where the network
         between can multicast. Each level's port on the way carries what its sibling wants, each box once."""
         outer, lead = self.chip.depth(memory), leading(team, inner, moves)
-        lone = [i for i in range(team.axes.width(outer), team.axes.width(inner)) if i in team.axes.unicast]
+        unicast = [i for i in range(team.axes.width(outer), team.axes.width(inner)) if i in team.axes.unicast]
         asked: dict[object, int] = {}
         for who, box, elements in moves:
             if team.axes.alike(who, lead, outer):
-                key = (tuple(who[i] for i in lone), box)
+                key = (tuple(who[i] for i in unicast), box)
                 asked[key] = max(asked.get(key, 0), elements)
         port = (self._port(team, lead, memory, "read"), sum(asked.values()) * word / self.chip.memory(memory).read_bandwidth)
         return (port, *self._levels(team, lead, outer, inner, "down", moves, word))

@@ -56,7 +56,7 @@ class Walk:
     def __init__(self, workload: Workload, chip: Chip, tree: Node, limit: int) -> None:
         self.workload, self.chip = workload, chip
         self.tasks = Tasks(f"simulation of {workload.name} on {chip.name}", limit)
-        scope = SimulationScope.whole(workload, chip)
+        scope = SimulationScope.of_root(workload, chip)
         self.holds = Holds(workload, chip, scope.team.axes)
         self.computing = ComputeRequests(workload, chip)
         self.exchanging = CollectiveRequests(self.computing)
@@ -100,7 +100,7 @@ class Walk:
             case Collective():
                 self.collective(node, scope, phase)
             case Sequence() if node.prefetch:
-                self.run_on(node, scope, phase)
+                self.prefetching_sequence(node, scope, phase)
             case Sequence():
                 last = self.begin(phase, scope)
                 for index, child in enumerate(node.children):
@@ -115,7 +115,7 @@ class Walk:
             case _:
                 assert_never(node)
 
-    def run_on(self, node: Sequence, scope: SimulationScope, phase: Phase) -> None:
+    def prefetching_sequence(self, node: Sequence, scope: SimulationScope, phase: Phase) -> None:
         """Children one after the other in the phase around them: their fills run ahead of their turn, once the child before is at
         work, their drains behind it. What an earlier child has changed is there once that is done, drains and all."""
         makers, touched = zip(*map(self.touches, node.children), strict=True)
@@ -156,7 +156,7 @@ class Walk:
             ends.append(self.phase(child, scopes[index], start))
             spans.append(len(self.tasks.names))
         for first, last in pairwise(spans):
-            self.tasks.beside(range(first, last), range(spans[0], spans[-1]))
+            self.tasks.interleave(range(first, last), range(spans[0], spans[-1]))
         phase.last = self.tasks.join(ends, scope.path)
 
     def round(
@@ -183,7 +183,7 @@ class Walk:
         phase.pending.clear()
         phase.rounds.append(ends)
         for index, (first, last) in enumerate(pairwise(spans)):  # at work with the first child so many rounds on
-            self.tasks.beside(range(first, last), range(spans[0], spans[-1]), index)
+            self.tasks.interleave(range(first, last), range(spans[0], spans[-1]), index)
         phase.last = self.tasks.join(ends, scope.path)
 
     def copies(self, scope: SimulationScope, phase: Phase, makes: set[str], behind: list[set[str]]) -> Iterator[int]:
@@ -264,7 +264,7 @@ class Walk:
         in_series = self.in_series(node)
         begin, filled = after, [after]
         for name in node.names:
-            requests = self.holds.comes_in(visit, name, scope)
+            requests = self.holds.fill(visit, name, scope)
             parent = visit.parents[name]
             if requests is None or parent is None:
                 continue
@@ -284,7 +284,7 @@ class Walk:
         in_series = self.in_series(node)
         begin, drained = after, [after]
         for name in node.names:
-            requests = self.holds.goes_out(visit, name, scope)
+            requests = self.holds.drain(visit, name, scope)
             parent = visit.parents[name]
             if requests is None or parent is None:
                 continue

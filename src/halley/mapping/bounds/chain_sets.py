@@ -28,12 +28,12 @@ DIVE_SHAPES = 4
 
 
 def most_promising(
-    stack: list[tuple[Values, Indices]], hopeless: Callable[[Values], Flags], beam: int = 0
+    stack: list[tuple[Values, Indices]], pruned: Callable[[Values], Flags], beam: int = 0
 ) -> tuple[Values, Indices]:
-    """Bounds and nodes of the most promising sets of those on top of a stack. What is ``hopeless`` is gone, the others go back;
+    """Bounds and nodes of the most promising sets of those on top of a stack. What is ``pruned`` is gone, the others go back;
     in a dive just a ``beam`` of sets is followed, and the others are gone, too."""
     bounds, nodes = _taken(stack, SETS_PER_BATCH)
-    alive = np.flatnonzero(~hopeless(bounds))
+    alive = np.flatnonzero(~pruned(bounds))
     alive = alive[np.lexsort(bounds[alive].T[::-1])]
     if not beam:
         _put_back(stack, bounds[alive[SETS_PER_BATCH:]], nodes[alive[SETS_PER_BATCH:]])

@@ -81,11 +81,11 @@ class Costing:
         """Whether one buffer is as good as two: without time, energy is that of the bytes that move, which are the same."""
         return not self.timed
 
-    def settled(self, slots: Sequence[Slot]) -> dict[str, int]:
+    def fixed_sizes(self, slots: Sequence[Slot]) -> dict[str, int]:
         """Sizes that need no search."""
         return {slot.name: 1 for slot in slots if self.lean and slot.dim == BUFFERS and slot.sizes(1) == (1,)}
 
-    def unsettled(self, slots: Sequence[Slot]) -> tuple[Slot, ...]:
+    def searched_slots(self, slots: Sequence[Slot]) -> tuple[Slot, ...]:
         """The slots whose sizes are searched, with what is to be tried of them."""
         if not self.lean:
             return tuple(slots)
@@ -99,17 +99,17 @@ class Costing:
         if slot.dim != BUFFERS:
             return slot
         if id(slot) not in self._lean_slots:
-            self._lean_slots[id(slot)] = slot, None if self.settled((slot,)) else replace(slot, limit=one)
+            self._lean_slots[id(slot)] = slot, None if self.fixed_sizes((slot,)) else replace(slot, limit=one)
         return self._lean_slots[id(slot)][1]
 
     def symbols(self, frame: Frame, skeleton: Skeleton) -> dict[str, Number]:
         """The sizes of a stage in its frame: open ones, and those that need no search."""
         slots = (*frame.shared, *skeleton.slots)
-        return self.trees.symbols(self.unsettled(slots)) | self.settled(slots)
+        return self.trees.symbols(self.searched_slots(slots)) | self.fixed_sizes(slots)
 
     def combinations(self, frame: Frame) -> int:
         """In how many ways the shared tile sizes of a frame can be chosen."""
-        return self.trees.combinations(self.unsettled(frame.shared))
+        return self.trees.combinations(self.searched_slots(frame.shared))
 
     # --- costs on open sizes ------------------------------------------------------------------------------------------
 
@@ -124,7 +124,7 @@ class Costing:
         used = self._footprint(frame, index, skeleton)
         memories = [name for name in used if name in self.limited]
         capacities = np.array([self.chip.memory(name).capacity for name in memories])
-        trees = self.trees.of(self.unsettled(frame.shared), self.unsettled(skeleton.slots))
+        trees = self.trees.of(self.searched_slots(frame.shared), self.searched_slots(skeleton.slots))
         room = self.trees.program([used[name] for name in memories], trees, f"{skeleton.name}, {frame.name}")
         least = self._least(frame, index, skeleton, trees)
 
@@ -176,7 +176,7 @@ class Costing:
     def in_any_order(self, frame: Frame, skeleton: Skeleton) -> Compiled:
         """What the only stage of a group costs at least, whatever the order of its loops in time."""
         tree, _ = self.alone(frame, 0, skeleton)
-        trees = self.trees.of(self.unsettled(frame.shared), self.unsettled(skeleton.slots))
+        trees = self.trees.of(self.searched_slots(frame.shared), self.searched_slots(skeleton.slots))
         found = self.share(tree, tree, Steps(()), once=True)
         return self.trees.compiled(self._objectives(found), trees, f"{skeleton.name}, {frame.name}")
 
@@ -196,8 +196,8 @@ class Costing:
         """The same of any ``outputs`` of an estimate, always the same ones of a tree. ``further``: open numbers beside the shared
         sizes; the rows are the combinations of them all."""
         tree, node = self.whole(frame, index, skeleton, self.symbols(frame, skeleton) | self.trees.symbols(further))
-        shared = (*self.unsettled(frame.shared), *further)
-        chains = self.trees.of(shared, self.unsettled([slot for slot in skeleton.slots if slot.dim == BUFFERS]))
+        shared = (*self.searched_slots(frame.shared), *further)
+        chains = self.trees.of(shared, self.searched_slots([slot for slot in skeleton.slots if slot.dim == BUFFERS]))
         key = (self.objectives, cost_context(tree, self.workload), *self.trees.of(shared, ()).values(), *chains.values())
         if key not in self.trees.whole:
             self.tally.tick()
@@ -211,8 +211,8 @@ class Costing:
     def in_turn(self, frame: Frame, index: int, skeleton: Skeleton) -> StageCosts:
         """Costs of one of several stages; found once for all groups in which it stands in the same loops and Holds."""
         tree, node = self.alone(frame, index, skeleton)
-        shared = self.unsettled(frame.shared)
-        grid, chains = self.trees.of(shared, ()), self.trees.of(shared, self.unsettled(skeleton.slots))
+        shared = self.searched_slots(frame.shared)
+        grid, chains = self.trees.of(shared, ()), self.trees.of(shared, self.searched_slots(skeleton.slots))
         key = (self.objectives, cost_context(tree, self.workload), *grid.values(), *chains.values())
         if key not in self.trees.stages:
             found = self.share(tree, node, Steps(()), self.chooses(skeleton))

@@ -23,7 +23,7 @@ class Frontier:
         self.gap = gap
         self._second: Values = np.array([np.inf])  # the least second objective of the points up to each, none of them first
 
-    def hopeless(self, bounds: Values) -> Flags:
+    def pruned(self, bounds: Values) -> Flags:
         """Which lower bounds (rows) no longer can improve the front: some point is at least as good in every objective."""
         if not len(self.points):
             return np.asarray(np.isinf(bounds).any(axis=1))
@@ -34,7 +34,7 @@ class Frontier:
 
     def add(self, values: Values, payload: Any) -> None:
         """Add one point; points that it dominates go."""
-        if self.hopeless(values[None, :])[0]:
+        if self.pruned(values[None, :])[0]:
             return
         kept: Flags = np.asarray(~(self.points >= values).all(axis=1))
         points = self.points[kept]

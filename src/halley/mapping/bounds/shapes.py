@@ -191,28 +191,28 @@ class Shape:
     exact: Callable[[], Compiled] | None
     _asked: int = 0
 
-    def bounds(self, nodes: Mapping[str, Indices], rows: int, hopeless: Callable[[Values], Flags] | None = None) -> Values:
+    def bounds(self, nodes: Mapping[str, Indices], rows: int, pruned: Callable[[Values], Flags] | None = None) -> Values:
         """Lower bounds of the objectives, one row per set; inf where a memory overflows in all of it, or where the least costs
-        are ``hopeless``. Those of single mappings are what they cost."""
+        are ``pruned``. Those of single mappings are what they cost."""
         result = self._fitting(nodes, rows, self.least)
-        left = self._promising(np.arange(rows), result, hopeless)
+        left = self._promising(np.arange(rows), result, pruned)
         if self.given is not None:
             left = left[self.trees[BUFFERS].size[nodes[BUFFERS][left]] == 1]
             self._asked += len(left)
             if self._asked >= SETS_BEFORE_FULL_COSTS and len(left):
                 result[left] = np.maximum(result[left], self.given()(_some(nodes, left), len(left)))
-                left = self._promising(left, result, hopeless)
+                left = self._promising(left, result, pruned)
         if self.exact is not None:
             left = left[np.logical_and.reduce([tree.size[nodes[dim][left]] == 1 for dim, tree in self.trees.items()])]
             if len(left):
                 result[left] = np.maximum(result[left], self.exact()(_some(nodes, left), len(left)))
         return result
 
-    def _promising(self, some: Indices, result: Values, hopeless: Callable[[Values], Flags] | None) -> Indices:
+    def _promising(self, some: Indices, result: Values, pruned: Callable[[Values], Flags] | None) -> Indices:
         """Those of some sets that are not hopeless; the others are left out of the result."""
         left: Indices = some[result[some, 0] < np.inf]
-        if hopeless is not None:
-            gone = hopeless(result[left])
+        if pruned is not None:
+            gone = pruned(result[left])
             result[left[gone]] = np.inf
             left = left[~gone]
         return left

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def promising(search: GroupSearch, frame: Frame) -> tuple[Frame, list[Values]] | None:
     """The frame with those shapes of its stages that may beat what is found, and what each takes alone (shapes x combinations of
     the shared sizes x time and energy but for what leaks); none where a stage has no such shape."""
-    if search.found.hopeless(search.least_of(frame)).all() or (useful := search.useful(frame)) is None:
+    if search.found.pruned(search.least_of(frame)).all() or (useful := search.useful(frame)) is None:
         return None
     frame = useful
     rows, stages = search.costs.combinations(frame), range(len(frame.stages))
@@ -38,11 +38,11 @@ def promising(search: GroupSearch, frame: Frame) -> tuple[Frame, list[Values]] |
     for index in sorted(stages, key=lambda index: sum(id(shape) not in known for shape in frame.stages[index].skeletons)):
         found = [_alone(search, frame, index, shape)[:, :2] for shape in frame.stages[index].skeletons]
         alone[index] = np.array(found).reshape(-1, rows, 2)
-        if _hopeless(search, frame, index, alone).all():
+        if _pruned(search, frame, index, alone).all():
             return None
     kept = []
     for index, stage in enumerate(frame.stages):
-        left = np.flatnonzero(~_hopeless(search, frame, index, alone))
+        left = np.flatnonzero(~_pruned(search, frame, index, alone))
         if not len(left):
             return None
         alone[index] = alone[index][left]
@@ -124,7 +124,7 @@ def _bounds(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton, f
     return search.costs.on_whole(frame, index, skeleton, parts, further)
 
 
-def _hopeless(search: GroupSearch, frame: Frame, index: int, alone: list[Values]) -> Flags:
+def _pruned(search: GroupSearch, frame: Frame, index: int, alone: list[Values]) -> Flags:
     """Which shapes of a stage cannot matter, whatever the shared sizes and the other stages' shapes: the longest child sets the
     time, energies add up."""
     least = [own.min(axis=0) for own in alone]
@@ -139,4 +139,4 @@ def _hopeless(search: GroupSearch, frame: Frame, index: int, alone: list[Values]
     time = np.maximum(times.max(axis=0), floor["time"])
     costs = {"time": time, "energy": np.maximum(energy + search.chip.static_power * time, floor["energy"])}
     bounds = np.stack([costs[name] for name in search.objectives], axis=-1)
-    return np.asarray(search.found.hopeless(bounds.reshape(-1, bounds.shape[-1])).reshape(bounds.shape[:2]).all(axis=1))
+    return np.asarray(search.found.pruned(bounds.reshape(-1, bounds.shape[-1])).reshape(bounds.shape[:2]).all(axis=1))

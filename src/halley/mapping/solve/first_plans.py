@@ -19,13 +19,13 @@ def dive(search: GroupSearch, bounds: Values, places: Sequence[tuple[int, int]],
     """A first mapping of each frame, of its most promising combination (``order``: of the places), until many in a row are no
     better than what is found. A good value early spares most of the rest; which one it is changes no result."""
     dived: set[int] = set()
-    vain = 0
+    without_gain = 0
     for position in order:
         frame, combination = places[position]
-        if vain == DIVES_WITHOUT_GAIN:
+        if without_gain == DIVES_WITHOUT_GAIN:
             return
-        if frame not in dived and not search.found.hopeless(bounds[position][None, :])[0]:
+        if frame not in dived and not search.found.pruned(bounds[position][None, :])[0]:
             dived.add(frame)
             before = search.found.points
             search.solve(frame, combination, quick=True)
-            vain = vain + 1 if search.found.points is before else 0
+            without_gain = without_gain + 1 if search.found.points is before else 0

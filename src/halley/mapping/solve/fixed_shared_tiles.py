@@ -37,20 +37,20 @@ class FixedTileSearch:
         to be told apart as well: a plan costs more by these, and others that take less of them may be better."""
         rounds = self.rounds
         least = rounds.least_states(self.at)
-        if self.hopeless(rounds.objectives(rounds.together(least), self.at))[0]:
+        if self.pruned(rounds.objectives(rounds.together(least), self.at))[0]:
             return set()
         order = sorted(range(len(rounds.parts)), key=lambda stage: sum(map(_mappings, rounds.parts[stage])))
-        settled: list[Fronts] = []
+        fronts: list[Fronts] = []
         for place, stage in enumerate(order):
-            others = rounds.together([*(front.states[:, :1] for front in settled), *(least[s] for s in order[place + 1 :])])
+            others = rounds.together([*(front.states[:, :1] for front in fronts), *(least[s] for s in order[place + 1 :])])
             front = _StageSearch(self, stage, others).run()
             if front is None:
                 return set()
-            settled.append(front)
-        return self._join_up(settled, order)
+            fronts.append(front)
+        return self._join_up(fronts, order)
 
-    def hopeless(self, bounds: Values) -> Flags:
-        return self.rounds.search.found.hopeless(bounds)
+    def pruned(self, bounds: Values) -> Flags:
+        return self.rounds.search.found.pruned(bounds)
 
     def _join_up(self, fronts: Sequence[Fronts], order: Sequence[int]) -> set[Hashable]:
         """Add the plans that beat the frontier: a pick of each front, which are those of the stages in this ``order``. Sets of
@@ -59,11 +59,11 @@ class FixedTileSearch:
         stack = [(self._of_picks(fronts, rows), rows)]
         while stack:
             self.rounds.search.tally.tick()
-            bounds, rows = most_promising(stack, self.hopeless)
+            bounds, rows = most_promising(stack, self.pruned)
             sizes = np.stack([front.size[rows[:, place]] for place, front in enumerate(fronts)], axis=1)
             single = sizes.max(axis=1, initial=1) == 1
             for bound, row in zip(bounds[single], rows[single], strict=True):
-                if not self.hopeless(bound[None, :])[0]:
+                if not self.pruned(bound[None, :])[0]:
                     picks = dict(zip(order, map(Fronts.pick, fronts, row), strict=True))
                     if limits := self._reach(picks, bound):
                         return limits
@@ -85,16 +85,20 @@ class FixedTileSearch:
         rounds = self.rounds
         states = rounds.together([self.states(stage, part, np.array([nodes])) for stage, (part, nodes) in picks.items()])
         (costs,) = rounds.objectives(states, self.at)
-        if not self.hopeless(costs[None, :])[0]:
+        if not self.pruned(costs[None, :])[0]:
             rounds.reach(picks, costs)
         if not (costs > bound).any():
             return set()
-        limits = {limit for limit in self.hidden if (rounds.objectives(self.told_apart(states, limit), self.at) > bound).any()}
+        limits = {
+            limit
+            for limit in self.hidden
+            if (rounds.objectives(self.by_dominance_resources(states, limit), self.at) > bound).any()
+        }
         if not limits:
             raise InternalError(Fault("search", f"a plan to cost {bound}", f"{costs}, by no limit left out", "please report"))
         return limits
 
-    def told_apart(self, states: Values, by: Hashable = None) -> Values:
+    def by_dominance_resources(self, states: Values, by: Hashable = None) -> Values:
         """States without the parts that are hidden, but for those of one limit."""
         seen = states.copy()
         seen[[part for limit, parts in self.hidden.items() if limit != by for part in parts]] = 0.0
@@ -115,22 +119,22 @@ def _mappings(part: Vector) -> float:
 class _StageSearch:
     """What one more stage can be. ``others``: the least that these take."""
 
-    settling: FixedTileSearch
+    fixed: FixedTileSearch
     stage: int
     others: Values
     front: Values = field(init=False)
     made: list[Pick] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.front = np.empty((self.settling.rounds.width, 0))
+        self.front = np.empty((self.fixed.rounds.width, 0))
 
     def run(self) -> Fronts | None:
         """The mappings of the stage that may matter: no other one takes no more in every part that is told apart."""
-        rounds, quick = self.settling.rounds, self.settling.quick
-        floors = [self._bounds(floor[:, self.settling.at]) for floor in rounds.floors[self.stage]]
+        rounds, quick = self.fixed.rounds, self.fixed.quick
+        floors = [self._bounds(floor[:, self.fixed.at]) for floor in rounds.floors[self.stage]]
         order = sorted(range(len(floors)), key=lambda place: tuple(floors[place][0]))
         for place in order[:DIVE_SHAPES] if quick else order:
-            if not self.settling.hopeless(floors[place])[0]:
+            if not self.fixed.pruned(floors[place])[0]:
                 self._refine(rounds.parts[self.stage][place], floors[place])
         if not self.made:
             return None
@@ -142,22 +146,22 @@ class _StageSearch:
 
     def _bounds(self, states: Values) -> Values:
         """What plans cost at least with these states of the stage."""
-        rounds = self.settling.rounds
-        return rounds.objectives(rounds.join(self.others, states), self.settling.at)
+        rounds = self.fixed.rounds
+        return rounds.objectives(rounds.join(self.others, states), self.fixed.at)
 
     def _refine(self, part: Vector, floor: Values) -> None:
         """Split sets of tile chains until what is left are single mappings."""
-        settling, rounds = self.settling, self.settling.rounds
+        fixed, rounds = self.fixed, self.fixed.rounds
         dims, trees = tuple(part.trees), tuple(part.trees.values())
         start = starts(part.trees, rounds.shared, rounds.rows)
-        rows = np.array([[int(start[dim][settling.at[0]]) for dim in dims]], dtype=np.int64)
+        rows = np.array([[int(start[dim][fixed.at[0]]) for dim in dims]], dtype=np.int64)
         if BUFFERS in dims:
             rows = opened(rows, dims.index(BUFFERS), part.trees[BUFFERS].singles)
             floor = self._bounds(self._states(part, rows))
         stack = [(floor, rows)]
         while stack:
             rounds.search.tally.tick()
-            _, rows = most_promising(stack, settling.hopeless, DIVE_BEAM_WIDTH if settling.quick else 0)
+            _, rows = most_promising(stack, fixed.pruned, DIVE_BEAM_WIDTH if fixed.quick else 0)
             sizes = np.array([tree.size[rows[:, at]] for at, tree in enumerate(trees)]).reshape(len(trees), len(rows))
             single = sizes.max(axis=0, initial=1) == 1
             if single.any():
@@ -168,19 +172,19 @@ class _StageSearch:
             rows = split_in(trees, rows, sizes.argmax(axis=0))
             states = self._states(part, rows)
             values = self._bounds(states)
-            kept = np.flatnonzero(~settling.hopeless(values))
-            kept = kept[~dominated(settling.told_apart(states[:, kept]), self.front)]
+            kept = np.flatnonzero(~fixed.pruned(values))
+            kept = kept[~dominated(fixed.by_dominance_resources(states[:, kept]), self.front)]
             stack.append((values[kept], rows[kept]))
 
     def _states(self, part: Vector, rows: Indices) -> Values:
         """States of a shape's sets."""
-        self.settling.rounds.search.tally.bounds += len(rows)
-        return self.settling.states(self.stage, part, rows)
+        self.fixed.rounds.search.tally.bounds += len(rows)
+        return self.fixed.states(self.stage, part, rows)
 
     def _keep(self, part: Vector, rows: Indices) -> None:
         """Add single mappings to what the stage can be."""
-        self.settling.rounds.search.tally.costed += len(rows)
-        states = np.hstack([self.front, self.settling.told_apart(self._states(part, rows))])
+        self.fixed.rounds.search.tally.costed += len(rows)
+        states = np.hstack([self.front, self.fixed.by_dominance_resources(self._states(part, rows))])
         made = [*self.made, *((part, tuple(row)) for row in rows)]
         best = undominated(states)
         self.front, self.made = states[:, best], [made[place] for place in best]

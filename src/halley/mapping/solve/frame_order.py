@@ -57,13 +57,13 @@ def _wave(search: GroupSearch, numbers: Sequence[int], later: Values) -> None:
     try:
         bounds, places = search.candidates(numbers)
         left, order = bounds, np.lexsort(bounds.T[::-1])
-        order = order[~search.found.hopeless(bounds[order])]
+        order = order[~search.found.pruned(bounds[order])]
         dive(search, bounds, places, order)
-        order = order[~search.found.hopeless(bounds[order])]
+        order = order[~search.found.pruned(bounds[order])]
         if len(search.objectives) > 1:  # against a poor front stages that overlap have too many trade-offs: the others before
             order = order[np.argsort([bool(search.frames[places[position][0]].cut) for position in order], kind="stable")]
         for index, position in enumerate(order):
-            if search.found.hopeless(bounds[position][None, :])[0]:
+            if search.found.pruned(bounds[position][None, :])[0]:
                 continue
             left = bounds[order[index:]]
             search.tally.tick()

@@ -46,7 +46,7 @@ from halley.mapping.space.stages import BUFFERS, GroupStage, Skeleton
 @dataclass(slots=True)
 class GroupSearch:
     """Search of one group. ``around`` puts the group's tree under the workload's outer Holds; ``least``: lower bounds of a frame
-    that need no search. ``frames``: those at hand, by number; ones with stages on shares of the clusters come and go. ``told``:
+    that need no search. ``frames``: those at hand, by number; ones with stages on shares of the clusters come and go. ``dominance_resources``:
     the resources and memories by which mappings of overlapped stages had to be told apart, on all clusters and on shares."""
 
     workload: Workload
@@ -66,20 +66,20 @@ class GroupSearch:
     _rounds: dict[int, Rounds | None] = field(default_factory=dict)
     _in_turn: dict[tuple[int, int], Values] = field(default_factory=dict)
     vectors: dict[Hashable, Vector] = field(default_factory=dict)
-    arounds: dict[tuple[Cut, str], OutsideCost] = field(default_factory=dict)
+    outside_costs: dict[tuple[Cut, str], OutsideCost] = field(default_factory=dict)
     orders: dict[Hashable, tuple[Frame, bool]] = field(default_factory=dict)
-    told: tuple[set[Hashable], set[Hashable]] = field(default_factory=lambda: (set(), set()))
+    dominance_resources: tuple[set[Hashable], set[Hashable]] = field(default_factory=lambda: (set(), set()))
 
     def __post_init__(self) -> None:
         self.frames, self.found = list(self.space.plain), Frontier(len(self.objectives), self.gap)
         ops = self.space.ops
         self.costs = Costing(self.workload, self.chip, ops, self.around, self.objectives, self.trees, self.tally)
 
-    def run(self, rivals: Values) -> Frontier:
-        """The proven frontier, together with ``rivals``: values reached by other means, which mappings here must beat to
+    def run(self, incumbents: Values) -> Frontier:
+        """The proven frontier, together with ``incumbents``: values reached by other means, which mappings here must beat to
         matter (payload None). On `Interrupted`, ``found`` has the best so far and ``open_bounds`` what was left."""
-        for rival in rivals:
-            self.found.add(rival, None)
+        for incumbent in incumbents:
+            self.found.add(incumbent, None)
         search_all(self)
         self._rounds.clear()  # what is compiled stays, for baselines
         self._floors.clear()
@@ -87,7 +87,7 @@ class GroupSearch:
 
     def leave(self, bounds: Values) -> None:
         """Note lower bounds of what a search leaves when it is stopped."""
-        self.open_bounds = list(bounds[~self.found.hopeless(bounds)])
+        self.open_bounds = list(bounds[~self.found.pruned(bounds)])
 
     def forget(self, first: int) -> None:
         """Drop the frames from a number on, with what is known of just them."""
@@ -110,7 +110,7 @@ class GroupSearch:
         """Whether a shape is hopeless: it could just be faster where no time counts, or it uses too little of the array."""
         if self.costs.lean and skeleton.revisits:
             return True
-        return skeleton.laid is not None and bool(self.found.hopeless(self.least_of(frame, skeleton.laid))[0])
+        return skeleton.laid is not None and bool(self.found.pruned(self.least_of(frame, skeleton.laid))[0])
 
     def dive(self) -> None:
         """A first mapping, quickly: the most promising candidate of the first frame that has one, of those on all clusters. Where
@@ -128,7 +128,12 @@ class GroupSearch:
         serves again: that is most of the work."""
         made = GroupSearch(self.workload, self.chip, space, self.around, objectives, self.tally, self.gap, self.trees, self.least)
         if objectives == self.objectives:
-            made.costs, made.vectors, made.arounds, made.told = self.costs, self.vectors, self.arounds, self.told
+            made.costs, made.vectors, made.outside_costs, made.dominance_resources = (
+                self.costs,
+                self.vectors,
+                self.outside_costs,
+                self.dominance_resources,
+            )
         return made
 
     # --- shared tile sizes open ---------------------------------------------------------------------------------------
@@ -169,10 +174,10 @@ class GroupSearch:
         hopeless; no stages where all are."""
         if frame not in self._floors:
             made = self.frames[frame]
-            shared, rows = self.costs.unsettled(made.shared), self.costs.combinations(made)
+            shared, rows = self.costs.searched_slots(made.shared), self.costs.combinations(made)
             bare = self._bare(made, rows)
             least = np.array([bounds.min(axis=0, initial=np.inf) for bounds in bare])
-            if rows > 1 and not self.found.hopeless(least.sum(axis=0)).all():
+            if rows > 1 and not self.found.pruned(least.sum(axis=0)).all():
                 least[:, ~holds_fit(self, made)] = np.inf
             stages: list[Values] = []
             for index, bounds in enumerate(bare):
@@ -180,7 +185,7 @@ class GroupSearch:
                 others = np.delete(least, index, axis=0).sum(axis=0)
                 floors = np.full((max(1, len(bounds)), rows, len(self.objectives)), np.inf)
                 for position, bound in enumerate(bounds):
-                    left = np.flatnonzero(~self.found.hopeless(bound + others))
+                    left = np.flatnonzero(~self.found.pruned(bound + others))
                     if len(left) and not ruled_out(self, made, made.stages[index].skeletons[position]):
                         shape = self.costs.shape(made, index, made.stages[index].skeletons[position])
                         every = starts(shape.trees, shared, rows)
@@ -188,7 +193,7 @@ class GroupSearch:
                         self.tally.bounds += len(left)
                 stages.append(floors)
                 least[index] = floors.min(axis=0)
-                if self.found.hopeless(least.sum(axis=0)).all():
+                if self.found.pruned(least.sum(axis=0)).all():
                     stages = []
                     break
             self._floors[frame] = stages
@@ -237,12 +242,12 @@ class GroupSearch:
             sums = (sums[:, None, :] + front.points[None, :, :]).reshape(-1, sums.shape[1])
         combos = list(product(*(front.payloads for front in fronts)))
         for position in minimal(sums):
-            if self.found.hopeless(sums[position][None, :])[0]:
+            if self.found.pruned(sums[position][None, :])[0]:
                 continue
             picked = combos[int(position)]
-            tiles = self.costs.settled(made.shared)
+            tiles = self.costs.fixed_sizes(made.shared)
             for skeleton, sizes in picked:
-                tiles |= self.costs.settled(skeleton.slots) | sizes
+                tiles |= self.costs.fixed_sizes(skeleton.slots) | sizes
             self.reach(made, tuple(skeleton for skeleton, _ in picked), tiles)
 
     def _solve_stage(self, frame: int, index: int, stage: GroupStage, combination: int, others: Values, quick: bool) -> Frontier:
@@ -252,18 +257,18 @@ class GroupSearch:
         front = Frontier(len(self.objectives), self.gap)
         order = np.lexsort(floors.T[::-1])
         for position in order[:DIVE_SHAPES] if quick else order:
-            if self._hopeless(front, floors[position][None, :], others)[0] or ruled_out(self, made, stage.skeletons[position]):
+            if self._pruned(front, floors[position][None, :], others)[0] or ruled_out(self, made, stage.skeletons[position]):
                 continue
             shape = self.costs.shape(made, index, stage.skeletons[position])
-            every = starts(shape.trees, self.costs.unsettled(made.shared), self.costs.combinations(made))
+            every = starts(shape.trees, self.costs.searched_slots(made.shared), self.costs.combinations(made))
             start = {dim: nodes[combination : combination + 1] for dim, nodes in every.items()}
             self._refine(shape, start, floors[position][None, :], front, others, quick)
         return front
 
-    def _hopeless(self, front: Frontier, bounds: Values, others: Values) -> Flags:
-        result = front.hopeless(bounds)
+    def _pruned(self, front: Frontier, bounds: Values, others: Values) -> Flags:
+        result = front.pruned(bounds)
         left = np.flatnonzero(~result)
-        result[left] = self.found.hopeless(bounds[left] + others)
+        result[left] = self.found.pruned(bounds[left] + others)
         return result
 
     def _refine(
@@ -271,18 +276,18 @@ class GroupSearch:
     ) -> None:
         """Split sets of tile chains until what is left are single mappings, the most promising sets first."""
 
-        def hopeless(bounds: Values) -> Flags:
-            return self._hopeless(front, bounds, others)
+        def pruned(bounds: Values) -> Flags:
+            return self._pruned(front, bounds, others)
 
         dims, trees = tuple(shape.trees), tuple(shape.trees.values())
         nodes = np.stack([start[dim] for dim in dims], axis=1) if dims else np.empty((1, 0), dtype=np.int64)
         if BUFFERS in dims:
             nodes = opened(nodes, dims.index(BUFFERS), shape.trees[BUFFERS].alike)
-            bound = shape.bounds({dim: nodes[:, at] for at, dim in enumerate(dims)}, len(nodes), hopeless)
+            bound = shape.bounds({dim: nodes[:, at] for at, dim in enumerate(dims)}, len(nodes), pruned)
         stack = [(bound, nodes)]
         while stack:
             self.tally.tick()
-            bounds, nodes = most_promising(stack, hopeless, DIVE_BEAM_WIDTH if quick else 0)
+            bounds, nodes = most_promising(stack, pruned, DIVE_BEAM_WIDTH if quick else 0)
             sizes = np.array([tree.size[nodes[:, at]] for at, tree in enumerate(trees)]).reshape(len(trees), len(nodes))
             single = sizes.max(axis=0, initial=1) == 1
             if single.any():  # bounds of single mappings are their costs
@@ -295,16 +300,16 @@ class GroupSearch:
                 own[own > 1] = CHAINS_WITH_OPEN_BUFFERS
             children = split_in(trees, nodes, sizes.argmax(axis=0))
             own = {dim: np.ascontiguousarray(children[:, place]) for place, dim in enumerate(dims)}  # each is read many times
-            values = shape.bounds(own, len(children), hopeless)
+            values = shape.bounds(own, len(children), pruned)
             self.tally.bounds += len(children)
             kept = np.flatnonzero(values[:, 0] < np.inf)
-            kept = kept[~hopeless(values[kept])]
+            kept = kept[~pruned(values[kept])]
             stack.append((values[kept], children[kept]))
 
     def _keep(self, shape: Shape, costs: Values, nodes: Indices, front: Frontier, others: Values) -> None:
         """Add single mappings to the stage's frontier."""
         self.tally.costed += len(costs)
-        better = np.flatnonzero(~self._hopeless(front, costs, others))
+        better = np.flatnonzero(~self._pruned(front, costs, others))
         if not len(better):
             return
         for position in better[minimal(costs[better])]:

@@ -49,14 +49,14 @@ def _ruled_out(search: GroupSearch, frame: Frame, skeleton: Skeleton) -> bool:
     """Whether sets of sizes that are split, the most promising first, all turn out hopeless before one is a single mapping, whose
     order of loops matters."""
     costs = search.costs
-    chains = costs.trees.of(costs.unsettled(frame.shared), costs.unsettled(skeleton.slots))
+    chains = costs.trees.of(costs.searched_slots(frame.shared), costs.searched_slots(skeleton.slots))
     least = costs.in_any_order(frame, skeleton)
     trees, at = tuple(chains.values()), {dim: index for index, dim in enumerate(chains)}
 
     def bounded(nodes: Indices) -> Values:
         return least({dim: np.ascontiguousarray(nodes[:, index]) for dim, index in at.items()}, len(nodes))
 
-    first = starts(chains, costs.unsettled(frame.shared), 1)
+    first = starts(chains, costs.searched_slots(frame.shared), 1)
     nodes = np.stack([first[dim] for dim in at], axis=1)
     if BUFFERS in at:  # bounds with open ones are poor, and there are few
         singles, _ = chains[BUFFERS].singles(nodes[:, at[BUFFERS]])
@@ -65,7 +65,7 @@ def _ruled_out(search: GroupSearch, frame: Frame, skeleton: Skeleton) -> bool:
     stack, asked = [(bounded(nodes), nodes)], 0
     while stack:
         search.tally.tick()
-        _, nodes = most_promising(stack, search.found.hopeless)
+        _, nodes = most_promising(stack, search.found.pruned)
         if not len(nodes):
             continue
         sizes = np.array([tree.size[nodes[:, index]] for index, tree in enumerate(trees)])

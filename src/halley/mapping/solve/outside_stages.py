@@ -68,9 +68,9 @@ def outside_cost(search: GroupSearch, frame: Frame) -> OutsideCost:
     if frame.shares is None:
         return _found(search, frame)
     key = frame.cut, frame.shares.axis
-    if key not in search.arounds:
-        search.arounds[key] = _found(search, frame)
-    return search.arounds[key]
+    if key not in search.outside_costs:
+        search.outside_costs[key] = _found(search, frame)
+    return search.outside_costs[key]
 
 
 def rounds(search: GroupSearch, frame: Frame) -> Array:
@@ -135,9 +135,9 @@ def _found(search: GroupSearch, frame: Frame) -> OutsideCost:
 
 def _shared_sizes(search: GroupSearch, frame: Frame) -> dict[str, Number]:
     """The shared sizes of each combination, by slot."""
-    shared = search.costs.unsettled(frame.shared)
+    shared = search.costs.searched_slots(frame.shared)
     trees = search.trees.of(shared, ())
-    sizes: dict[str, Number] = dict(search.costs.settled(frame.shared))
+    sizes: dict[str, Number] = dict(search.costs.fixed_sizes(frame.shared))
     for dim, nodes in starts(trees, shared, search.costs.combinations(frame)).items():
         sizes |= {name: column[trees[dim].start[nodes]] for name, column in trees[dim].columns.items()}
     return sizes

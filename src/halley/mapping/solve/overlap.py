@@ -112,12 +112,12 @@ class Rounds:
         self.memories = search.costs.limited
         self.capacities = np.array([self.chip.memory(name).capacity for name in self.memories])
         self.child_of = {stage: at for at, child in enumerate((*frame.children, frame.last)) for stage in child}
-        self.shared = search.costs.unsettled(frame.shared)
+        self.shared = search.costs.searched_slots(frame.shared)
         self.rows = search.costs.combinations(frame)
         self.left = np.empty(0, dtype=np.int64)
         if not self.rows or not all(stage.skeletons for stage in frame.stages):
             return
-        if self.search.found.hopeless(self._least(alone)).all():
+        if self.search.found.pruned(self._least(alone)).all():
             return
         self.around = outside_cost(search, frame)
         self.left = self._worthwhile()
@@ -195,8 +195,8 @@ class Rounds:
             least = [own[:, :, self.left].min(axis=1) for at, own in enumerate(states) if at != stage]
             own = states[stage][:, :, self.left].reshape(self.width, -1)
             joined = self.join(np.tile(self.together(least), len(skeletons)), own)
-            hopeless = self.search.found.hopeless(self.objectives(joined, np.tile(self.left, len(skeletons))))
-            possible = ~hopeless.reshape(len(skeletons), -1)
+            pruned = self.search.found.pruned(self.objectives(joined, np.tile(self.left, len(skeletons))))
+            possible = ~pruned.reshape(len(skeletons), -1)
             self.left = self.left[possible.any(axis=0)]
             if not len(self.left):
                 return
@@ -225,7 +225,7 @@ class Rounds:
     def _compile(self, index: int, skeleton: Skeleton) -> Vector:
         self.search.tally.tick()
         estimate = self.search.costs.draft(self.frame, index, skeleton)
-        trees = self.search.trees.of(self.shared, self.search.costs.unsettled(skeleton.slots))
+        trees = self.search.trees.of(self.shared, self.search.costs.searched_slots(skeleton.slots))
         energy = total(part for name, part in estimate.energy_by.items() if name != "static")
         room = [estimate.footprint.get(name, 0) for name in self.memories]
         outputs = [estimate.time, energy, *estimate.busy.values(), *room]
@@ -328,28 +328,28 @@ class Rounds:
         that was left out of account, all is done again with that."""
         at = np.array([combination])
         if not quick and self._in_many():
-            self._sharpen(at)
-        told = self.search.told[self.frame.shares is not None]
-        while limits := FixedTileSearch(self, at, quick, {} if quick else self._hidden(told)).run():
-            told |= limits
+            self._tighten(at)
+        dominance_resources = self.search.dominance_resources[self.frame.shares is not None]
+        while limits := FixedTileSearch(self, at, quick, {} if quick else self._hidden(dominance_resources)).run():
+            dominance_resources |= limits
 
-    def _hidden(self, told: Set[Hashable]) -> Mapping[Hashable, Sequence[int]]:
+    def _hidden(self, dominance_resources: Set[Hashable]) -> Mapping[Hashable, Sequence[int]]:
         """The parts of a state that a resource or a memory limits, by that; without those by which mappings are told apart."""
         found: dict[Hashable, list[int]] = {}
         for place, resource in enumerate((*self.resources, *self.later), self.busy.start):
             found.setdefault(resource, []).append(place)
         for place, name in enumerate(self.memories, self.adding):
             found[name] = [*range(place, self.width, len(self.memories))]
-        return {limit: parts for limit, parts in found.items() if limit not in told}
+        return {limit: parts for limit, parts in found.items() if limit not in dominance_resources}
 
     def reach(self, picks: Mapping[int, Pick], expected: Values) -> None:
         """Add a plan, by the pick of each stage, with its exact cost to the frontier: what is ``expected`` of it or more, as the
         visits of Holds around all phases may take longer."""
-        tiles = self.search.costs.settled(self.frame.shared)
+        tiles = self.search.costs.fixed_sizes(self.frame.shared)
         for part, nodes in picks.values():
             for tree, node in zip(part.trees.values(), nodes, strict=True):
                 tiles |= tree.sizes(int(node))
-            tiles |= self.search.costs.settled(part.skeleton.slots)
+            tiles |= self.search.costs.fixed_sizes(part.skeleton.slots)
         values = self.search.reach(self.frame, tuple(picks[stage][0].skeleton for stage in range(len(picks))), tiles)
         if (values < expected * (1 - 1e-9)).any():
             got = f"{values} for {self.frame.name}"
@@ -360,13 +360,13 @@ class Rounds:
         shares = self.frame.shares
         return shares is not None and self.chip.axis(shares.level, shares.axis).size > MEMBERS_WITHOUT_TIGHTENING
 
-    def _sharpen(self, at: Indices) -> None:
+    def _tighten(self, at: Indices) -> None:
         """Raise what shapes take at least, as far as they may matter, to their least times. These are found once for
         all frames that have the shapes, most of which are hopeless then."""
         for stage, (parts, floors) in enumerate(zip(self.parts, self.floors, strict=True)):
             others = self.together([state for other, state in enumerate(self.least_states(at)) if other != stage])
             for part, floor in zip(parts, floors, strict=True):
-                if not self.search.found.hopeless(self.objectives(self.join(others, floor[:, at]), at))[0]:
+                if not self.search.found.pruned(self.objectives(self.join(others, floor[:, at]), at))[0]:
                     child, time = 1 + self.child_of[stage], self._least_time(part, at)
                     floor[child, at] = np.maximum(floor[child, at], time if np.isfinite(time) else 0.0)
 

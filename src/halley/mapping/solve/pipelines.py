@@ -87,10 +87,10 @@ class Pipelines:
         found: Values = np.stack([least[name] for name in self.search.objectives], axis=-1)
         return found
 
-    def _hopeless(self, costs: Array) -> Flags:
+    def _pruned(self, costs: Array) -> Flags:
         """Where nothing can beat what is found, whatever the shared sizes (the last axis)."""
         bounds = self._objectives(costs)
-        flags = self.search.found.hopeless(bounds.reshape(-1, bounds.shape[-1]))
+        flags = self.search.found.pruned(bounds.reshape(-1, bounds.shape[-1]))
         return np.asarray(flags.reshape(bounds.shape[:-1]).all(axis=-1))
 
     def _left(self, first: int, end: int) -> Indices:
@@ -128,7 +128,7 @@ class Pipelines:
             for count in self._left(first, end):
                 most = self.members + 1 - count
                 others = _together(before[:, first, :most], behind[:, end, :most][:, ::-1])
-                if self._hopeless(_together(others, self._costs(first, end, count)[:, None])).all():
+                if self._pruned(_together(others, self._costs(first, end, count)[:, None])).all():
                     self.work[first, end, count] = np.inf
         self.behind = self._beside(behind=True)
 
@@ -155,7 +155,7 @@ class Pipelines:
         self.search.tally.tick()
         for end, count in self._promising(first, left, costs):
             own = _together(costs, self._costs(first, end, count))
-            if not self._hopeless(_together(own, self.behind[:, end, left - count])):  # by what is found meanwhile
+            if not self._pruned(_together(own, self.behind[:, end, left - count])):  # by what is found meanwhile
                 yield from self._walk((*cut, tuple(range(first, end))), (*counts, count), own)
 
     def _promising(self, first: int, left: int, costs: Array) -> list[tuple[int, int]]:
@@ -167,7 +167,7 @@ class Pipelines:
             own = _together(costs[:, None], self._costs(first, end, counts))
             every = _together(own, self.behind[:, end, left - counts])
             least = self._objectives(every).min(axis=1)
-            found += [(tuple(least[at]), end, int(counts[at])) for at in np.flatnonzero(~self._hopeless(every))]
+            found += [(tuple(least[at]), end, int(counts[at])) for at in np.flatnonzero(~self._pruned(every))]
         return [(end, count) for _, end, count in sorted(found)]
 
 
