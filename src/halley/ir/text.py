@@ -1,6 +1,6 @@
 """Mapping trees as indented text: `to_text` prints, `parse` reads; each undoes the other.
 
-    for DIM by TILE [visible]                                   the tiles of a mask's keys that the rows see
+    for DIM by TILE [visible]                                   visible: only tiles of keys that the rows see
     spread DIM by TILE over LEVEL.AXIS
     hold MEMORY [xBUFFERS]: GROUP ...                           a group is TENSOR or TENSOR|TENSOR (one buffer, in place)
     sequence [prefetch]
@@ -11,8 +11,8 @@
     compute OP [array DIM|DIM x DIM]                            dims on the rows and columns of the array; ``-`` for none
 
 One node per line, its children indented below it (printed with two spaces; read with any consistent indentation). A ``#``
-starts a comment. A name that would read as something else stands in quotes, escaped as in JSON; a level and
-an axis are then two words.
+starts a comment. A name that would be ambiguous is quoted, escaped as in JSON; a level and an axis are
+then two words.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ _KEYWORDS = ("for", "spread", "hold", "sequence", "overlap", "parallel", "pipeli
 def to_text(node: Node) -> str:
     """The tree as text, one node per line, without a line end after the last.
 
-    Raises BadInput for a tree that the language cannot say: a composition without children, a tile that is not a positive
-    whole number (an array of a batch, for example), a text over the limits of `parse`.
+    Raises BadInput for a tree that has no text: a composition without children, a tile that is not a positive whole number (an
+    array of a batch, for example), a text over the limits of `parse`.
 
     >>> print(to_text(Temporal("m", 128, Hold("glb", (("A",), ("S", "E")), Compute("S"), buffers=2))))
     for m by 128
@@ -174,7 +174,7 @@ Make: TypeAlias = Callable[[tuple[Node, ...]], Node]
 
 @dataclass(slots=True)
 class _Statement:
-    """A line that has been read: how many children its node has, and how to make it from them."""
+    """A parsed line: how many children its node takes, and the function that makes the node from them."""
 
     line: int
     indent: str
@@ -322,10 +322,10 @@ def _pipeline(line: LineReader) -> tuple[_Arity, Make]:
 
 
 def parse(text: str, source: str = "<text>") -> Node:
-    """Read a tree that `to_text` printed or a person wrote.
+    """Parse a tree that `to_text` printed or a person wrote.
 
     ``source`` names the text in messages (a file's name). Raises BadInput with every fault of the text, each at
-    ``source:line``; a text over the limits on size, lines or depth is refused unread.
+    ``source:line``; a text over the limits on size, lines or depth is not parsed.
 
     >>> parse("for m by 4   # rows\\n  compute C")
     Temporal(dim='m', tile=4, body=Compute(op='C', array=()), visible=False)
@@ -334,7 +334,7 @@ def parse(text: str, source: str = "<text>") -> Node:
 
 
 def located(text: str, source: str) -> tuple[Node, dict[tuple[int, ...], str]]:
-    """The tree as `parse` reads it, and of each node by its path where it stands: ``source:line``.
+    """The tree as `parse` reads it, and the position of each node by path: ``source:line``.
 
     >>> located("for m by 4\\n\\n  compute C", "mine.txt")[1]
     {(): 'mine.txt:1', (0,): 'mine.txt:3'}
@@ -370,7 +370,7 @@ def _check_limits(text: str, lines: int, source: str) -> None:
 
 
 def _read(line: str, number: int, source: str, faults: list[Fault]) -> _Statement | None:
-    """The statement of a line; None for a blank one. A faulty line still stands for a node, so that its children are read."""
+    """The statement of a line; None for a blank one. A faulty line still makes a statement, so that its children are parsed."""
     indent = line[: len(line) - len(line.lstrip())]
     words: list[Word] = []
     try:
