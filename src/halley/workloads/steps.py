@@ -1,4 +1,4 @@
-"""Runs of elementary operations that several compound operations share: softmax with its weighted sum, and the norms."""
+"""Sequences of elementary operations that several compound operations use: softmax with its weighted sum, and norms."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from halley.workloads.graph import EPSILON, contract, elementwise, reduction
 
 @dataclass(frozen=True, slots=True)
 class OpSequence:
-    """Ops in order; the dims of the tensors that they make, statistics apart (those are fp32); the kernels."""
+    """``ops`` in order; dims of their result tensors, statistics (fp32) separately; ``kernels``."""
 
     ops: tuple[Op, ...]
     made: dict[str, str]
@@ -21,7 +21,7 @@ class OpSequence:
 def softmax_and_values(
     variant: str, scale: Op, rows: str, key: str, value: str, values: str = "V", result: str = "O"
 ) -> OpSequence:
-    """``scale``, which makes the scores S2 [rows, key]; their softmax along ``key``; its product with ``values`` [key, value].
+    """The op ``scale``, with result S2 [rows, key]; softmax of S2 along ``key``; its product with ``values`` [key, value].
 
     - plain: ``mx; E = exp(S2 - mx); z; P = E / z; result = P V``.
     - deferred: ``U = E V; result = U / z``.
@@ -56,8 +56,8 @@ def softmax_and_values(
 
 
 def scale_scores(scores: str, dims: str, scale: float, causal: bool, queries: int, keys: int, window: int | None = None) -> Op:
-    """``S2 = scale x scores``; under a causal mask query i (row modulo ``queries``) sees the keys to ``i + keys - queries``, of
-    these the last ``window`` if there is one."""
+    """``S2 = scale x scores``. Under a causal mask query i (row modulo ``queries``) sees the keys up to ``i + keys - queries``;
+    with a ``window`` only the last ``window`` of them."""
     constants = {"scale": scale}
     if causal and window is not None:
         constants |= {"queries": float(queries), "offset": float(keys - queries), "window": float(window)}
@@ -72,7 +72,7 @@ def layernorm(
 ) -> OpSequence:
     """``result = (source - mu) / sqrt(v / count + epsilon) * gain + bias`` along a dim (Ba et al., arXiv 1607.06450).
 
-    ``mark`` ends the names of ops and statistics where a graph has several norms; ``weights`` names gain and bias.
+    ``mark`` is a suffix of the names of ops and statistics, for graphs with several norms; ``weights`` names gain and bias.
     """
     matrix, mu, v, r = f"{row} {along}", f"mu{mark}", f"v{mark}", f"r{mark}"
     if variant == "two-pass":
