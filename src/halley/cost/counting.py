@@ -1,8 +1,8 @@
 """Counting at a point of the tree: products over dims of sums over tiles.
 
-`CountingScope` is what a node can see on its way from the root: the loops that narrow its ranges and the Holds around it. `Counter`
-turns a scope into numbers. With tiles that are arrays, the results are arrays: put the choices for each dim on an array axis of
-its own, and only the last products have the full shape. With tiles that are terms, the results are terms.
+`CountingScope` is what a node can see on its way from the root: the loops that narrow its ranges and the Holds around it.
+`Counter` turns a scope into numbers. With tiles that are arrays, the results are arrays: put the choices for each dim on an array
+axis of its own, and only the last products have the full shape. With tiles that are terms, the results are terms.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Straight code: operations on numbered values, in an order, and the registers that hold them.
 
-Code is written once for each value (`Instruction`: its target is the value's number); `Code` gives it registers. Values that change with
-different loops sit at different *levels*, so that a run over a grid computes each only when what it depends on changes.
+Code is written once for each value (`Instruction`: its target is the value's number); `Code` gives it registers. Values that
+change with different loops sit at different *levels*, so that a run over a grid computes each only when what it depends on
+changes.
 """
 
 from __future__ import annotations

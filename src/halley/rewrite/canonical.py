@@ -9,7 +9,7 @@ from halley.ir.mapping import Hold, Node, Overlap, Parallel, Pipeline, Sequence,
 
 
 def canonical(node: Node, ranges: Mapping[str, int]) -> Node:
-    """Drop temporal loops with one iteration and cut tiles to their range; the mapping's meaning and cost stay.
+    """Drop temporal loops with one iteration and limit tiles to their range; the mapping's meaning and cost are unchanged.
 
     before: ``for m by 64`` over a range of 32, around ``compute S``  ->  after: ``compute S``
     """

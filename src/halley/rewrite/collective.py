@@ -1,4 +1,4 @@
-"""The rules of a `Collective`: its algorithm, its place in the tree, what it finds and what it leaves."""
+"""Legality rules of a `Collective`: its algorithm, its position in the tree, and the placements before and after it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _STARTS_FROM: dict[CollectiveKind, tuple[type[Placement], ...]] = {
     CollectiveKind.SCATTER: (Single,),
     CollectiveKind.SHIFT: (Shard, Replicate, Single),
 }
-"""The placement along its axis that each kind starts from."""
+"""By kind, the placements along the axis that it accepts."""
 
 
 def collective(state: WalkState, node: Collective, path: Path) -> None:
@@ -64,8 +64,8 @@ def collective(state: WalkState, node: Collective, path: Path) -> None:
 
 
 def _combined_members(state: WalkState, name: str, held: TensorState, key: AxisKey) -> TensorState:
-    """What the members have once the parts along an axis are joined: of those that a split further in leaves idle on some of
-    that axis' members, it is enough that they had work on another."""
+    """The tensor's state with members along the axis treated as one, as a reduction over it combines their parts. A member that
+    an inner split leaves idle for some index of the axis counts as active if it has work for another index."""
     writer, active = state.scopes[state.computes[state.producers[name].name]], dict(held.active)
     for axis, chain in held.idled.items():
         if any(cut.axis == key for cut in chain[:-1]):
@@ -75,7 +75,7 @@ def _combined_members(state: WalkState, name: str, held: TensorState, key: AxisK
 
 
 def _check_share(state: WalkState, where: str, name: str, home: HoldState, scope: NodeScope) -> bool:
-    """What the collective does to the tensor holds for all members that keep it: none of them is outside its share of an axis."""
+    """Every member that holds the tensor must take part: none of them may be outside the collective's share of an axis."""
     outside = held_outside_share(state.workload, home, name, state.scopes, scope)
     if outside:
         expected = f"all members of {dot(outside)} that keep {name} in {home.node.memory} in its share"
@@ -84,7 +84,7 @@ def _check_share(state: WalkState, where: str, name: str, home: HoldState, scope
 
 
 def _home(state: WalkState, where: str, node: Collective, name: str) -> HoldState | None:
-    """The innermost Hold at the collective's level."""
+    """The innermost Hold of the tensor at the collective's level."""
     depth = [level.name for level in state.chip.levels].index(node.level)
     found = [home for home in state.open.get(name, ()) if home.depth == depth]
     if not found:
@@ -94,7 +94,7 @@ def _home(state: WalkState, where: str, node: Collective, name: str) -> HoldStat
 
 
 def _placed(state: WalkState, where: str, node: Collective, scope: NodeScope, dims: tuple[str, ...]) -> bool:
-    """The collective stands outside the splits that would hide parts of its payload."""
+    """The collective must be outside splits that would hide parts of its payload."""
     before = len(state.findings)
     levels = [level.name for level in state.chip.levels]
     for level, axis in scope.split:
@@ -117,7 +117,7 @@ def _placed(state: WalkState, where: str, node: Collective, scope: NodeScope, di
 
 
 def _combinable(state: WalkState, where: str, node: Collective, name: str, home: HoldState, path: Path) -> bool:
-    """The tensor lies along the axis as the kind wants it, whole state and all."""
+    """The tensor must have the placement that the kind requires, and the collective must move all tensors of its state."""
     before, key, scope = len(state.findings), (node.level, node.axis), state.scopes[path]
     held = state.present(where, home, name)
     if held is None:
@@ -150,8 +150,8 @@ def _combinable(state: WalkState, where: str, node: Collective, name: str, home:
 
 
 def _again(state: WalkState, node: Collective, name: str, held: TensorState, home: HoldState, scope: NodeScope) -> list[str]:
-    """Dims of the loops in which it would move the same again. Moved by a shift, members that all have the same still do, and
-    what lies in other tiles of a loop is not the same."""
+    """Dims of the loops in which the collective would move the same data again. For a shift: none if all members have the same
+    data; otherwise only loops over dims that do not select the tensor, as other tiles are other data."""
     again = repeating(scope) - repeating(home.scope) - held.loops
     dims = {loop.dim for loop in scope.loops if loop.path in again}
     if node.kind is CollectiveKind.SHIFT:
@@ -161,7 +161,7 @@ def _again(state: WalkState, node: Collective, name: str, held: TensorState, hom
 
 
 def _uninterrupted(state: WalkState, where: str, node: Collective, name: str, home: HoldState, scope: NodeScope) -> None:
-    """The accumulation in the Hold is over, and a shift's copies have nowhere to go wrong."""
+    """The accumulation in the Hold must be complete; copies that a shift leaves must neither be drained nor added to."""
     op = state.producers.get(name)
     reduced = reduced_dims(state.workload, op) if op else ()
     inside = [loop.dim for loop in scope.loops[len(home.scope.loops) :] if loop.dim in reduced]
@@ -176,7 +176,7 @@ def _uninterrupted(state: WalkState, where: str, node: Collective, name: str, ho
 
 
 def _added_to_copies(state: WalkState, node: Collective, name: str, home: HoldState, scope: NodeScope) -> list[str]:
-    """Dims of the loops over reduced dims in which the next visit finds copies of others' parts, as a shift has left them."""
+    """Loops over reduced dims in which the next visit would add to copies that a shift has left; their dims."""
     op = state.producers.get(name)
     reduced = reduced_dims(state.workload, op) if op else ()
     if home.held[name].placement((node.level, node.axis)) == Replicate():
@@ -185,12 +185,12 @@ def _added_to_copies(state: WalkState, node: Collective, name: str, home: HoldSt
 
 
 def _in_order(state: WalkState, held: TensorState, home: HoldState, name: str, scope: NodeScope, key: AxisKey) -> bool:
-    """Whether the members have, of the region at the collective, the tiles of one dim in their order, or all of it."""
+    """Whether member i has the i-th tile of one dim of the region at the collective, or every member all of it."""
     selecting = state.workload.selectors(name)
     if key in held.shifted or _idle_lack(state, held, home, name):
         return False
     for axis, (first, stop) in held.active.items():
-        # members that a split of a dim of the tensor leaves idle have an empty region
+        # members left idle by a split of one of the tensor's dims have an empty region
         split = scope.split.get(axis)
         low, high = scope.active(axis) if split and split.dim in selecting else scope.share(axis)
         if (low < first or high > stop) and not (axis == key and key in held.single):
@@ -209,7 +209,7 @@ def _in_order(state: WalkState, held: TensorState, home: HoldState, name: str, s
 
 
 def _idle_lack(state: WalkState, held: TensorState, home: HoldState, name: str) -> bool:
-    """Whether a fill has left members without a tensor that sit out what touches it, though they have a region of it."""
+    """Whether some members have a region of a tensor but were not filled, as they are idle in all nodes that touch it."""
     if held.filled is None:
         return False
     workload, selecting = state.workload, state.workload.selectors(name)
@@ -223,7 +223,7 @@ def _idle_lack(state: WalkState, held: TensorState, home: HoldState, name: str) 
 
 
 def _check_maximum_combined(state: WalkState, where: str, name: str, maximum: str, key: AxisKey) -> None:
-    """Parts relative to a running maximum can be joined only once all are relative to the same one."""
+    """Partial results relative to a running maximum can be combined only if the maximum was combined over the axis before."""
     around = state.open.get(maximum)
     held = around[-1].held.get(maximum) if around else None
     if held is None or key in held.partial:

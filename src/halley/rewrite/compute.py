@@ -1,4 +1,4 @@
-"""The rules of a `Compute`: its loops, its engine, what it reads, what it leaves behind."""
+"""Legality rules of a `Compute`: its loops, its engine, its operands and its results."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ def _loops(state: WalkState, where: str, op: Op, scope: NodeScope) -> None:
                 expected = f"no loop over {outside[0]} outside the distributed hold {home.node.memory}: {name}"
                 state.fault(where, expected, "one", f"hold {name} outside that loop, or inside the spread")
             shared = held_outside_share(state.workload, home, name, state.scopes, scope)
-            if shared:  # members outside it would be filled again with what they never add to, and drain it
+            if shared:  # members outside the share would refill and drain sums to which they never add
                 place = f"hold {home.node.memory}: {name}, kept beyond its share of {dot(shared)}"
                 expected = f"no loop over {outside[0]} outside {place}"
                 state.fault(where, expected, "one", f"hold {name} outside that loop, or inside the share")
 
 
 def _whole_dims(state: WalkState, where: str, op: Op, scope: NodeScope) -> None:
-    """Dims along which an op cannot be cut: that of a scan or transform, the rows that an index selects; and splits that
-    would leave parts of windows to who reads them, or overlapping parts to who walks their dim."""
+    """Dims that must be untiled, such as that of a scan or transform and the rows that an index selects; and splits that would
+    distribute windows over members, or give members overlapping parts of the dim that windows read."""
     for barred in state.workload.unsplit(op):
         for key, split in scope.split.items():
             if split.dim in barred:
@@ -76,8 +76,8 @@ def _whole_dims(state: WalkState, where: str, op: Op, scope: NodeScope) -> None:
 
 
 def cut_once(state: WalkState, where: str, scope: NodeScope) -> None:
-    """No dim that windows are read from is cut itself where what adds up to it is cut: some of the parts would be empty, and
-    members idle, that have work of their own."""
+    """A dim that windows read is not tiled together with the window's base or offset: some tiles would be empty, and members with
+    work would be idle."""
     around = {loop.dim for loop in scope.loops} | {split.dim for split in scope.split.values()}
     for window in state.workload.windows.values():
         adding = sorted(around.intersection((window.base, window.offset)))
@@ -87,7 +87,7 @@ def cut_once(state: WalkState, where: str, scope: NodeScope) -> None:
 
 
 def _beside(state: WalkState, where: str, array: Array, scope: NodeScope) -> None:
-    """Of several dims on one side of the array, all but the first are whole: then the points there are as many in every tile."""
+    """Dims mapped to one side of the array are untiled except for the first, so that their number of points is constant."""
     for first, *others in filter(None, array):
         for dim in others:
             if scope.extents[dim] != {state.workload.dims[dim]}:
@@ -137,7 +137,7 @@ def _read(state: WalkState, where: str, op: Op, name: str, path: Path) -> None:
 
 
 def _check_relative(state: WalkState, where: str, op: Op, name: str, held: TensorState, producer: Op, path: Path) -> None:
-    """A value that is relative to a running maximum is used with that same state of the maximum."""
+    """A value relative to a running maximum must be read with the same version of the maximum."""
     maximum = state.maximum(producer)
     if not maximum or not state.open.get(maximum) or not (producer.scaled_by or op.scaled_by == maximum):
         return

@@ -1,11 +1,11 @@
-"""Derivatives of the elementwise functions, in the functions of `halley.ir.workload` themselves.
+"""Derivatives of the elementwise functions, expressed in functions of `halley.ir.workload`.
 
-`DERIVATIVES` says for each argument of a function what it receives when the function's result receives d:
+`DERIVATIVES` gives the gradient of each argument of a function, for the gradient d of its result:
 
     y = x0 * x1        x0: d * x1        x1: d * x0
 
-In a rule "d" is what the result receives, "y" the result, a digit the argument of that place. None: the argument only selects
-(where to cut, which of two), so that a small change of it changes nothing.
+In a rule, "d" is the gradient of the result, "y" the result, and a digit the argument with that index. None: the argument only
+selects (a threshold), so its derivative is zero.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _same(given: Mapping[str, float]) -> Mapping[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Derivative:
-    """What one argument receives: ``function`` of ``arguments``."""
+    """Gradient of one argument: ``function`` of ``arguments``."""
 
     function: str
     arguments: tuple[str, ...]
@@ -44,7 +44,7 @@ def _scaled(function: str, arguments: str, scale: float) -> Derivative:
 
 
 PASS_THROUGH = _rule("identity", "d")
-"""The argument receives d as it is."""
+"""The gradient of the argument is d."""
 
 NEGATED = _scaled("scale", "d", -1.0)
 
@@ -56,7 +56,7 @@ DERIVATIVES: Mapping[str, tuple[Derivative | None, ...]] = {
     "subtract": (PASS_THROUGH, NEGATED),
     "divide": (_rule("divide", "d 1"), _rule("quotient_gradient", "d y 1")),
     "reciprocal": (_rule("negative_product", "d y y"),),
-    # of two equal arguments the first receives all
+    # if both arguments are equal, the first one gets the gradient
     "maximum": (_rule("select_not_below", "d 0 1"), _rule("select_above", "d 1 0")),
     "minimum": (_rule("select_not_below", "d 1 0"), _rule("select_above", "d 0 1")),
     "multiply_add": (_rule("mul", "d 1"), _rule("mul", "d 0"), PASS_THROUGH),
@@ -114,7 +114,7 @@ DERIVATIVES: Mapping[str, tuple[Derivative | None, ...]] = {
         _rule("scaled_product", "d 0", _same),
     ),
 }
-"""By function, what each argument receives. Functions that only occur in derivatives have none of their own."""
+"""By function, the gradient of each argument. Functions that occur only in derivatives have no entry."""
 
 POSITIONAL = ("decay_mask", "scale_mask", "scale_visible", "scale_window", "scale_in_window")
-"""Functions that depend on where an element lies: the last two dims of the op are those of the rows and the columns."""
+"""Functions that depend on an element's position: the last two dims of the op are its row and its column."""

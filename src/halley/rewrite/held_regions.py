@@ -1,4 +1,5 @@
-"""What each instance of a Hold keeps: the region, narrowed by the splits that lie right on the way to every touch inside."""
+"""The part of a tensor's region that each instance of a distributed Hold holds. Splits that all accesses inside have in common,
+up to the first other loop or split of the dim, narrow it."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ from halley.rewrite.scopes import NodeScope, Path
 
 @dataclass(frozen=True, slots=True)
 class HeldRegion:
-    """``chains``: how the tensor's dims are cut. ``active``: by axis, the members that keep something; where a split leaves
-    others idle, ``idles`` has the cuts up to it. ``scope``: that of the first touch."""
+    """What the members hold of a tensor. ``chains``: the cuts of its dims. ``active``: by axis, the members that hold anything;
+    where a split leaves others idle, ``idles`` has the cuts up to it. ``scope``: of the first access."""
 
     chains: Mapping[str, Chain]
     active: Mapping[AxisKey, Interval]
@@ -24,7 +25,7 @@ class HeldRegion:
 
 
 def touches(workload: Workload, home: HoldState, name: str) -> Iterator[Path]:
-    """The computes and collectives inside a Hold that touch a tensor."""
+    """Paths of the computes and collectives inside a Hold that access a tensor."""
     for inner, node in walk(home.node):
         if isinstance(node, Compute):
             op = workload.op(node.op)
@@ -35,7 +36,7 @@ def touches(workload: Workload, home: HoldState, name: str) -> Iterator[Path]:
 
 
 def held_region(workload: Workload, home: HoldState, name: str, scopes: Mapping[Path, NodeScope]) -> HeldRegion:
-    """What the members keep of a tensor in an open Hold, in which something touches it."""
+    """What the members hold of a tensor in an open Hold. At least one node inside must access the tensor."""
     leaves = [scopes[path] for path in touches(workload, home, name)]
     first, chains = leaves[0], {}
     for dim in workload.selectors(name):
@@ -54,7 +55,7 @@ def held_region(workload: Workload, home: HoldState, name: str, scopes: Mapping[
 
 
 def joined(workload: Workload, home: HoldState, name: str) -> bool:
-    """Whether a collective inside a Hold touches a tensor: it may leave idle members a part, and they have room for it."""
+    """Whether a collective inside a Hold accesses a tensor: it may give idle members a part, for which space is reserved."""
     leaves = [node for _, node in walk(home.node)]
     return any(isinstance(leaf, Collective) and name in leaf.tensors for leaf in leaves)
 
@@ -62,19 +63,19 @@ def joined(workload: Workload, home: HoldState, name: str) -> bool:
 def held_outside_share(
     workload: Workload, home: HoldState, name: str, scopes: Mapping[Path, NodeScope], scope: NodeScope
 ) -> AxisKey | None:
-    """An axis on which members outside the share of a node in the Hold keep something of a tensor, if there is one."""
+    """An axis on which members outside the share of a node in the Hold hold a part of a tensor, or None."""
     keeps = held_region(workload, home, name, scopes).active
     shares = [(key, keeps[key], scope.share(key)) for key in sorted(home.axes & scope.shares.keys())]
     return next((key for key, (first, stop), (low, high) in shares if first < low or high < stop), None)
 
 
 def _common_share(home: HoldState, leaves: list[NodeScope], key: AxisKey) -> Interval:
-    """The innermost share of an axis that one child of `Parallel` or `Pipeline` has and that all touches lie in."""
+    """The innermost share of an axis, of a child of `Parallel` or `Pipeline`, that contains all accesses."""
     parts = [leaf.parts.get(key, ()) for leaf in leaves]
     common = [part for part in parts[0] if all(part in others for others in parts)]
     return common[-1][1] if common else home.scope.share(key)
 
 
 def _agree(leaves: list[NodeScope], dim: str, length: int) -> bool:
-    """Whether all touches lie behind the same first cuts of a dim."""
+    """Whether all accesses have the same first ``length`` cuts of a dim."""
     return len({leaf.written_chains.get(dim, ())[:length] for leaf in leaves}) == 1

@@ -1,4 +1,4 @@
-"""Where tensors are while a tree runs: the open Holds, and what each has of each tensor on which members."""
+"""State of the open Holds during the static check: which part of each tensor which members hold."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from halley.rewrite.layout import AxisKey, Chain, DimCut, Interval, Shifts, rest
 from halley.rewrite.scopes import NodeScope, Path
 
 NETWORK_ADDED_MONOIDS = ("", "sum", "mean")
-"""Monoids whose parts a network can add on the way up."""
+"""Monoids whose partial results a network can add on the way to the parent."""
 STATEFUL_MONOIDS = ("softmax", "welford")
-"""Monoids with a state whose parts cannot be put back later."""
+"""Monoids whose state of several tensors cannot be refilled after a drain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A collective that a tree lacks: ``before`` the node there (or at the end of its body, for a drain), after ``setter``."""
+    """A collective that a tree lacks: to be inserted after the node ``setter`` and before the node ``before`` (``at_end``: at the
+    end of its body, for a drain)."""
 
     node: Collective
     setter: Path
@@ -32,7 +33,8 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A broken rule, the collective that would mend it, if one would, and the node that breaks it; the root where none does."""
+    """A broken rule, the missing collective, if that is the cause, and the path of the node (of the root if it is no single
+    one)."""
 
     fault: Fault
     missing: Missing | None = None
@@ -43,11 +45,11 @@ class Violation:
 class TensorState:
     """What the members have of a tensor in one Hold.
 
-    ``setter`` is the node that last changed it, in the repeating ``loops``. ``chains``: how each dim is cut. ``partial``: the
-    monoid per axis whose members have parts. ``active``: the members that surely have it, on axes where not all do, and in
-    ``idled`` the cuts that left the others idle. ``single``: axes where a collective left it on the first. ``filled``: what a
-    fill brought is cut like this, and is what its readers select. ``relative``: the running maximum that it is relative to,
-    and which version of it. ``shifted``: axes along which a shift has left members copies of what those before them have.
+    ``setter`` is the node that last changed it, inside the repeating ``loops``. ``chains``: the cuts of each dim. ``partial``: by
+    axis whose members have partial results, the monoid. ``active``: the members that certainly have it, on axes where not all do;
+    ``idled``: the cuts that left the others idle. ``single``: axes where a collective left it on the first member. ``filled``:
+    the cuts of a fill, which brings exactly what its readers select. ``relative``: the running maximum that it is relative to,
+    and its version. ``shifted``: axes along which a shift has copied data from each member to the next.
     """
 
     setter: Path
@@ -72,7 +74,7 @@ class TensorState:
         return Replicate()
 
     def seen_from(self, axes: frozenset[AxisKey], setter: Path, scope: NodeScope) -> TensorState:
-        """The same after it moved, through the node ``setter``, to a memory that lies inside these axes only."""
+        """The state after the node ``setter`` moved the tensor to a memory that is private to members of these axes only."""
         return replace(
             self,
             setter=setter,
@@ -88,9 +90,9 @@ class TensorState:
 
 @dataclass(slots=True)
 class HoldState:
-    """An open Hold. ``axes``: those of its memory's level and of the levels further out. ``overwritten``: tensors that another of
-    their group has overwritten, with its name; ``partly_replaced``: tensors that left parts of another standing, with its name;
-    ``replaced``: what there was of that other.
+    """An open Hold. ``axes``: those of its memory's level and of outer levels. ``held``: state of each tensor that is present.
+    ``overwritten``: by tensor, the tensor of its group that overwrote it in place. ``partly_replaced``: by tensor, the tensor of
+    its group that it overwrote only in part; ``replaced``: the state of that other tensor before.
     """
 
     node: Hold
@@ -104,11 +106,11 @@ class HoldState:
     replaced: dict[str, TensorState] = field(default_factory=dict)
 
     def group_members(self, name: str) -> list[str]:
-        """The other tensors of its group that are there."""
+        """The other tensors of its group that are present."""
         return [other for group in self.node.tensors if name in group for other in group if other != name and other in self.held]
 
     def put(self, name: str, held: TensorState) -> None:
-        """The tensor is there now, in the place of the others of its group."""
+        """Record that the tensor is present, and that it overwrote the others of its group."""
         for other in self.group_members(name):
             del self.held[other]
             self.overwritten[other] = name
@@ -117,12 +119,12 @@ class HoldState:
 
 
 def repeating(scope: NodeScope) -> frozenset[Path]:
-    """The loops around a node that run more than once."""
+    """Paths of the loops around a node that have more than one iteration."""
     return frozenset(loop.path for loop in scope.loops if loop.repeats)
 
 
 def reduced_dims(workload: Workload, op: Op) -> tuple[str, ...]:
-    """Dims that an op accumulates over; a scatter adds up all its rows."""
+    """Dims that an op accumulates over; for a scatter, all dims that its result lacks."""
     if op.kind is OpKind.SCATTER:
         kept = {dim for name in op.outputs for dim in workload.tensors[name].dims}
         return tuple(dim for dim in op.dims if dim not in kept)
@@ -130,19 +132,19 @@ def reduced_dims(workload: Workload, op: Op) -> tuple[str, ...]:
 
 
 def is_stateful(op: Op) -> bool:
-    """The op carries a state whose parts cannot simply be put back later."""
+    """Whether the op accumulates a state that cannot be refilled after a drain."""
     return bool(op.scaled_by) or op.monoid in STATEFUL_MONOIDS
 
 
 def network_adds(scope: NodeScope, key: AxisKey, op: Op) -> bool:
-    """The level's network adds the op's parts on the way up."""
+    """Whether the level's network adds partial results of the op on the way to the parent."""
     network = scope.chip.level(key[0]).network
     monoid = op.monoid if op.kind is OpKind.REDUCE else "sum"
     return network is not None and network.reduction and monoid in NETWORK_ADDED_MONOIDS and not is_stateful(op)
 
 
 def written(workload: Workload, scope: NodeScope, op: Op, name: str, axes: frozenset[AxisKey], setter: Path) -> TensorState:
-    """What an op leaves in a memory inside ``axes``."""
+    """The state of an op's result in a memory that is private to members of ``axes``."""
     dims, reduced = workload.tensors[name].dims, reduced_dims(workload, op)
     partial: dict[AxisKey, str] = {}
     active = {key: members for key, members in scope.shares.items() if key in axes}
@@ -160,7 +162,7 @@ def written(workload: Workload, scope: NodeScope, op: Op, name: str, axes: froze
 
 
 def combined(node: Collective, held: TensorState, scope: NodeScope, path: Path) -> TensorState:
-    """What a collective leaves."""
+    """The state of a tensor after a collective."""
     key = (node.level, node.axis)
     first, stop = scope.share(key)
     partial = {axis: monoid for axis, monoid in held.partial.items() if axis != key}
@@ -182,7 +184,7 @@ def combined(node: Collective, held: TensorState, scope: NodeScope, path: Path) 
 
 
 def _shifted(held: TensorState, scope: NodeScope, key: AxisKey) -> TensorState:
-    """A shift adds the block of the one before to a member's own."""
+    """After a shift, each member has its own block and that of the member before."""
     (first, stop), before = scope.share(key), held.placement(key)
     if before == Replicate():
         return held
@@ -191,7 +193,7 @@ def _shifted(held: TensorState, scope: NodeScope, key: AxisKey) -> TensorState:
 
 
 def even_chain(scope: NodeScope, key: AxisKey, dim: str) -> Chain:
-    """The cutting of a dim into even shards, one per member of the axis."""
+    """The cuts of a dim into even shards, one per member of the axis."""
     return (*scope.chain(dim), DimCut(0, key, scope.share(key)[0], scope.size(key)))
 
 
@@ -200,7 +202,7 @@ def _axes(chain: Chain) -> set[AxisKey]:
 
 
 def unfit(node: Collective, scope: NodeScope) -> tuple[str, str] | None:
-    """(expected, got) where the node's algorithm does not exist or does not serve it."""
+    """(expected, got) if the node's algorithm does not exist or does not support the collective; else None."""
     key = (node.level, node.axis)
     algorithm = ALGORITHMS.get(node.algorithm)
     if algorithm is None:

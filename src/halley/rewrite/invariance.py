@@ -1,11 +1,11 @@
-"""Which results do not depend on a maximum: softmax is the same for any number that is taken off its scores.
+"""Which results do not depend on a maximum: softmax is invariant under a shift of its scores.
 
-A maximum m enters as a free variable. What a tensor becomes when m grows by c is followed through the graph:
+A maximum m is treated as a free variable. How each tensor changes when m increases by c is propagated through the graph:
 
-- *shift* s: the tensor grows by s c (m itself: 1; ``x - m``: -1);
-- *degree* k: the tensor is multiplied by exp(k c) (``exp(x - m)``: -1, and so are its sums; ``E / z``: 0).
+- *shift* s: the tensor increases by s c (m itself: 1; ``x - m``: -1);
+- *degree* k: the tensor is multiplied by exp(k c) (``exp(x - m)``: -1, like its sums; ``E / z``: 0).
 
-A tensor of shift 0 and degree 0 does not depend on m. Where the rules end, it counts as dependent.
+A tensor of shift 0 and degree 0 does not depend on m. Where no rule applies, a tensor counts as dependent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from halley.rewrite.derivatives import DERIVATIVES
 
 @dataclass(frozen=True, slots=True)
 class MaximumDependence:
-    """What a tensor becomes when the maximum grows."""
+    """How a tensor depends on the maximum: additive ``shift`` and exponential ``degree``."""
 
     shift: int = 0
     degree: int = 0
@@ -29,7 +29,7 @@ INDEPENDENT = MaximumDependence()
 
 
 def is_independent(workload: Workload, maximum: str, outputs: Collection[str]) -> bool:
-    """Whether none of the outputs depends on the tensor ``maximum`` as a free variable. No is a safe answer.
+    """Whether none of the outputs depends on the tensor ``maximum`` as a free variable. False may also mean unknown.
 
     >>> from halley.workloads.attention import attention
     >>> is_independent(attention(1, 2, 2, 3, 4, 5, variant="deferred"), "mx", ("O",))
@@ -38,7 +38,7 @@ def is_independent(workload: Workload, maximum: str, outputs: Collection[str]) -
     changes: dict[str, MaximumDependence | None] = {maximum: MaximumDependence(shift=1)}
     for op in workload.ops:
         if maximum in op.outputs:
-            # the sum of exponentials that is made beside the maximum is relative to it
+            # the sum of exponentials computed together with the maximum is relative to it
             changes |= {name: MaximumDependence(degree=-1) for name in op.outputs if name != maximum}
             continue
         selected = _selectors(op)
@@ -49,13 +49,13 @@ def is_independent(workload: Workload, maximum: str, outputs: Collection[str]) -
 
 
 def _selectors(op: Op) -> tuple[int, ...]:
-    """Arguments that a function is not sensitive to, step by step: they only select."""
+    """Indices of arguments with zero derivative, which only select."""
     rules = DERIVATIVES.get(op.function, ())
     return tuple(i for i, rule in enumerate(rules) if rule is None) if op.kind in (OpKind.MAP, OpKind.REDUCE) else ()
 
 
 def _after(op: Op, given: list[MaximumDependence | None]) -> MaximumDependence | None:
-    """The change of an op's outputs; None where no rule says it."""
+    """The dependence of an op's outputs; None where no rule applies."""
     known = [change for change in given if change is not None]
     if len(known) < len(given):
         return None

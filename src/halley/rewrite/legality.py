@@ -1,10 +1,10 @@
-"""Whether a tree is a legal mapping: every rule of docs/model.md (capacities aside), decided without executing it.
+"""Static check of a mapping: every rule of docs/model.md (except capacities), decided without executing the tree.
 
-`check` raises all faults at once. The tree is walked once, in the order in which it would run; for every open Hold the walk
-knows what each axis' members have of each tensor (`TensorState`), and asks at every reader whether that is what its loops and
-splits select. Where it is not, the fault names the collective that would help, and `findings` carries it as a value.
+`check` raises all faults at once. The tree is traversed once, in execution order. For every open Hold, the state of each tensor
+is tracked: which part the members along each axis have (`TensorState`). Every reader is checked against it. If a collective is
+missing, the fault names it, and `findings` returns it as a value.
 
-The rules are the interpreter's; it finds them broken by looking at elements, this module by looking at cuttings.
+The rules are those of the interpreter, which checks them on elements; this module checks them on layouts.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from halley.rewrite.walk_state import Reader, WalkState, dot
 
 
 def check(tree: Node, workload: Workload, chip: Chip, places: Mapping[Path, str] | None = None) -> None:
-    """Raise IllegalMapping with every fault of the tree, if it has one. ``places``: of each node its file and line, which the
-    faults then name as well."""
+    """Raise IllegalMapping with every fault of the tree, if there is one. ``places``: file and line of each node by path, which
+    the faults then include."""
     found = [_placed(finding, places or {}) for finding in findings(tree, workload, chip)]
     if found:
         raise IllegalMapping(dict.fromkeys(found))
@@ -44,14 +44,14 @@ def _placed(finding: Violation, places: Mapping[Path, str]) -> Fault:
 
 
 def faults(tree: Node, workload: Workload, chip: Chip) -> list[Fault]:
-    """Every broken rule, in the order in which the tree would run. Capacities are not looked at."""
+    """Every broken rule, in execution order. Capacities are not checked."""
     return list(dict.fromkeys(finding.fault for finding in findings(tree, workload, chip)))
 
 
 def findings(tree: Node, workload: Workload, chip: Chip) -> list[Violation]:
-    """The faults, each with the collective that is missing, where one is.
+    """The faults, each with the missing collective, if one is missing.
 
-    Later checks presuppose earlier ones: unknown names hide what else is wrong, and so do splits that do not fit.
+    Later checks need valid names and fitting splits, so they run only if the earlier checks find no fault.
     """
     names = list(name_faults(tree, workload, chip))
     names = names or [*round_faults(tree, workload), *mask_faults(tree, workload), *prefetch_faults(tree, workload, chip)]
@@ -112,7 +112,7 @@ def _position(state: WalkState, home: HoldState, name: str) -> None:
 
 
 def _fill(state: WalkState, home: HoldState, name: str) -> None:
-    """The Hold takes what its body reads from the next one out."""
+    """Fill of a Hold from the next outer Hold with what its body reads."""
     parent, where = state.innermost(name), f"hold {home.node.memory}: {name}"
     keeps = held_region(state.workload, home, name, state.scopes)
     filled = {dim: restrict(chain, home.axes) for dim, chain in keeps.chains.items()}
@@ -129,7 +129,7 @@ def _fill(state: WalkState, home: HoldState, name: str) -> None:
 
 
 def _fill_again(state: WalkState, home: HoldState, name: str, op: Op) -> None:
-    """The Hold of an accumulator inside a loop over a reduced dim takes up what its last visit left further out."""
+    """Refill of an accumulator inside a loop over a reduced dim, with the partial sums that its last visit drained."""
     reduced = reduced_dims(state.workload, op)
     loops = [loop for loop in home.scope.loops if loop.repeats and loop.dim in reduced]
     parent, where = state.innermost(name), f"hold {home.node.memory}: {name}"
@@ -140,15 +140,15 @@ def _fill_again(state: WalkState, home: HoldState, name: str, op: Op) -> None:
         return
     between = [loop.dim for loop in loops if loop not in parent.scope.loops]
     for key, split in home.scope.split.items():
-        # only the first member is filled again, so that what others add to must have met in the parent
+        # only the first member is refilled, so partial sums of the others must have been combined in the parent
         if key in parent.axes and split.dim in reduced and _others_again(state, home, parent, key, between):
             expected = f"no loop over {between[0]} between it and hold {parent.node.memory}, which has a part per {dot(key)}"
             state.fault(where, expected, "one", f"move the loop inside, or do not hold {name} here")
 
 
 def _others_again(state: WalkState, home: HoldState, parent: HoldState, key: AxisKey, between: list[str]) -> bool:
-    """Whether other members than the first on an axis that splits a reduced dim come back to a Hold in the loops between it and
-    the one around it."""
+    """Whether a member other than the first, on an axis that splits a reduced dim, visits a Hold again in the loops between it
+    and its parent."""
     split = home.scope.split[key]
     if not between or split.most == 1:
         return False
@@ -159,7 +159,7 @@ def _others_again(state: WalkState, home: HoldState, parent: HoldState, key: Axi
 
 
 def _drain(state: WalkState, home: HoldState, name: str) -> None:
-    """The Hold gives what its body wrote to the next one out, or to the world outside."""
+    """Drain of a Hold into the next outer Hold, or as an output of the workload."""
     parent = state.innermost(name)
     if parent is None and name not in state.workload.outputs:
         return

@@ -1,8 +1,8 @@
-"""Children of `Overlap` and `Parallel` that hand tensors over: each works on another round (docs/model.md, "Rounds").
+"""Children of `Overlap` and `Parallel` that hand tensors over: they work on different rounds (docs/model.md, "Rounds").
 
-In loops around such a node, a child is at work on one tile while the child that it reads from is at work on the next. So a tensor
-that passes from child 1 to child 2 needs a buffer for each of the rounds that are under way at once. So does what is carried from
-round to round (a running maximum): a later round changes it before a child further on has read what this one left.
+In loops around such a node, a child works on one tile while the child that it reads from works on the next. So a tensor that
+passes from child 1 to child 2 needs a buffer for each round in flight. So does a tensor that is carried from round to round (a
+running maximum): a later round changes it before a later child has read the value of the earlier round.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from halley.ir.workload import Workload
 from halley.rewrite.scopes import Path
 
 ConcurrentNode = Overlap | Parallel | Pipeline
-"""Nodes whose children are at work at once."""
+"""Nodes whose children run concurrently."""
 
 
 @dataclass(frozen=True, slots=True)
 class Touches:
-    """Tensors that a subtree computes (``computed``), changes (``made``: these, and what its collectives move), and touches."""
+    """Tensors that a subtree computes (``computed``), changes (``made``: these, and those of its collectives), and accesses
+    (``all``)."""
 
     computed: frozenset[str]
     made: frozenset[str]
@@ -30,7 +31,7 @@ class Touches:
 
 
 def touches_of(tree: Node, workload: Workload) -> Touches:
-    """What the ops and collectives in a tree do to tensors."""
+    """The tensors that the ops and collectives in a tree access."""
     computed: set[str] = set()
     moved: set[str] = set()
     used: set[str] = set()
@@ -45,7 +46,7 @@ def touches_of(tree: Node, workload: Workload) -> Touches:
 
 
 def hands_over(node: Overlap | Parallel, workload: Workload) -> bool:
-    """Whether a child changes a tensor that another touches."""
+    """Whether a child changes a tensor that another child accesses."""
     return _linked([touches_of(child, workload) for child in node.children])
 
 
@@ -54,9 +55,9 @@ def _linked(found: list[Touches]) -> bool:
 
 
 def buffers_needed(first: int, last: int, stays: bool) -> int:
-    """Buffers of what children ``first`` to ``last`` touch, so that none waits for another: one for each round under way, and one
-    more where the last of these rounds ``stays``: the Hold fills or drains it meanwhile, or it is carried on, and what the last
-    child has made so far is still relative to the round before.
+    """Buffers of a tensor that children ``first`` to ``last`` access, so that no child waits: one for each round in flight, and
+    one more if the oldest round's buffer ``stays`` in use: the Hold fills or drains it meanwhile, or the tensor is carried and
+    the results of the last child are still relative to the round before.
 
     >>> buffers_needed(0, 1, False), buffers_needed(0, 2, True)
     (2, 4)
@@ -66,8 +67,8 @@ def buffers_needed(first: int, last: int, stays: bool) -> int:
 
 @dataclass(frozen=True, slots=True)
 class InnermostHold:
-    """The innermost open Hold of a tensor and its path: the group that it shares a buffer with, whether one lies further out,
-    loops in time since."""
+    """The innermost open Hold of a tensor, and its path. ``group``: the tensors that share its buffer; ``moves``: whether there
+    is an outer Hold of the tensor; ``loops``: dims of the loops in time inside the Hold."""
 
     path: Path
     node: Hold
@@ -76,12 +77,12 @@ class InnermostHold:
     loops: tuple[str, ...] = ()
 
     def carries(self, dims: tuple[str, ...]) -> str:
-        """The loop since, if there is one, from whose one round to the next a tensor of these dims stays the same."""
+        """A loop inside the Hold that carries a tensor of these dims from one round to the next: its dim, or an empty string."""
         return next((dim for dim in self.loops if dim not in dims), "")
 
 
 def round_faults(tree: Node, workload: Workload) -> Iterator[tuple[Path, Fault]]:
-    """What forbids the children of a node to be at work on successive rounds. Names in the tree must be known."""
+    """Faults of nodes whose children cannot work on successive rounds. Names in the tree must be known."""
     for path, node, homes in concurrent_nodes(tree):
         if isinstance(node, Pipeline):
             yield from ((path, fault) for _, fault in _misplaced(node, workload))
@@ -90,7 +91,7 @@ def round_faults(tree: Node, workload: Workload) -> Iterator[tuple[Path, Fault]]
 
 
 def concurrent_nodes(tree: Node) -> Iterator[tuple[Path, ConcurrentNode, Mapping[str, InnermostHold]]]:
-    """The nodes whose children are at work at once, with their paths and what is open around them."""
+    """The nodes with concurrent children, with their paths and the innermost open Holds around them."""
     yield from _inside(tree, (), {})
 
 
@@ -126,7 +127,7 @@ def _faults(node: Overlap | Parallel, workload: Workload, homes: Mapping[str, In
 
 
 def _misplaced(node: ConcurrentNode, workload: Workload) -> Iterator[tuple[str, Fault]]:
-    """What children hand over that the first of them to touch it has not computed."""
+    """Faults of handed-over tensors that the first child to access them does not compute."""
     found = [touches_of(child, workload) for child in node.children]
     for name in workload.tensors:
         if not is_handed_over(name, found):
@@ -142,7 +143,7 @@ def _misplaced(node: ConcurrentNode, workload: Workload) -> Iterator[tuple[str, 
 
 
 def is_handed_over(name: str, found: list[Touches]) -> bool:
-    """Whether several children touch a tensor and one of them changes it."""
+    """Whether several children access a tensor and at least one of them changes it."""
     return sum(name in own.all for own in found) > 1 and any(name in own.made for own in found)
 
 
@@ -159,8 +160,8 @@ def _where(node: ConcurrentNode) -> str:
 
 
 def _too_few_buffers(where: str, found: list[Touches], homes: Mapping[str, InnermostHold], carried: Set[str]) -> Iterator[Fault]:
-    """Holds of several buffers that are too few for the rounds under way. One buffer makes each round wait for the last; but not
-    where what it has is carried on: there the next round would change it."""
+    """Faults of Holds with too few buffers for the rounds in flight. One buffer is allowed, as each round then waits for the one
+    before; but not for carried tensors, which the next round would change."""
     for home in {id(home.node): home for home in homes.values()}.values():
         for group in home.node.tensors:
             mine = [name for name in group if homes[name].node is home.node]

@@ -1,4 +1,4 @@
-"""What each node of a tree sees: the cuts of every dim, the loops around it, the axes that are split or divided into shares."""
+"""Scopes of the nodes of a tree: the cuts of every dim, the loops around a node, and the axes that are split or partitioned."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Path: TypeAlias = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class TemporalLoop:
-    """A loop in time. ``path`` is where it stands; ``repeats``: it has more than one iteration."""
+    """A loop in time at a ``path``; ``repeats``: it has more than one iteration."""
 
     path: Path
     dim: str
@@ -25,7 +25,7 @@ class TemporalLoop:
 
 @dataclass(frozen=True, slots=True)
 class AxisSplit:
-    """An axis that is split over a dim: ``least`` to ``most`` of its members have work."""
+    """An axis that splits a dim: between ``least`` and ``most`` of its members have work."""
 
     dim: str
     least: int
@@ -34,9 +34,10 @@ class AxisSplit:
 
 @dataclass(frozen=True, slots=True)
 class NodeScope:
-    """``extents``: the sizes that a member's range of each dim can have. ``chains``: the cuts of each dim; ``written_chains``: as they
-    are written, with loops that run once and splits over axes of one member. ``shares``: (first, stop) members of an axis
-    that a `Parallel` or `Pipeline` leaves; ``parts``: its children around, outermost first, each with its share."""
+    """The scope of a node. ``extents``: the sizes that a member's range of each dim can have. ``chains``: the cuts of each dim;
+    ``written_chains``: the same including loops with one iteration and splits over axes of one member. ``split``: the axes that
+    are split. ``shares``: (first, stop) members of an axis in the enclosing child of a `Parallel` or `Pipeline`; ``parts``: all
+    such children, outermost first, each with its share. ``loops``: the loops in time around the node."""
 
     chip: Chip
     extents: Mapping[str, frozenset[int]]
@@ -57,7 +58,7 @@ class NodeScope:
         return chain[: axes.index(key) + 1] if key in axes else ()
 
     def share(self, key: AxisKey) -> Interval:
-        """The members [first, stop) of the axis that are there."""
+        """The members [first, stop) of the axis in this scope."""
         return self.shares.get(key, (0, self.chip.axis(*key).size))
 
     def size(self, key: AxisKey) -> int:
@@ -65,17 +66,17 @@ class NodeScope:
         return stop - first
 
     def topology(self, key: AxisKey) -> Topology:
-        """Part of a ring lacks the link that closes it."""
+        """The topology of the axis in this scope: part of a ring is a line."""
         axis = self.chip.axis(*key)
         return Topology.LINE if axis.topology is Topology.RING and self.size(key) < axis.size else axis.topology
 
     def active(self, key: AxisKey) -> Interval:
-        """The members of the axis that can have work here."""
+        """The members of the axis that can have work in this scope."""
         first, stop = self.share(key)
         return (first, first + self.split[key].most) if key in self.split else (first, stop)
 
     def loop(self, path: Path, dim: str, tile: int) -> NodeScope:
-        """Inside a loop in time."""
+        """The scope inside a loop in time."""
         repeats = max(self.extents[dim]) > tile
         inside = replace(
             self, loops=(*self.loops, TemporalLoop(path, dim, repeats)), written_chains=self._with_written_cut(dim, DimCut(tile))
@@ -83,7 +84,7 @@ class NodeScope:
         return inside._cut(dim, DimCut(tile)) if repeats else inside
 
     def spread(self, node: Spatial) -> NodeScope:
-        """Inside a split. One that has a single member to give to cuts nothing."""
+        """The scope inside a split. A split over an axis of one member cuts nothing."""
         key, dim = (node.level, node.axis), node.dim
         parts = [-(-extent // node.tile) for extent in self.extents[dim]]
         written_chains = self._with_written_cut(dim, DimCut(node.tile, key, self.share(key)[0]))
@@ -93,7 +94,7 @@ class NodeScope:
         return inside._cut(dim, DimCut(min(node.tile, max(self.extents[dim])), key, self.share(key)[0]))
 
     def divide(self, key: AxisKey, shares: tuple[int, ...], index: int, path: Path) -> NodeScope:
-        """Inside child ``index`` of the `Parallel` or `Pipeline` at a path."""
+        """The scope inside child ``index`` of the `Parallel` or `Pipeline` at a path."""
         first = self.share(key)[0] + sum(shares[:index])
         share = (first, first + shares[index])
         parts = (*self.parts.get(key, ()), ((*path, index), share))
@@ -108,7 +109,7 @@ class NodeScope:
 
 
 def scopes(tree: Node, chip: Chip, dims: Mapping[str, int], faults: list[tuple[Path, Fault]]) -> dict[Path, NodeScope]:
-    """The scope of every node, and into ``faults`` each split that does not fit its axis. Names in the tree must be known."""
+    """The scope of every node. Splits that do not fit their axis are added to ``faults``. Names in the tree must be known."""
     found: dict[Path, NodeScope] = {}
     todo: list[tuple[Path, Node, NodeScope]] = [
         ((), tree, NodeScope(chip, {dim: frozenset({extent}) for dim, extent in dims.items()}))

@@ -50,8 +50,8 @@ class BusyInterval(NamedTuple):
 
 @dataclass(slots=True)
 class Tasks:
-    """Tasks in program order: each waits for earlier ones only. ``limit`` bounds how many there may be. ``priorities``: the places by
-    which ports choose: in program order, with those that are at work side by side told together."""
+    """Tasks in program order: each waits for earlier ones only. ``limit`` bounds how many there may be. ``priorities``: the
+    places by which ports choose: in program order, with those that are at work side by side told together."""
 
     where: str
     limit: int

@@ -46,8 +46,9 @@ from halley.mapping.space.stages import BUFFERS, GroupStage, Skeleton
 @dataclass(slots=True)
 class GroupSearch:
     """Search of one group. ``around`` puts the group's tree under the workload's outer Holds; ``least``: lower bounds of a frame
-    that need no search. ``frames``: those at hand, by number; ones with stages on shares of the clusters come and go. ``dominance_resources``:
-    the resources and memories by which mappings of overlapped stages had to be told apart, on all clusters and on shares."""
+    that need no search. ``frames``: those at hand, by number; ones with stages on shares of the clusters come and go.
+    ``dominance_resources``: the resources and memories by which mappings of overlapped stages had to be told apart, on all
+    clusters and on shares."""
 
     workload: Workload
     chip: Chip
