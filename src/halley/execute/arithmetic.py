@@ -1,4 +1,4 @@
-"""What one op computes on a tile, and how often the engines touch the tile's elements while they do."""
+"""Evaluation of one op on a tile with NumPy, and how often the engines read and write the tile's elements."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from halley.ir.workload import Op, OpKind, Workload
 
 @dataclass(frozen=True, slots=True)
 class TileResult:
-    """A tile of each output, and how many points of the reduction each of its elements has seen."""
+    """A tile of each output, and the number of points of the reduction that each of its elements contains."""
 
     state: State
     points: int
@@ -44,7 +44,7 @@ def align(array: Array, dims: Sequence[str], target: Sequence[str]) -> Array:
 
 
 def evaluate(workload: Workload, op: Op, reduced: Sequence[str], ranges: Ranges, operands: Sequence[Array]) -> TileResult:
-    """Run an op on the operands that the ranges select; each output comes in the order of its tensor's dims."""
+    """Run an op on the operands that the ranges select; each output has the order of its tensor's dims."""
     dims = [workload.tensors[name].dims for name in op.inputs]
     shape = tuple(ranges[dim][1] - ranges[dim][0] for dim in op.dims)
     points = int(np.prod([ranges[dim][1] - ranges[dim][0] for dim in reduced], dtype=int))
@@ -92,7 +92,7 @@ def _aligns(op: Op) -> bool:
 
 
 def _copied(op: Op, source: Array, dims: Sequence[str], target: Sequence[str]) -> Array:
-    """Dims that the result lacks take, in order, the names that the source lacks."""
+    """A copy; dims that the result lacks are renamed, in order, to those that the source lacks."""
     named = dict(zip((d for d in dims if d not in target), (d for d in target if d not in dims), strict=True))
     return align(source, [named.get(dim, dim) for dim in dims], target)
 
@@ -100,8 +100,8 @@ def _copied(op: Op, source: Array, dims: Sequence[str], target: Sequence[str]) -
 def _transformed(
     workload: Workload, op: Op, operands: Sequence[Array], dims: Sequence[str], target: Sequence[str]
 ) -> tuple[Array, ...]:
-    """Planar: rows (real, or two planes) that zeros fill up, to two planes or to the real one alone, cut to the result's extent.
-    A single complex tensor makes another."""
+    """Planar transform: rows (real, or two planes), padded with zeros, to two planes or the real plane only, truncated to the
+    result's extent. A single complex tensor is transformed to a complex tensor."""
     if len(operands) == len(op.outputs) == 1:
         return (np.fft.fft(operands[0], axis=dims.index(op.along)),)
     entry = next((dim for dim in dims if dim not in op.dims), op.along)
@@ -114,7 +114,7 @@ def _transformed(
 
 
 def _windows(workload: Workload, op: Op, source: Array, dims: Sequence[str], target: Sequence[str], ranges: Ranges) -> Array:
-    """out[base, offset] = source[base + offset]; along a sequence, the elements up to each place, zeros before the first."""
+    """out[base, offset] = source[base + offset]; along a sequence, the causal windows, with zeros before the first element."""
     if op.along:
         (offset,) = (dim for dim in target if dim not in dims)
         found = causal_windows(source, [dims.index(dim) for dim in op.sequence], workload.dims[offset])
@@ -133,8 +133,8 @@ def _windows(workload: Workload, op: Op, source: Array, dims: Sequence[str], tar
 
 
 def _overlapped(workload: Workload, op: Op, ranges: Ranges, operands: Sequence[Array]) -> Array:
-    """Windows added back to where they were read: out[base + offset] += source[base, offset]; along a sequence, what would lie
-    before the first is dropped."""
+    """Windows added to where they were read: out[base + offset] += source[base, offset]; along a sequence, indices before the
+    first element are dropped."""
     source, names = operands[0], list(workload.tensors[op.inputs[0]].dims)
     target = workload.tensors[op.outputs[0]].dims
     for window in op.windows:
@@ -155,7 +155,7 @@ def _overlapped(workload: Workload, op: Op, ranges: Ranges, operands: Sequence[A
 
 
 def _folded(source: Array, base: int, offset: int) -> Array:
-    """The sums along anti-diagonals of two axes, in the place of the first."""
+    """The sums along the anti-diagonals of two axes, as the first axis."""
     moved = np.moveaxis(source, (base, offset), (0, 1))
     total = np.zeros((moved.shape[0] + moved.shape[1] - 1, *moved.shape[2:]), source.dtype)
     for shift in range(moved.shape[1]):
@@ -177,7 +177,7 @@ def _check_untiled(workload: Workload, op: Op, dim: str, ranges: Ranges) -> None
 
 
 def _rows(workload: Workload, op: Op, table: Sequence[str], other: Sequence[str], ranges: Ranges) -> str:
-    """The dim that the index selects: the table's only dim that the other side lacks. It must be whole."""
+    """The dim that the index selects: the only dim of the table that the other side lacks. It must be untiled."""
     found = [dim for dim in table if dim not in other]
     if len(found) != 1:
         raise IllegalMapping(
@@ -193,7 +193,7 @@ def _rows(workload: Workload, op: Op, table: Sequence[str], other: Sequence[str]
 
 
 def index_input(workload: Workload, op: Op) -> int:
-    """Which input of a gather or scatter is the index: the one of an integer dtype, else the first."""
+    """Position of the index among the inputs of a gather or scatter: the input of an integer dtype, else the first."""
     return next((i for i, name in enumerate(op.inputs) if workload.tensors[name].dtype.startswith("int")), 0)
 
 
@@ -206,7 +206,7 @@ def _selected(workload: Workload, op: Op, operands: Sequence[Array]) -> tuple[Ar
 
 
 def _gather(workload: Workload, op: Op, ranges: Ranges, operands: Sequence[Array]) -> Array:
-    """A dim of the table that the index has too is read at the output's own position: out[x, c] = table[index[x, c], x]."""
+    """A dim of both table and index is read at the output's own position: out[x, c] = table[index[x, c], x]."""
     index, dims, table, table_dims = _selected(workload, op, operands)
     target = workload.tensors[op.outputs[0]].dims
     row = _rows(workload, op, table_dims, target, ranges)
@@ -218,7 +218,7 @@ def _gather(workload: Workload, op: Op, ranges: Ranges, operands: Sequence[Array
 
 
 def _scatter(workload: Workload, op: Op, ranges: Ranges, operands: Sequence[Array]) -> Array:
-    """A dim of the result that the index has too is written at the source's own position: out[x, index[x, c]] += source[x, c]."""
+    """A dim of both result and index is written at the source's own position: out[x, index[x, c]] += source[x, c]."""
     index, dims, source, source_dims = _selected(workload, op, operands)
     target = workload.tensors[op.outputs[0]].dims
     row = _rows(workload, op, target, source_dims, ranges)
@@ -234,15 +234,15 @@ def _scatter(workload: Workload, op: Op, ranges: Ranges, operands: Sequence[Arra
 def passes(
     workload: Workload, op: Op, ranges: Ranges, engine: MatrixEngine | None, array: tuple[tuple[str, ...], ...] = ()
 ) -> tuple[tuple[int, ...], int]:
-    """How many elements of each input the engine reads for one tile, and how many of each output it writes, as multiples
-    of the tile's elements: an array that is smaller than the tile takes it in folds. ``array``: dims that lie on its sides."""
+    """How often the engine reads each element of each input of one tile, and writes each element of the output: an array smaller
+    than the tile processes it in folds. ``array``: dims mapped to its sides."""
     if op.kind is not OpKind.CONTRACT or engine is None:
         return (1,) * len(op.inputs), 1
     extent = {dim: ranges[dim][1] - ranges[dim][0] for dim in op.dims}
     named = [dim for side in array for dim in side]
 
     def cuts(dims: list[str], part: int) -> list[int]:
-        # some dims lie on the array together (the last, if none is named), the others are walked index by index
+        # the named dims (by default the last) are mapped to the array together; the others are iterated index by index
         here = [dim for dim in dims if dim in named] or dims[-1:]
         walked = math.prod(extent[dim] for dim in dims if dim not in here)
         return _cuts(math.prod(extent[dim] for dim in here), part) * walked
@@ -251,7 +251,7 @@ def passes(
     m, n, k = (math.prod(extent[dim] for dim in dims) for dims in (all_m, all_n, all_k))
     reads = {"input": 0, "weight": 0, "output": 0}
     match engine.dataflow:
-        case Dataflow.WEIGHT:  # a fold keeps rows x cols weights and streams all M past them
+        case Dataflow.WEIGHT:  # a fold has rows x cols stationary weights and streams all M past them
             folds = [(m, cols, rows) for rows in cuts(all_k, engine.rows) for cols in cuts(all_n, engine.cols)]
         case Dataflow.INPUT:
             folds = [(cols, n, rows) for rows in cuts(all_k, engine.rows) for cols in cuts(all_m, engine.cols)]
@@ -267,7 +267,7 @@ def passes(
 
 
 def dims_by_role(workload: Workload, op: Op) -> tuple[list[str], list[str], list[str]]:
-    """The dims of a contraction that the first input and the output have, the second input and the output, and no output."""
+    """The dims of a contraction (M, N, K): in the first input and the output, in the second and the output, not in the output."""
     first, second, out = (workload.tensors[name].dims for name in (*op.inputs, op.outputs[0]))
 
     def along(*which: bool) -> list[str]:

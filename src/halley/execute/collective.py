@@ -1,4 +1,4 @@
-"""Collectives, step by step: every transfer of the algorithm's step table reads, crosses links and writes."""
+"""Collectives on arrays, step by step: every transfer of the algorithm's step table is executed and counted."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ NEEDS: dict[CollectiveKind, tuple[type[Placement], ...]] = {
     Kind.SCATTER: (Single,),
     Kind.SHIFT: (Shard, Replicate, Single),
 }
-"""The placement along the axis that each kind starts from."""
+"""By kind, the placements along the axis that it accepts."""
 
 
 @dataclass(slots=True)
 class Payload:
-    """What one member brings: per tensor the region, flattened in C order, with the notes of `Buffer`."""
+    """Payload of one member: per tensor the region, flattened in C order, with the per-element state of `Buffer`."""
 
     value: dict[str, Array]
     count: dict[str, Array]
@@ -55,7 +55,7 @@ class Payload:
 
 @dataclass(frozen=True, slots=True)
 class AxisGroup:
-    """The instances along the axis that take part together, and the boxes of their common payload."""
+    """The instances along the axis that run one collective together, with the ranges and the box of their common payload."""
 
     instances: tuple[Instance, ...]
     ranges: Ranges
@@ -63,7 +63,7 @@ class AxisGroup:
 
 
 def collective(store: Store, journal: Journal, node: Collective, scope: ExecutionScope) -> None:
-    """Move or combine the tensors along one axis, on every line of that axis."""
+    """Move or combine the tensors along one axis, in every group of instances along that axis."""
     key = (node.level, node.axis)
     first, count, topology = scope.axis(key)
     position = scope.siblings.position(key)
@@ -103,7 +103,7 @@ def collective(store: Store, journal: Journal, node: Collective, scope: Executio
 
 
 def _reached(node: Collective) -> Placement:
-    """The placement that a kind leaves (a shift leaves it as it was)."""
+    """The placement after a collective other than a shift, which does not change it."""
     match node.kind:
         case Kind.ALL_REDUCE | Kind.ALL_GATHER | Kind.BROADCAST:
             return Replicate()
@@ -134,14 +134,14 @@ def _hold(store: Store, node: Collective, name: str, scope: ExecutionScope, dept
 
 
 def _check_share(node: Collective, name: str, hold: OpenHold, scope: ExecutionScope) -> None:
-    """In a share, a collective takes along every member that keeps some of the tensor."""
+    """A collective inside a share of an axis must include every member that holds a part of the tensor."""
     if hold.reaches_beyond(name, scope):
         expected, got = f"all members that keep {name} in {hold.node.memory} in its share", "others outside it"
         raise IllegalMapping(Fault(_text(node), expected, got, f"move it out of that share, or hold {name} inside it"))
 
 
 def _check_network(store: Store, node: Collective, table: Steps) -> None:
-    """Only a network that copies and adds carries transfers together."""
+    """Transfers that the network merges need a network that copies, or adds."""
     axis = store.chip.axis(node.level, node.axis)
     shared = [transfer for step in table for transfer in step if transfer.shared]
     for needed, there, what in (
@@ -222,7 +222,8 @@ def _check(store: Store, node: Collective, scope: ExecutionScope, holds: Mapping
 
 
 def _axis_groups(store: Store, node: Collective, scope: ExecutionScope, position: int, depth: int) -> list[AxisGroup]:
-    """The payload is what the ranges of the first member on the axis select, for idle ones too."""
+    """The groups of instances along the axis. The payload is selected by the ranges of the first member, also for idle
+    members."""
     width = scope.siblings.width(depth)
     first: dict[Instance, Ranges] = {}
     for member in sorted(scope.ranges):
@@ -237,7 +238,7 @@ def _axis_groups(store: Store, node: Collective, scope: ExecutionScope, position
 def _rescale_to_maximum(
     store: Store, node: Collective, name: str, hold: OpenHold, scope: ExecutionScope, line: AxisGroup
 ) -> None:
-    """Parts relative to a running maximum can be added only once all are relative to the same one."""
+    """Rescale partial results to the current running maximum: they can be added only if they are relative to the same one."""
     largest = store.scaled_by(name)
     around = scope.holds.get(largest)
     found = around[-1].placements[largest].get((node.level, node.axis), Replicate()) if around else None
@@ -289,7 +290,7 @@ def _shards(store: Store, node: Collective, box: Box, count: int) -> list[Array]
 
 
 def _blocks(node: Collective, payloads: Sequence[Payload]) -> list[Array]:
-    """What each member holds."""
+    """Indices of the elements that each member holds."""
     blocks = [np.nonzero(payload.count[node.tensors[0]])[0] for payload in payloads]
     for name in node.tensors[1:]:
         if any((np.nonzero(p.count[name])[0] != b).any() for p, b in zip(payloads, blocks, strict=True) if len(b)):
@@ -302,7 +303,7 @@ def _blocks(node: Collective, payloads: Sequence[Payload]) -> list[Array]:
 def _check_blocks(
     store: Store, node: Collective, holds: Mapping[str, OpenHold], line: AxisGroup, payloads: Sequence[Payload]
 ) -> None:
-    """Before a kind that moves what members hold, that must be tiles of one dim in order, all of it, or all on the first."""
+    """Before a kind that moves what members hold: member i must hold the i-th tile of one dim, or each all, or the first all."""
     for name in node.tensors:
         found = holds[name].placements[name].get((node.level, node.axis), Replicate())
         held = [(payload.count[name] > 0).reshape([stop - start for start, stop in line.box]) for payload in payloads]
@@ -333,7 +334,7 @@ def _step(
     payloads: list[Payload],
     chunks: Sequence[Array],
 ) -> None:
-    """All transfers of a step leave before any arrives."""
+    """Execute one step: all messages are read before any is written."""
     messages = [payloads[transfer.source].part(chunks[transfer.chunk]) for transfer in step]
     for transfer, message in zip(step, messages, strict=True):
         mine, chunk = payloads[transfer.target], chunks[transfer.chunk]
@@ -381,7 +382,7 @@ def _count(
     seen: set[tuple[str, int, object]] = set()
 
     def again(what: str, transfer: Transfer, place: object) -> bool:
-        """Whether the network has carried this chunk here already, together with others of the step."""
+        """Whether a merged transfer of this step has already carried this chunk here."""
         key = (what, transfer.chunk, place)
         known = key in seen
         if transfer.shared:
@@ -413,7 +414,7 @@ def _count(
 def _put_back(
     store: Store, node: Collective, holds: Mapping[str, OpenHold], line: AxisGroup, payloads: Sequence[Payload]
 ) -> None:
-    """Each member keeps what the kind promises it; whatever else stood there is no longer held."""
+    """Write the result of the kind to each member; other elements of the payload are dropped."""
     whole = np.arange(size(line.box))
     shards = _shards(store, node, line.box, len(payloads)) if node.kind in SHARDING else []
     for index, (instance, payload) in enumerate(zip(line.instances, payloads, strict=True)):

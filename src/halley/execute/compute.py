@@ -1,4 +1,4 @@
-"""One `Compute` on all members in lockstep: read, run, join, write, and count each of these."""
+"""One `Compute` on all members in lockstep: read, evaluate, accumulate, write, and count the accesses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from halley.ir.workload import Op, OpKind, work_per_point
 
 @dataclass(slots=True)
 class Journal:
-    """Which points of each op a member has run, and how often a running maximum was computed or combined."""
+    """Points of each op that a member has run, and the number of updates of running maxima so far."""
 
     done: dict[str, dict[Member, Array]] = field(default_factory=dict)
     visit: int = 0
@@ -30,7 +30,7 @@ class Journal:
 
 @dataclass(frozen=True, slots=True)
 class ComputeSite:
-    """An op at its place in the tree, with the innermost Hold of each tensor that it touches."""
+    """An op with its scope and the innermost Hold of each tensor that it accesses."""
 
     op: Op
     scope: ExecutionScope
@@ -122,8 +122,8 @@ def _check_loops(store: Store, site: ComputeSite) -> None:
 
 
 def _check_windows(op: Op, scope: ExecutionScope, where: str) -> None:
-    """Splits that would leave parts of windows: those of a window's own dim or its offsets around who reads it, those of what
-    adds up to a dim around who walks it."""
+    """Splits that would distribute windows: of a window's dim or offset around an op that reads it, of base or offset around an
+    op that iterates the window's dim."""
     for window in scope.windows:
         barred = {window.dim, window.offset} if window in op.windows else {window.base, window.offset}
         if window not in op.windows and window.dim not in op.dims:
@@ -136,7 +136,7 @@ def _check_windows(op: Op, scope: ExecutionScope, where: str) -> None:
 
 
 def _check_engine(store: Store, site: ComputeSite) -> None:
-    """The engine for the op's kind exists and is wired to the memories that hold its operands."""
+    """The engine for the op's kind must exist and read from the memories that hold its operands."""
     op, holds = site.op, site.holds
     contract = op.kind is OpKind.CONTRACT
     engine = store.chip.matrix if contract else store.chip.vector
@@ -165,7 +165,7 @@ def _check_engine(store: Store, site: ComputeSite) -> None:
 
 
 def _check_array(store: Store, site: ComputeSite, array: tuple[tuple[str, ...], ...]) -> None:
-    """What is named of the array can lie there."""
+    """The dims named for the array must be allowed there."""
     op, engine, where = site.op, store.chip.matrix, f"compute {site.op.name}"
     if not array:
         return
@@ -196,7 +196,7 @@ def _mark(store: Store, journal: Journal, op: Op, member: Member, ranges: Ranges
 
 
 def _operand(store: Store, site: ComputeSite, name: str, member: Member) -> Array:
-    """The member's region of an input, after the checks that it is there and complete."""
+    """The member's region of an input, after checks that it is present and complete."""
     op, scope, hold = site.op, site.scope, site.holds[name]
     box = region(store.workload.tensors[name], scope.ranges[member])
     buffer = hold.buffer(name, member)
@@ -252,13 +252,13 @@ def _check_placement(store: Store, op: Op, name: str, hold: OpenHold, scope: Exe
 
 
 def _splits_with(store: Store, name: str, key: AxisKey, scope: ExecutionScope) -> bool:
-    """The reader runs on the same split of the reduced dim as the writer: each member follows its own running value."""
+    """Whether the reader has the same split of the reduced dim as the writer, so each member reads its own running value."""
     producer = store.producers.get(name)
     return producer is not None and scope.split.get(key) in store.reduced(producer)
 
 
 def _check_relative(store: Store, site: ComputeSite, name: str, buffer: Buffer, box: Box, member: Member) -> None:
-    """A value relative to a running maximum is used with that same visit of the maximum."""
+    """A value relative to a running maximum must be read with the same version of the maximum."""
     producer, op = store.producers.get(name), site.op
     if producer is None:
         return
@@ -278,7 +278,7 @@ def _check_relative(store: Store, site: ComputeSite, name: str, buffer: Buffer, 
 
 
 def maximum_at(store: Store, maximum: str, hold: OpenHold, member: Instance, ranges: Ranges, name: str) -> tuple[Array, Array]:
-    """(visit, value) of a running maximum on a member's ranges, aligned to the dims of the tensor ``name``."""
+    """(version, value) of a running maximum on a member's ranges, aligned to the dims of the tensor ``name``."""
     tensor = store.workload.tensors[maximum]
     box, buffer = region(tensor, ranges), hold.buffer(maximum, member)
     if not buffer.held(store.numbers[maximum], box).all():
@@ -297,12 +297,12 @@ def maximum_at(store: Store, maximum: str, hold: OpenHold, member: Instance, ran
 
 
 def _placements(store: Store, site: ComputeSite) -> Placements:
-    """Where the op's outputs lie along each split axis once they are written."""
+    """The placement of the op's outputs along each split axis after the write."""
     found: Placements = {}
     kept = store.workload.tensors[site.op.outputs[0]].dims
     for key, dim in site.scope.split.items():
         if site.scope.axis(key)[1] == 1:
-            continue  # alone on its axis, a member has the whole
+            continue  # an axis of one member splits nothing
         if dim in store.reduced(site.op):
             found[key] = Partial(site.op.monoid or "sum")
         elif dim in kept:
@@ -315,7 +315,7 @@ def _placements(store: Store, site: ComputeSite) -> Placements:
 def _write(
     store: Store, journal: Journal, site: ComputeSite, results: Mapping[Member, TileResult], times: Mapping[Member, int]
 ) -> None:
-    """Join each member's result with what stands in the innermost Hold, and count the engine's accesses."""
+    """Accumulate each member's result into the innermost Hold, and count the engine's accesses."""
     op, siblings = site.op, site.scope.siblings
     hold = site.holds[op.outputs[0]]
     placements = _placements(store, site)
@@ -390,7 +390,7 @@ def _join(store: Store, journal: Journal, site: ComputeSite, member: Member, box
 
 
 def _stamp(store: Store, journal: Journal, site: ComputeSite, name: str, buffer: Buffer, member: Member, box: Box) -> None:
-    """Note which visit of the running maximum the value is, or is relative to."""
+    """Record the version of the running maximum that the value is, or is relative to."""
     maximum = site.op.scaled_by or next((t for t in site.op.running if t in store.maxima), "")
     if name in store.maxima:
         buffer.stamp[slices(box)] = journal.visit
@@ -403,7 +403,7 @@ def _stamp(store: Store, journal: Journal, site: ComputeSite, name: str, buffer:
 def rescale(
     store: Store, name: str, hold: OpenHold, maximum: OpenHold, places: list[tuple[Instance, Box, Ranges]], to: int
 ) -> None:
-    """Bring the elements of an accumulator that are relative to an earlier visit of the running maximum to the present one."""
+    """Rescale the elements of an accumulator that are relative to an earlier version of the running maximum."""
     largest = store.producers[name].scaled_by
     dims = store.workload.tensors[name].dims
     scaled, rows_read = [], []

@@ -1,7 +1,7 @@
-"""The interpreter: it executes a mapping tree on real arrays, with simulated members and counters.
+"""The interpreter: it executes a mapping tree on arrays, with simulated members and counters.
 
-It is the oracle of the cost formulas and shares no code with them: whatever it reports it has counted
-while doing it. The rules are those of docs/model.md; a rule that a tree breaks raises `IllegalMapping`.
+It is the oracle of the cost formulas and shares no code with them: it counts every access as it executes it. The rules are those
+of docs/model.md; a tree that breaks a rule raises `IllegalMapping`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from halley.ir.workload import OpKind, Workload
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """``outputs``: the workload's outputs, indexed in the order of `Tensor.dims`. ``counters``: what it took."""
+    """``outputs``: the workload's outputs, indexed in the order of `Tensor.dims`. ``counters``: counts of the execution."""
 
     outputs: dict[str, Array]
     counters: Counters
@@ -70,7 +70,7 @@ def run(workload: Workload, chip: Chip, tree: Node, arrays: Mapping[str, Array],
 
 
 def random_inputs(workload: Workload, seed: int) -> dict[str, Array]:
-    """Standard normal arrays for the workload's inputs; an index tensor gets rows of the table that it selects from."""
+    """Standard normal arrays for the workload's inputs; an index tensor gets random row numbers of its table."""
     rng = np.random.default_rng(seed)
     arrays: dict[str, Array] = {}
     for name in workload.inputs:
@@ -99,7 +99,7 @@ class _Machine:
     tally: Tally
     early: Mapping[int, PrefetchedHolds]
     sizes: dict[int, dict[Any, int]] = field(default_factory=dict)
-    """Of each Hold that is open early or late, the most bytes that it had, by memory and instance."""
+    """Of each prefetched Hold, its peak bytes by (memory, instance)."""
 
     def node(self, node: Node, scope: ExecutionScope) -> None:
         match node:
@@ -129,7 +129,7 @@ class _Machine:
             case Parallel():
                 self.at_once(list(zip(node.children, shares(node, scope), strict=True)))
             case Pipeline():
-                # tile by tile through all stages: an order whose results and counts equal those of the overlapped stages
+                # sequential, tile by tile through all stages: results and counts equal those of overlapped stages
                 stages = list(zip(node.children, shares(node, scope), strict=True))
                 for index in range(scope.steps(node.dim, node.tile)):
                     self.at_once([(child, inner.iteration(node.dim, node.tile, index)) for child, inner in stages])
@@ -137,7 +137,7 @@ class _Machine:
                 assert_never(node)
 
     def enter(self, node: Hold, scope: ExecutionScope) -> OpenHold:
-        """Open a Hold; note what it has, if it is open early or late."""
+        """Open a Hold; record its bytes if it is prefetched."""
         if not any(id(node) in holds for early in self.early.values() for holds in early.holds):
             return enter(self.store, node, scope)
         before = dict(self.tally.live)
@@ -148,7 +148,7 @@ class _Machine:
         return hold
 
     def prefetching_sequence(self, node: Sequence, scope: ExecutionScope) -> None:
-        """Run children one after the other; beside each, what its neighbours hold early or late adds up."""
+        """Run children sequentially; the prefetched Holds of a child's neighbours add to its peak."""
         early = self.early[id(node)]
         needs = self.peaks([(child, scope) for child in node.children])
         held: list[dict[Any, int]] = [{} for _ in node.children]
@@ -163,7 +163,7 @@ class _Machine:
                 self.tally.peak[key] = max(self.tally.peak[key], live)
 
     def peaks(self, children: list[tuple[Node, ExecutionScope]]) -> list[dict[Any, int]]:
-        """Run nodes one after the other: what each needs at its peak, beyond what is live already."""
+        """Run nodes sequentially; the peak bytes of each beyond the bytes that are already live."""
         before = dict(self.tally.peak)
         base = dict(self.tally.live)
         needs = []
@@ -176,7 +176,7 @@ class _Machine:
         return needs
 
     def at_once(self, children: list[tuple[Node, ExecutionScope]]) -> None:
-        """Run children that are at work at the same time: what each needs at its peak adds up."""
+        """Run concurrent children: their peaks add up."""
         base = dict(self.tally.live)
         needs: dict[Any, int] = {}
         for need in self.peaks(children):
@@ -186,7 +186,7 @@ class _Machine:
             self.tally.peak[key] = max(self.tally.peak[key], base.get(key, 0) + peak)
 
     def check_complete(self) -> None:
-        """Every point of every op was run, and every output was delivered."""
+        """Check that every point of every op was run, and that every output was delivered."""
         faults = []
         for op in self.store.workload.ops:
             done = self.journal.done.get(op.name, {}).values()
@@ -223,8 +223,8 @@ def _check_arrays(workload: Workload, arrays: Mapping[str, Array]) -> None:
 
 
 def _check_tree(workload: Workload, chip: Chip, tree: Node) -> Mapping[int, PrefetchedHolds]:
-    """Names and tiles exist; an op has one compute; children at work at once can hand over to each other; where phases run on,
-    something does. Returns what is open early there."""
+    """Static checks: names and tiles are valid, an op has one compute, concurrent children can hand over to each other, and every
+    sequence with prefetch has a prefetched Hold. Returns the prefetched Holds."""
     faults = []
     seen: set[str] = set()
     for _, node in walk(tree):

@@ -1,4 +1,4 @@
-"""Loops over the keys of a mask that leave out what no row sees (docs/model.md, "Masks")."""
+"""Loops over the keys of a mask that skip tiles that no row sees (docs/model.md, "Masks")."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from halley.ir.workload import Op
 def visible_keys(
     store: Store, journal: Journal, node: Temporal, scope: ExecutionScope, run: Callable[[Node, ExecutionScope], None]
 ) -> None:
-    """Run the body for each tile of keys, with the members whose rows see it. What is left out counts as seen: it would have
-    changed nothing."""
+    """Run the body for each tile of keys with the members whose rows see it. Skipped points count as computed, as they would not
+    change any result."""
     where = f"for {node.dim} by {node.tile} visible"
     mask = mask_over(store.workload, node.dim)
     if mask is None:
@@ -62,7 +62,7 @@ def _misuses(store: Store, node: Temporal, scope: ExecutionScope, mask: Mask, op
 
 
 def _count_hidden(store: Store, journal: Journal, node: Temporal, scope: ExecutionScope, mask: Mask, op: Op) -> None:
-    """Note the points that were left out as run, and as seen by what the op adds up."""
+    """Record skipped points as computed, and as contained in the op's sums."""
     seen: set[tuple[str, Instance, Box]] = set()
     for member, ranges in scope.ranges.items():
         if idle(ranges):

@@ -1,4 +1,4 @@
-"""Which Holds of a `Sequence` with prefetch are open early or late, beside the child before or after (docs/model.md)."""
+"""Holds of a `Sequence` with prefetch that are filled before or drained after their child runs (docs/model.md)."""
 
 from __future__ import annotations
 
@@ -13,28 +13,29 @@ from halley.ir.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class PrefetchedHolds:
-    """``holds``: of each child, the identities of the Holds that are open beside its neighbours; ``beside``: which those are."""
+    """``holds``: of each child, the ids of the Holds that are also open while its neighbours run; ``beside``: the indices of
+    these neighbours."""
 
     holds: tuple[frozenset[int], ...]
     beside: tuple[frozenset[int], ...]
 
 
 def prefetched_holds(workload: Workload, chip: Chip, tree: Node) -> Mapping[int, PrefetchedHolds]:
-    """By identity of each such sequence."""
+    """The prefetched Holds of each sequence with prefetch, by the id of the sequence."""
     found: dict[int, PrefetchedHolds] = {}
     _look(workload, chip, tree, False, found)
     return found
 
 
 def prefetch_faults(tree: Node, early: Mapping[int, PrefetchedHolds]) -> list[Fault]:
-    """Sequences that ask for what no Hold can do."""
+    """Faults of sequences with prefetch in which no Hold can be prefetched."""
     expected = "a child that holds, in several buffers, what no other child changes or needs"
     empty = [node for _, node in walk(tree) if id(node) in early and not any(early[id(node)].holds)]
     return [Fault("sequence prefetch", expected, "none", "write 'sequence', or give a hold two buffers") for _ in empty]
 
 
 def _look(workload: Workload, chip: Chip, node: Node, repeated: bool, found: dict[int, PrefetchedHolds]) -> None:
-    """``repeated``: a loop in time lies between the start of the phase and the node."""
+    """``repeated``: there is a loop in time between the start of the phase and the node."""
     match node:
         case Temporal():
             repeated = True
@@ -62,7 +63,7 @@ def _early(workload: Workload, chip: Chip, node: Sequence, repeated: bool) -> Pr
 
 
 def _touches(workload: Workload, tree: Node) -> tuple[set[str], set[str]]:
-    """Tensors that ops and collectives in a tree use, and those that they change."""
+    """Tensors that ops and collectives in a tree access, and those that they change."""
     uses: set[str] = set()
     changes: set[str] = set()
     for _, node in walk(tree):
@@ -77,7 +78,7 @@ def _touches(workload: Workload, tree: Node) -> tuple[set[str], set[str]]:
 
 
 def _prefetched(chip: Chip, node: Node) -> Iterator[Hold]:
-    """Holds of several buffers between a child and its first block."""
+    """Holds of several buffers on the path from a child to its first node that is no loop, split or Hold."""
     while isinstance(node, Temporal | Spatial | Hold):
         if isinstance(node, Hold):
             if node.buffers == 1:
@@ -89,7 +90,7 @@ def _prefetched(chip: Chip, node: Node) -> Iterator[Hold]:
 
 
 def _closed(chip: Chip, node: Hold) -> bool:
-    """Whether what is inside is over before the next visit, as there is one buffer or as each visit is a step in lockstep."""
+    """Whether the body ends before the next visit: the Hold has one buffer, or each visit is a lockstep step."""
     if node.buffers == 1:
         return True
     inner = [other for _, other in walk(node.body) if isinstance(other, Hold) and other.buffers > 1]
