@@ -1,4 +1,4 @@
-"""One `Collective`, step by step: how long its axis is taken, and what every member holds afterwards."""
+"""Requests of a `Collective`, step by step, to its axis, and the data that every member holds afterwards."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Kind = CollectiveKind
 
 
 class CollectiveRequests:
-    """Collectives of one workload on one chip."""
+    """Requests of the collectives of one workload on one chip."""
 
     def __init__(self, computing: ComputeRequests) -> None:
         self.computing, self.workload, self.chip = computing, computing.workload, computing.chip
 
     def requests(self, node: Collective, scope: SimulationScope) -> Iterator[Requests]:
-        """What each step asks for; afterwards the members hold what the kind promises."""
+        """The requests of each step; afterwards the members hold the result of the kind."""
         team = scope.team
         position = team.axes.position(node.level, node.axis)
         depth = team.axes.depths[position]
@@ -54,7 +54,7 @@ class CollectiveRequests:
             carrying = _carrying(axis, routes, chunks)
             waiting -= carrying
             seconds = _fixed(axis, routes) + carrying
-            if number == len(table):  # what the memories have not done beside the links
+            if number == len(table):  # memory time that the links do not hide
                 seconds += max(0.0, waiting)
             if any(move.combine and not move.shared for move in step):
                 seconds, pipeline = seconds + pipeline, 0.0
@@ -63,7 +63,7 @@ class CollectiveRequests:
             self._put_back(node, name, _hold(scope, name, depth), scope, position)
 
     def rescale(self, node: Collective, scope: SimulationScope) -> Iterator[Requests]:
-        """Parts that are relative to an older maximum are brought to the present one first."""
+        """Requests to rescale partial results that are relative to an older running maximum, before the collective."""
         position = scope.team.axes.position(node.level, node.axis)
         depth = scope.team.axes.depths[position]
         if scope.team.span(position)[1] == 1:
@@ -81,7 +81,7 @@ class CollectiveRequests:
                 yield self.computing.scaling(op, hold, scope, list(self._places(op, hold, scope, position)), depth)
 
     def _places(self, op: Op, hold: Visit, scope: SimulationScope, position: int) -> Iterator[tuple[Member, Box, Box]]:
-        """(instance, what it has of the accumulator, rows of the maximum) on every line."""
+        """(instance, box of the accumulator that it holds, box of the maximum) in all groups along the axis."""
         accumulator, maximum = self.workload.tensors[op.outputs[0]], self.workload.tensors[op.scaled_by]
         for who, row in _axis_groups(scope, hold, position).items():
             whole = scope.box(accumulator, row)
@@ -92,12 +92,12 @@ class CollectiveRequests:
                 yield who, part, tuple(extents.get(dim, rows[dim]) for dim in maximum.dims)
 
     def _put_back(self, node: Collective, name: str, hold: Visit, scope: SimulationScope, position: int) -> None:
-        """Members keep what the kind promises; whatever else stood in the payload is gone."""
+        """Record the result of the kind on each member; other parts of the payload are dropped."""
         if any(op.scaled_by == name for op in self.workload.ops):
             self.computing.clock += 1
             boxes = (*hold.stamps.get(name, {}), scope.box(self.workload.tensors[name]))
             hold.stamps[name] = dict.fromkeys(boxes, self.computing.clock)
-        if node.kind is Kind.SHIFT:  # copies with a neighbour; they do not drain
+        if node.kind is Kind.SHIFT:  # it leaves copies on neighbours, which are not drained
             return
         tensor = self.workload.tensors[name]
         first, size = scope.team.span(position)
@@ -124,14 +124,14 @@ Routes: TypeAlias = list[tuple[Transfer, tuple[tuple[int, int], ...]]]
 
 
 def _fixed(axis: Axis, routes: Routes) -> float:
-    """What a step takes [s] whatever its bytes: set-up, the longest way, the adders that a sum passes on it, the barrier."""
+    """Time of a step [s] apart from its bytes: start-up, hops of the longest route, adders on the route of a sum, barrier."""
     adders = max((len(links) for move, links in routes if move.shared and move.combine), default=0)
     hops = max(len(links) for _, links in routes)
     return axis.exchange.startup + hops * axis.link.latency + adders * axis.exchange.adder + axis.exchange.barrier
 
 
 def _carrying(axis: Axis, routes: Routes, chunks: list[int]) -> float:
-    """Seconds that the busiest link of a step carries ``chunks`` [B]; what the network copies or adds crosses a link once."""
+    """Time [s] of the busiest link of a step for ``chunks`` [B]; merged transfers cross a link once."""
     load: dict[tuple[int, int], int] = {}
     together: set[tuple[int, tuple[int, int]]] = set()
     for move, links in routes:
@@ -146,7 +146,7 @@ def _carrying(axis: Axis, routes: Routes, chunks: list[int]) -> float:
 
 
 def _accessing(memory: Memory, word: int, table: Steps, sizes: list[int]) -> float:
-    """Seconds that the busiest member's memory takes to read and write what it sends, adds to and receives."""
+    """Time [s] of the busiest member's memory to read what it sends and adds to, and to write what it receives."""
     read: dict[int, float] = {}
     written: dict[int, float] = {}
     for step in table:
@@ -174,7 +174,7 @@ def _hold(scope: SimulationScope, name: str, depth: int) -> Visit:
 
 
 def _axis_groups(scope: SimulationScope, hold: Visit, position: int) -> dict[Member, int]:
-    """By instance at the axis' level, the row of the member whose ranges say what its line moves: the first on the axis."""
+    """By instance at the axis' level, the row of the member whose ranges define the payload: the first one on the axis."""
     width = scope.team.axes.width(hold.depth)
     first: dict[Member, int] = {}
     for row, member in enumerate(scope.team.members):
@@ -196,7 +196,7 @@ def _shards(box: Box, dim: int, size: int) -> list[Box]:
 
 
 def _chunks(node: Collective, dims: tuple[str, ...], box: Box, parts: list[list[Box]]) -> list[int]:
-    """Elements of each chunk of the step table. ``parts``: what each member of the line holds of the payload."""
+    """Elements of each chunk of the step table. ``parts``: the boxes of the payload that each member holds."""
     size = len(parts)
     match node.kind:
         case Kind.ALL_REDUCE | Kind.REDUCE | Kind.BROADCAST:

@@ -1,4 +1,4 @@
-"""One `Compute`, one tile: what it asks of the engines and of the ports (docs/model.md, "Vector engine")."""
+"""Requests of one tile of a `Compute` to engines and memory ports (docs/model.md, "Vector engine")."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from halley.simulate.traffic import PortMove, Ports, together
 
 
 class ComputeRequests:
-    """Computes of one workload on one chip. Tiles of the same form cost the same, so each form is counted once."""
+    """Requests of the computes of one workload on one chip, cached for tiles with equal relative ranges."""
 
     def __init__(self, workload: Workload, chip: Chip) -> None:
         self.workload, self.chip, self.ports = workload, chip, Ports(chip)
@@ -26,7 +26,7 @@ class ComputeRequests:
         self._known: dict[tuple[object, ...], Requests] = {}
 
     def requests(self, node: Compute, scope: SimulationScope) -> Requests:
-        """What one tile asks for; its results are noted in the open Holds."""
+        """The requests of one tile; its results are recorded in the open Holds."""
         op = self.workload.op(node.op)
         hold = scope.holds[op.outputs[0]]
         box = scope.box(self.workload.tensors[op.outputs[0]])
@@ -38,7 +38,7 @@ class ComputeRequests:
         return self._known[key]
 
     def _engine(self, node: Compute, scope: SimulationScope) -> Requests:
-        """The critical member's engine."""
+        """The request to the critical member's engine; none if that member is idle."""
         chip, op = self.chip, self.workload.op(node.op)
         if 0 not in scope.active():
             return ()
@@ -77,18 +77,18 @@ class ComputeRequests:
                 yield self.ports.read(scope.team, hold.node.memory, leaf, again, tensor.word)
 
     def _on_array(self, node: Compute) -> ArrayMapping | None:
-        """A contraction where it lies on the matrix engine; none for what the vector engine does."""
+        """The array mapping of a contraction on the matrix engine; None for ops of the vector engine."""
         op, engine = self.workload.op(node.op), self.chip.matrix
         if op.kind is not OpKind.CONTRACT or engine is None:
             return None
         return ArrayMapping(engine, roles(self.workload, op), node.array)
 
     def _note(self, op: Op, scope: SimulationScope, fresh: bool) -> None:
-        """The results are there now; a running maximum, and what is relative to one, says of which visit it is."""
+        """Record results as present, and the version of the running maximum that they are, or are relative to."""
         maxima = {other.scaled_by for other in self.workload.ops if other.scaled_by}
         if maxima.intersection(op.outputs):
             self.clock += 1
-        if 0 not in scope.active():  # the critical member sees nothing of this tile: what it has stays as it was
+        if 0 not in scope.active():  # the critical member is idle in this tile: its data is unchanged
             return
         for name in op.outputs:
             tensor, hold = self.workload.tensors[name], scope.holds[name]
@@ -104,11 +104,11 @@ class ComputeRequests:
     # ---- running maxima
 
     def stamp(self, maximum: str, scope: SimulationScope) -> int:
-        """The visit of a running maximum that the critical member sees."""
+        """The version of a running maximum that the critical member has."""
         return scope.holds[maximum].stamps.get(maximum, {}).get(scope.box(self.workload.tensors[maximum]), 0)
 
     def rescale(self, op: Op, scope: SimulationScope) -> Requests:
-        """Before a `Compute` of an op with ``scaled_by``: its present elements, if they are relative to an older maximum."""
+        """Requests to rescale an accumulator before its `Compute`, if it is relative to an older running maximum."""
         name, hold = op.outputs[0], scope.holds[op.outputs[0]]
         present = self.stamp(op.scaled_by, scope) if op.scaled_by else 0
         if hold.stamps.get(name, {}).get(scope.box(self.workload.tensors[name]), present) >= present:
@@ -124,7 +124,8 @@ class ComputeRequests:
     def scaling(
         self, op: Op, hold: Visit, scope: SimulationScope, places: list[tuple[tuple[int, ...], Box, Box]], inner: int
     ) -> Requests:
-        """(who, elements, rows of the maximum) by engines at depth ``inner``: read, multiplied, written; a row's factor once."""
+        """Requests to rescale ``places``: (instance, box of the accumulator, box of the maximum), for instances at depth
+        ``inner``. Elements are read, multiplied and written; the factor is computed once per row."""
         name, maximum = op.outputs[0], op.scaled_by
         largest = scope.holds[maximum]
         scaled = [PortMove(who, box, points(box)) for who, box, _ in places]
@@ -146,15 +147,15 @@ class ComputeRequests:
 
 
 def _keep(hold: Visit, name: str, tensor: Tensor, scope: SimulationScope) -> None:
-    """Each member that is not idle has written its region."""
+    """Record the regions that active members have written."""
     width, boxes = scope.team.axes.width(hold.depth), scope.boxes(tensor)
     for row in scope.active():
         hold.keep(name, scope.team.members[row][:width], boxes[row])
 
 
 def _heads(moves: list[PortMove], chip: Chip, scope: SimulationScope, hold: Visit, fresh: bool) -> list[PortMove]:
-    """Reads of partial results: of those who share a box in an instance, the first reads it, less what is written for the
-    first time."""
+    """Reads of partial results: of members that share a box in an instance, the first reads it; elements that are written for
+    the first time are not read."""
     width = scope.team.axes.width(hold.depth)
     groups: dict[object, PortMove] = {}
     for move in moves:

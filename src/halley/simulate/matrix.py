@@ -1,4 +1,4 @@
-"""A contraction on the matrix engine: the passes of a tile over the array, and its cycles (docs/model.md, "Matrix engine")."""
+"""A contraction on the matrix engine: passes of a tile over the array, and cycles (docs/model.md, "Matrix engine")."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from halley.simulate.members import SimulationScope
 
 @dataclass(frozen=True, slots=True)
 class ArrayMapping:
-    """The dims of a contraction by ``role``, and those that a mapping lays on the ``array``."""
+    """The dims of a contraction by ``role``, and the dims that a mapping names for the ``array``."""
 
     engine: MatrixEngine
     role: Roles
     array: Array
 
     def passes(self, scope: SimulationScope, row: int) -> tuple[int, int, int]:
-        """How often a member reads each element of both inputs, and how often it writes each element of its result."""
+        """How often a member reads each element of both inputs, and writes each element of its result."""
         role = self.role
         on_rows, on_columns = self._folds(scope, row)
         match self.engine.dataflow:
@@ -55,8 +55,7 @@ class ArrayMapping:
         return cycles
 
     def _folds(self, scope: SimulationScope, row: int, multiples: tuple[int, int] = (1, 1)) -> tuple[int, int]:
-        """Passes over the rows and over the columns of the array for a member's tile, filled up to ``multiples`` there; 1 where
-        every MAC reads its operands."""
+        """Folds of a member's tile over the rows and over the columns of the array, rounded up to ``multiples``."""
 
         def passes(dims: tuple[str, ...], side: Side, width: int, multiple: int) -> int:
             walked = scope.extents((dim for dim in dims if dim not in side), row)
@@ -69,7 +68,7 @@ class ArrayMapping:
 
 
 def _folds(walked: list[int], on_array: list[int], width: int, multiple: int = 1) -> int:
-    """Passes over an array that takes ``width`` points of the dims on it at once; the other dims are walked index by index.
+    """Folds of the dims on one side of an array of ``width`` points; the other dims are iterated index by index.
 
     >>> _folds([3], [5, 2], 4), _folds([3], [5, 2], 4, 16)
     (9, 12)
@@ -79,7 +78,7 @@ def _folds(walked: list[int], on_array: list[int], width: int, multiple: int = 1
 
 
 def _filled(extents: list[int], multiple: int) -> int:
-    """Points of a tile with the last dim filled up to a multiple.
+    """Points of a tile with the last dim rounded up to a multiple.
 
     >>> _filled([3, 5], 4), _filled([], 4)
     (24, 1)

@@ -1,8 +1,8 @@
-"""Schedules of pipelines as tables: for each stage, its passes in order. A table checks itself.
+"""Pipeline schedules: for each stage, its passes in order. A schedule checks itself.
 
-Chunk c of stage s has number u = c S + s in the order of the model, S the stages. A forward pass waits for the one before it
-in the model, a backward pass for the one after it; that of the last chunk for its own forward pass. The builders say what a
-schedule does in its own words (how many passes a stage may have in flight), not by the formulas that they are to judge.
+Chunk c of stage s has number u = c S + s in the order of the model, with S stages. A forward pass needs the forward pass of the
+chunk before it, a backward pass the backward pass of the chunk after it; that of the last chunk needs its own forward pass. The
+builders follow the definitions in the papers (passes in flight per stage), not the formulas that are compared with them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from halley.errors import BadInput, Fault
 
 
 class Direction(StrEnum):
-    """Which way a pass goes through the model."""
+    """Direction of a pass through the model."""
 
     FORWARD = "forward"
     BACKWARD = "backward"
@@ -38,8 +38,8 @@ StageOrder = tuple[PipelinePass, ...]
 
 @dataclass(frozen=True, slots=True)
 class PipelineSchedule:
-    """``orders[stage]``: the passes of a stage, one after the other. Raises BadInput: a pass that is missing, twice or on the
-    wrong stage; passes that wait for each other in a circle."""
+    """``orders[stage]``: the passes of a stage in order. Raises BadInput: a pass that is missing, occurs twice or is on the wrong
+    stage; a deadlock."""
 
     stages: int
     chunks: int
@@ -58,7 +58,7 @@ class PipelineSchedule:
         return self.stages * self.chunks - 1
 
     def needed(self, each: PipelinePass) -> PipelinePass | None:
-        """The pass whose result a pass takes in; None for the first of the model."""
+        """The pass whose result a pass needs; None for the first chunk's forward pass."""
         match each:
             case PipelinePass(Direction.FORWARD, chunk, microbatch):
                 return PipelinePass(Direction.FORWARD, chunk - 1, microbatch) if chunk else None
@@ -68,7 +68,7 @@ class PipelineSchedule:
                 return PipelinePass(Direction.FORWARD, chunk, microbatch)
 
     def linear(self) -> tuple[PipelinePass, ...]:
-        """All passes, each after all that it waits for. Raises BadInput: there is no such order."""
+        """All passes in a topological order. Raises BadInput: a deadlock."""
         done: dict[PipelinePass, None] = {}
         waiting = [iter(order) for order in self.orders]
         heads = [next(passes, None) for passes in waiting]
@@ -123,11 +123,11 @@ def one_forward_one_backward(stages: int, microbatches: int) -> PipelineSchedule
 
 
 def interleaved(stages: int, chunks: int, microbatches: int) -> PipelineSchedule:
-    """Interleaved 1F1B: microbatches in groups of S (the last may be smaller); a group passes a stage's first chunk, then its
-    second, and so on. A stage s may have 2 (S - 1 - s) + (v - 1) S + 1 passes in flight: a round trip through the stages
-    behind it in its last chunk, and a group in each chunk before (Narayanan et al., SC 2021; Megatron-LM).
+    """Interleaved 1F1B: microbatches in groups of S (the last may be smaller); a group runs through a stage's first chunk, then
+    its second, and so on. A stage s may have 2 (S - 1 - s) + (v - 1) S + 1 passes in flight: a round trip through the later
+    stages in its last chunk, and a group in each earlier chunk (Narayanan et al., SC 2021; Megatron-LM).
 
-    Raises BadInput: a smaller last group for which stages wait for each other.
+    Raises BadInput: a smaller last group with which the stages deadlock.
     """
     groups = [range(first, min(first + stages, microbatches)) for first in range(0, microbatches, stages)]
     orders = []

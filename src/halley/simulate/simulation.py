@@ -1,4 +1,4 @@
-"""`simulate`: when each task of a mapping runs, and how long the whole takes."""
+"""`simulate`: start and end of each task of a mapping, and its total time."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from halley.simulate.tasks import BusyInterval, Server, run
 from halley.simulate.walk import Walk
 
 TASK_LIMIT = 200_000
-"""Most tasks of a simulation unless the caller says otherwise."""
+"""Default limit on the number of tasks of a simulation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """``time`` [s] from the first fill to the last drain; ``busy`` [s] by server; ``intervals``: each server at work, in the
-    order of the grants; ``tasks``: how many there were."""
+    """``time`` [s] from the first fill to the last drain; ``busy`` [s] by server; ``intervals``: busy intervals of the servers,
+    in the order of the grants; ``tasks``: number of tasks."""
 
     time: float
     busy: Mapping[Server, float]
@@ -28,7 +28,7 @@ class Simulation:
 
 
 def simulate(workload: Workload, chip: Chip, tree: Node, limit: int = TASK_LIMIT) -> Simulation:
-    """Walk a legal mapping iteration by iteration, with resources as queues.
+    """Simulate a legal mapping iteration by iteration, with resources as queues.
 
     Time and memory grow with the number of tiles, not with their size. Raises BadInput: more than ``limit`` tasks, or a chip of
     too many members; `first_iterations` gives a smaller problem.
@@ -39,10 +39,10 @@ def simulate(workload: Workload, chip: Chip, tree: Node, limit: int = TASK_LIMIT
 
 
 def first_iterations(workload: Workload, tree: Node, iterations: int) -> Workload:
-    """The workload cut to what the first iterations of each dim's outermost loop in time cover.
+    """The workload truncated to the range of the first iterations of each dim's outermost loop in time.
 
-    The same tree maps it, with the same tiles: its steady state is that of the whole. A dim that a split meets first keeps its
-    extent. Where a dim is walked in several places, the largest tile counts.
+    The same tree maps it, with the same tiles and the same steady state. A dim whose outermost node is a split keeps its extent.
+    If a dim has several outermost loops, the largest tile counts.
     """
     tiles: dict[str, int] = {}
     fixed: set[str] = set()

@@ -1,4 +1,4 @@
-"""Bytes that move at once, and how long the critical instance of each port works for them (docs/model.md, "Bytes")."""
+"""Concurrent transfers, and the busy time of the critical instance of each port (docs/model.md, "Bytes")."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Ports:
     chip: Chip
 
     def read(self, team: Team, memory: str, inner: int, moves: Sequence[PortMove], word: int) -> Requests:
-        """Out of a memory into parties at depth ``inner``: those who want the same box share one read where the network
-        between can multicast. Each level's port on the way carries what its sibling wants, each box once."""
+        """Requests of moves out of a memory to members or instances at depth ``inner``. Moves of the same box share one read if
+        the network in between has multicast. Each level's port on the path carries each box of its sibling once."""
         outer, lead = self.chip.depth(memory), leading(team, inner, moves)
         unicast = [i for i in range(team.axes.width(outer), team.axes.width(inner)) if i in team.axes.unicast]
         asked: dict[object, int] = {}
@@ -39,7 +39,8 @@ class Ports:
         return (port, *self._levels(team, lead, outer, inner, "down", moves, word))
 
     def write(self, team: Team, memory: str, inner: int, moves: Sequence[PortMove], word: int) -> Requests:
-        """Into a memory from parties at depth ``inner``: equal boxes are copies, or parts that the network adds: one write."""
+        """Requests of moves into a memory from members or instances at depth ``inner``. Equal boxes are copies, or partial
+        results that the network adds: one write."""
         outer, lead = self.chip.depth(memory), leading(team, inner, moves)
         sent: dict[Box, int] = {}
         for who, box, elements in moves:
@@ -70,13 +71,13 @@ class Ports:
 
 
 def leading(team: Team, inner: int, moves: Sequence[PortMove]) -> Member:
-    """The party whose resources count: the critical member's, or the first that moves anything where that one does not."""
+    """The member or instance whose resources are counted: that of the critical member, or the first mover if it moves nothing."""
     critical = team.critical[: team.axes.width(inner)]
     return critical if not moves or any(move.who[: len(critical)] == critical for move in moves) else moves[0].who
 
 
 def together(*parts: Requests) -> Requests:
-    """Requests of one task: those to the same server add up."""
+    """Requests merged to those of one task: service times at the same server add up."""
     merged: dict[Server, float] = {}
     for part in parts:
         for server, seconds in part:

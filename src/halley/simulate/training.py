@@ -1,7 +1,7 @@
 """An iteration of training as tasks on the clock of `halley.simulate.tasks`: the oracle of `halley.pipeline`.
 
-Each stage has an engine and a network of its data-parallel ranks; between stages there is a link for each direction. All serve
-one request at a time, first come, first served. A pass is the work of its blocks, one task each.
+Each stage has an engine and a network of its data-parallel ranks; between stages there is a link per direction. Each serves one
+request at a time, first come, first served. A pass has one task per block.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ TASK_LIMIT = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class LayerBlock:
-    """Layers whose parameters are gathered, and whose gradients are reduced, together: forward and backward work, all-gather
-    and reduction [s] for one microbatch on one chip; activations kept [B]."""
+    """Layers whose parameters are gathered, and whose gradients are reduced, in one collective. Forward and backward work,
+    all-gather and reduction [s] for one microbatch on one chip; saved activations [B]."""
 
     forward: float
     backward: float
@@ -30,12 +30,12 @@ class LayerBlock:
 
 @dataclass(frozen=True, slots=True)
 class TrainingIteration:
-    """What is simulated.
+    """An iteration to simulate.
 
-    ``blocks[chunk]``; ``onward`` and ``back`` [chunks - 1]: transfer of an activation to the next chunk, of a gradient from it
-    [s]. ``holding``: a transfer holds its sender. ``sharded``: what data-parallel ranks share out, as in ZeRO: 0 nothing, 1 the
-    optimizer's state, 2 gradients too, 3 parameters too. Per stage: ``norm`` [s] of its gradients, ``step`` [s] of the
-    optimizer; ``norm_reduction`` [s] of all ranks together, None without clipping.
+    ``blocks[chunk]``; ``onward`` and ``back`` [chunks - 1]: transfer of an activation to the next chunk, and of a gradient from
+    it [s]. ``holding``: a transfer blocks its sender. ``sharded``: the ZeRO stage: 0 nothing, 1 optimizer state, 2 also
+    gradients, 3 also parameters. Per stage: ``norm`` [s] of its gradients, ``step`` [s] of the optimizer; ``norm_reduction`` [s]
+    over all ranks, None without gradient clipping.
     """
 
     table: PipelineSchedule
@@ -56,7 +56,7 @@ class TrainingIteration:
 @dataclass(frozen=True, slots=True)
 class SimulatedIteration:
     """``time`` [s] of the iteration; ``last_backward`` [s] per chunk: end of its last backward work; ``peaks`` [B] per stage:
-    most activations live at once; ``schedule``: everything that happened."""
+    peak of the saved activations; ``schedule``: the simulated tasks."""
 
     time: float
     last_backward: tuple[float, ...]
@@ -65,7 +65,7 @@ class SimulatedIteration:
 
 
 def simulate(training: TrainingIteration) -> SimulatedIteration:
-    """Run an iteration."""
+    """Simulate an iteration."""
     run_of = _Run(training)
     for each in training.table.linear():
         run_of.add_pass(each)
@@ -79,7 +79,7 @@ def simulate(training: TrainingIteration) -> SimulatedIteration:
 
 
 def _peak(training: TrainingIteration, work: Iterable[BusyInterval], stage: int) -> float:
-    """Most bytes live on a stage: a block's activation from the start of its forward work to the end of its backward work."""
+    """Peak activation bytes of a stage; a block's activation is live from the start of its forward to its backward work."""
     live = peak = 0.0
     for interval in work:
         backward, chunk, block = interval.path
@@ -92,8 +92,8 @@ def _peak(training: TrainingIteration, work: Iterable[BusyInterval], stage: int)
 
 @dataclass(slots=True)
 class _Run:
-    """Tasks so far: ``free[stage]`` end its latest pass, ``given[pass]`` hands its result on, ``reduced[stage]`` are
-    reductions."""
+    """Tasks so far: ``free[stage]`` end the latest pass of a stage, ``given[pass]`` delivers its result, ``reduced[stage]`` are
+    gradient reductions."""
 
     training: TrainingIteration
     tasks: Tasks = field(default_factory=lambda: Tasks("simulation of training", TASK_LIMIT))
@@ -120,7 +120,7 @@ class _Run:
             self.free[stage] = (sent,)
 
     def _blocks(self, each: PipelinePass, stage: int, gate: tuple[int, ...]) -> tuple[int, list[int]]:
-        """The task that ends the pass' work, and the collectives that have to be done before the next pass."""
+        """The last work task of a pass, and the collectives that must be done before the next pass."""
         backward = each.direction is Direction.BACKWARD
         blocks = list(enumerate(self.training.blocks[each.chunk]))[:: -1 if backward else 1]
         sharded, network = self.training.sharded, Server(("axis", "data", str(stage)))

@@ -1,8 +1,8 @@
-"""The walk: a mapping tree, iteration by iteration, as tasks that wait for each other (docs/simulation.md).
+"""Traversal of a mapping tree, iteration by iteration, that generates dependent tasks (docs/simulation.md).
 
-A *block* is a node that the enclosing phase runs as one piece, after what came before it: a `Compute`, a `Collective`, a `Hold`
-with one buffer, a `Sequence`, `Overlap`, `Parallel` or `Pipeline`. A *phase* is a thread of blocks; the fills of
-its `Hold`s with several buffers run ahead of it, the drains behind it.
+A *block* is a node that the enclosing phase runs as a unit, after the block before it: a `Compute`, a `Collective`, a `Hold` with
+one buffer, a `Sequence`, `Overlap`, `Parallel` or `Pipeline`. A *phase* is a sequence of blocks; the fills of its `Hold`s with
+several buffers run ahead of the blocks, their drains after them.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from halley.simulate.tasks import Path, Tasks
 
 @dataclass(slots=True)
 class Phase:
-    """``start``: the task after which it may begin; ``base``: the same for rounds. ``last``: its last block. ``pending``: what
-    the next block waits for besides, by tensor. ``releases``: by Hold and group, the tasks after which buffers of its visits
-    are free again. ``filled``: by Hold, the last fill of its last visit. ``ends``: drains behind the blocks. ``rounds``: where
-    children hand over, when each child was done with each round; ``done``: by tensor, when those that touch it were done with
-    the last one. ``made``: by tensor, the task after which what an earlier child of a sequence that runs on left of it is
-    there."""
+    """State of a phase; values are task numbers. ``start``: after which the phase may begin; ``base``: the same for rounds.
+    ``last``: its last block. ``pending``: by tensor, further dependencies of the next block. ``releases``: by Hold and group,
+    the tasks that free the buffers of its visits. ``filled``: by Hold, the last fill of its last visit. ``ends``: drains after
+    the blocks. ``rounds``: for children that hand over, the end of each child in each round; ``done``: by tensor, the end of the
+    children that access it in the last round. ``made``: in a sequence with prefetch, by tensor, the task after which the results
+    of an earlier child are available. ``gate``: after which a child of such a sequence may fill; ``gates``: the same for its
+    next run, by path. ``begun``: the start of the child's first block, None before it."""
 
     start: int
     last: int
@@ -51,7 +52,7 @@ class Phase:
 
 
 class Walk:
-    """The tasks of one tree."""
+    """Generates the tasks of one tree."""
 
     def __init__(self, workload: Workload, chip: Chip, tree: Node, limit: int) -> None:
         self.workload, self.chip = workload, chip
@@ -63,7 +64,7 @@ class Walk:
         self.phase(tree, scope, self.tasks.add("", (), ()))
 
     def phase(self, node: Node, scope: SimulationScope, start: int) -> int:
-        """Run a node as a phase of its own; the task that ends it."""
+        """Add a node as a phase of its own; the task that ends it."""
         phase = Phase(start, start, base=start, gate=start)
         self.node(node, scope, phase)
         return self.tasks.join((phase.last, *phase.pending.values(), *phase.ends), scope.path)
@@ -116,8 +117,8 @@ class Walk:
                 assert_never(node)
 
     def prefetching_sequence(self, node: Sequence, scope: SimulationScope, phase: Phase) -> None:
-        """Children one after the other in the phase around them: their fills run ahead of their turn, once the child before is at
-        work, their drains behind it. What an earlier child has changed is there once that is done, drains and all."""
+        """Sequential children in the enclosing phase: the fills of a child may start when the child before it has started, and
+        its drains overlap the next child. Tensors that an earlier child changes are available after its drains."""
         makers, touched = zip(*map(self.touches, node.children), strict=True)
         before = phase.start
         for index, child in enumerate(node.children):
@@ -135,7 +136,7 @@ class Walk:
             phase.made.update(dict.fromkeys(makers[index] & others, done))
 
     def shares(self, node: Parallel | Pipeline, scope: SimulationScope) -> list[SimulationScope]:
-        """What each child sees: the members of its share."""
+        """The scope of each child: the members of its share."""
         position = scope.team.axes.position(node.level, node.axis)
         found = []
         for index, count in enumerate(node.shares):
@@ -144,7 +145,7 @@ class Walk:
         return found
 
     def together(self, node: Overlap | Parallel, scopes: list[SimulationScope], scope: SimulationScope, phase: Phase) -> None:
-        """Children at once. Those that hand over work on successive rounds."""
+        """Concurrent children; if they hand over, they work on successive rounds."""
         makers = [{name for op in self.ops(child) for name in op.outputs} for child in node.children]
         touched = [{name for op in self.ops(child) for name in (*op.inputs, op.scaled_by)} for child in node.children]
         if any(makers[i] & touched[j] for j in range(len(touched)) for i in range(j)):
@@ -163,8 +164,8 @@ class Walk:
         self, children: tuple[Node, ...], scopes: list[SimulationScope], scope: SimulationScope, phase: Phase,
         makers: list[set[str]], touched: list[set[str]],
     ) -> None:  # fmt: skip
-        """One more round of children that hand over: each begins it when it has done the last one, the children before it this
-        one, and what comes in for it is there. The phase goes on to the next round meanwhile, as its only block is this node."""
+        """Add one round of children that hand over. A child starts after its own previous round, after the children that it reads
+        from in this round, and after its fills. The next round may start meanwhile, as this node is the phase's only block."""
         ends: list[int] = []
         spans = [len(self.tasks.names)]
         for index, child in enumerate(children):
@@ -182,13 +183,13 @@ class Walk:
             phase.done[name] = self.tasks.join(users, scope.path)
         phase.pending.clear()
         phase.rounds.append(ends)
-        for index, (first, last) in enumerate(pairwise(spans)):  # at work with the first child so many rounds on
+        for index, (first, last) in enumerate(pairwise(spans)):  # concurrent with the first child ``index`` rounds later
             self.tasks.interleave(range(first, last), range(spans[0], spans[-1]), index)
         phase.last = self.tasks.join(ends, scope.path)
 
     def copies(self, scope: SimulationScope, phase: Phase, makes: set[str], behind: list[set[str]]) -> Iterator[int]:
-        """When there is a free copy of what a child carries on from round to round: the last child to read it has done the round
-        of the oldest copy and the next one, in which that is what its results are relative to."""
+        """Tasks after which a copy of a carried tensor is free: the last child that reads it has finished the round of the oldest
+        copy, and the next round, in which its results are still relative to that copy."""
         for name in makes & set().union(*behind):
             last = max(at for at, used in enumerate(behind) if name in used) - len(behind)
             walked = {dim for dim, _ in scope.loops[scope.holds[name].loops :]}
@@ -197,7 +198,7 @@ class Walk:
                 yield phase.rounds[-back][last]
 
     def touches(self, tree: Node) -> tuple[set[str], set[str]]:
-        """Tensors that ops and collectives in a tree change, and those that they touch."""
+        """Tensors that ops and collectives in a tree change, and those that they access."""
         moved = {name for _, node in walk(tree) if isinstance(node, Collective) for name in node.tensors}
         ops = self.ops(tree)
         made = moved.union(*(op.outputs for op in ops))
@@ -208,7 +209,7 @@ class Walk:
         return [self.workload.op(node.op) for _, node in walk(tree) if isinstance(node, Compute)]
 
     def pipeline(self, node: Pipeline, scope: SimulationScope, phase: Phase) -> None:
-        """Tile i enters a stage once that stage is done with tile i - 1 and the stage before with tile i."""
+        """Tile i enters a stage when the stage has finished tile i - 1, and the stage before has finished tile i."""
         last = [self.begin(phase, scope)] * len(node.children)
         stages = self.shares(node, scope)
         for index in range(scope.steps(node.dim, node.tile)):
@@ -223,15 +224,15 @@ class Walk:
     # ---- Holds
 
     def serial(self, node: Hold, visit: Visit, scope: SimulationScope, inside: SimulationScope, phase: Phase) -> None:
-        """One buffer: fills, then what is inside, then drains."""
+        """One buffer: fills, then the body, then drains."""
         start = self.begin(phase, scope)
         start = self.fills(node, visit, scope, start)
         end = self.phase(node.body, inside, start)
         phase.last = self.drains(node, visit, scope, end)
 
     def prefetched(self, node: Hold, visit: Visit, scope: SimulationScope, phase_scope: SimulationScope, phase: Phase) -> None:
-        """Several buffers: a visit's fills wait for a free one, its drains run behind it. In lockstep the buffers swap at a
-        barrier: fills also wait for those of the visit before."""
+        """Several buffers: fills of a visit wait for a free buffer, its drains run after the body. In lockstep the buffers swap
+        at a barrier: fills also wait for those of the visit before."""
         barrier = phase.gate
         if self.chip.memory(node.memory).lockstep and scope.path in phase.filled:
             barrier = phase.filled[scope.path]
@@ -259,8 +260,8 @@ class Walk:
     def fills(
         self, node: Hold, visit: Visit, scope: SimulationScope, after: int, free: Mapping[str, int] = MappingProxyType({})
     ) -> int:
-        """The fills of a visit, each once there is a ``free`` buffer for it; the last of them. Those into several buffers run
-        side by side; those into one, and in lockstep, one after the other."""
+        """Add the fills of a visit, each after a ``free`` buffer is available; a task that ends them. Fills into several buffers
+        are concurrent; into one buffer, and in lockstep, sequential."""
         in_series = self.in_series(node)
         begin, filled = after, [after]
         for name in node.names:
@@ -279,8 +280,8 @@ class Walk:
         return after if in_series else self.tasks.join(filled, scope.path)
 
     def drains(self, node: Hold, visit: Visit, scope: SimulationScope, after: int) -> int:
-        """The drains of a visit, each once what came from further in is there; the last of them. They run one after the other, or
-        side by side, as fills do."""
+        """Add the drains of a visit, each after the drains of inner Holds; a task that ends them. They are concurrent or
+        sequential like the fills."""
         in_series = self.in_series(node)
         begin, drained = after, [after]
         for name in node.names:
@@ -297,7 +298,7 @@ class Walk:
         return after if in_series else self.tasks.join(drained, scope.path)
 
     def in_series(self, node: Hold) -> bool:
-        """Whether the transfers of a visit run one after the other: those of one buffer do, and in lockstep."""
+        """Whether the transfers of a visit are sequential: with one buffer, and in lockstep."""
         return node.buffers == 1 or self.chip.memory(node.memory).lockstep
 
     # ---- leaves
