@@ -1,7 +1,6 @@
-"""Latency anatomy: an estimate's time split by cause, exactly; its energy by component (docs/model.md, "Anatomy").
+"""Breakdown of an estimate: its time by cause, exactly, and its energy by component (docs/model.md, "Anatomy").
 
-Nothing is timed here. The times of the nodes are those of the estimate; this module only says what each part of them is for, so
-that the parts add up by construction.
+The times of the nodes are those of the estimate; this module only attributes them to causes, so the parts add up by construction.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ Seconds = Mapping[Resource, float]
 class TimeBreakdown:
     """Times [s] that add up to ``time``.
 
-    ``compute``: engines at work, by engine. ``ramps``: first fills and last drains of each phase, before and after everything
-    else. ``serial``: fills and drains of Holds with one buffer, for which the work waits. ``stages``: stages of a pipeline
-    that wait for their first tile, or have done their last. ``latency``: the time by which the visits of Holds, of which no more
-    are under way at once than there are buffers, exceed work and resources of their phase. ``bandwidth``: by resource, the time
-    by which the busiest one exceeds the work of its phase. ``collective``: by axis, the time of collectives that nothing hides.
+    ``compute``: busy engines, by engine. ``ramps``: first fills and last drains of each phase. ``serial``: fills and drains of
+    Holds with one buffer, which the work does not overlap. ``stages``: fill and drain of pipelines of stages. ``latency``: time
+    by which the visits of Holds, limited by the number of buffers in flight, exceed work and resources of their phase.
+    ``bandwidth``: by resource, the time by which the busiest one exceeds the work of its phase. ``collective``: by axis, the
+    exposed time of collectives.
     """
 
     compute: Seconds = field(default_factory=dict)
@@ -41,7 +40,7 @@ class TimeBreakdown:
 
     @property
     def compulsory(self) -> float:
-        """Stall that no bandwidth would remove: what has to come first and what has to go last."""
+        """Stalls that more bandwidth shortens but cannot remove: fills and drains that no work overlaps."""
         return self.ramps + self.serial + self.stages
 
     @property
@@ -70,8 +69,8 @@ class TimeBreakdown:
         )
 
     def less(self, hidden: float) -> TimeBreakdown:
-        """Without ``hidden`` seconds of what is not compute: of collectives first, then of bandwidth stalls, then of latency,
-        then of compulsory stalls, in proportion within each kind."""
+        """The breakdown without ``hidden`` seconds of other causes than compute: taken first from collectives, then from
+        bandwidth stalls, latency and compulsory stalls, in proportion within each kind."""
         collective = min(hidden, self.exposed)
         bandwidth = min(hidden - collective, self.stalling)
         latency = min(hidden - collective - bandwidth, self.latency)
@@ -90,8 +89,8 @@ class TimeBreakdown:
 
 @dataclass(frozen=True, slots=True)
 class Anatomy:
-    """``total``: the parts of the estimate's time [s]. ``phases``: those of each phase by path, with the phases inside it; a
-    phase that runs beside others may take longer than what it adds to the total. ``energy`` [J] by component."""
+    """``total``: breakdown of the estimate's time [s]. ``phases``: that of each phase by path, including the phases inside it; a
+    phase that overlaps others may take longer than its part of the total. ``energy`` [J] by component."""
 
     total: TimeBreakdown
     phases: Mapping[Path, TimeBreakdown]
@@ -99,12 +98,12 @@ class Anatomy:
 
 
 def anatomy(tree: Node, estimate: Estimate) -> Anatomy:
-    """The parts of an estimate of one mapping (not of a batch).
+    """The breakdown of an estimate of one mapping (not of a batch).
 
-    A phase is its ramps, then the work inside, then the time by which its busiest resource exceeds that work, and the time by
-    which visits of Holds exceed that. Where an engine or an axis is that resource, the excess is compute or collective. Children
-    of `Overlap` share their engines: time belongs to compute as long as any of them computes, which hides collectives first, then
-    the rest. Of children on members of their own, the longest counts.
+    The time of a phase is its ramps, the work inside, the time by which its busiest resource exceeds that work, and the time by
+    which visits of Holds exceed both. If the busiest resource is an engine or an axis, the excess counts as compute or
+    collective. Children of `Overlap` share engines: time counts as compute while any of them computes, which hides collectives
+    first, then the other causes. Of children on disjoint members, the longest counts.
     """
     found = _Anatomist(estimate)
     total = found.phase((), tree)
@@ -126,7 +125,7 @@ class _Anatomist:
             self.leaves[event.path] = self.leaves.get(event.path, TimeBreakdown()) + part
 
     def phase(self, path: Path, node: Node) -> TimeBreakdown:
-        """A node as a phase: ramps, work, and what its busiest resource adds."""
+        """The breakdown of a node as a phase: ramps, work, and the excess of its busiest resource."""
         cost = self.nodes[path]
         ramps = float(cost.entries) * (float(cost.ramp_up) + float(cost.ramp_down))
         parts = self.work(path, node) + TimeBreakdown(ramps=ramps)
@@ -139,7 +138,7 @@ class _Anatomist:
         return parts
 
     def work(self, path: Path, node: Node) -> TimeBreakdown:
-        """The parts of a node's work, without what the phase around it pays."""
+        """The breakdown of a node's work, without costs that the enclosing phase pays."""
         inside = (*path, 0)
         match node:
             case Temporal() | Spatial():
@@ -161,7 +160,7 @@ class _Anatomist:
                 return self.leaves.get(path, TimeBreakdown())
 
     def _prefetched(self, path: Path, node: Hold) -> TimeBreakdown:
-        """Transfers that run ahead add nothing to the work; in lockstep a step may wait for them."""
+        """The body's breakdown: prefetched transfers add nothing to the work, except for stalls of lockstep steps."""
         inside, cost = (*path, 0), self.nodes[path]
         if cost.steps is None:
             return self.work(inside, node.body)
@@ -172,12 +171,12 @@ class _Anatomist:
         return parts(inside, node.body) + (_waiting(busiest(own), stall) if stall > 0 else TimeBreakdown())
 
     def _stages(self, path: Path, node: Overlap | Pipeline) -> TimeBreakdown:
-        """What the longest child waits for the others."""
+        """Time by which a node's work exceeds its longest child: waits for the other children."""
         slowest = max(float(self.nodes[at].time) for at, _ in _inner(path, node))
         return TimeBreakdown(stages=max(float(self.nodes[path].work) - slowest, 0.0))
 
     def _overlapped(self, path: Path, node: Overlap) -> TimeBreakdown:
-        """The longest child, less what the compute of another hides."""
+        """The breakdown of the longest child, with compute of another child replacing the causes that it hides."""
         found = [(float(self.nodes[at].time), self.phase(at, child)) for at, child in _inner(path, node)]
         _, longest = max(found, key=lambda item: item[0])
         computing = max((parts for _, parts in found), key=lambda parts: parts.computing)
@@ -192,7 +191,7 @@ class _Anatomist:
 
 
 def busiest(busy: Mapping[Resource, float]) -> Resource:
-    """The resource that works longest; of several, the one that binds first by name.
+    """The busiest resource; of several equal ones, the first by name.
 
     >>> busiest({("read", "dram"): 3.0, ("engine", "mxu"): 5.0})
     ('engine', 'mxu')
@@ -201,7 +200,7 @@ def busiest(busy: Mapping[Resource, float]) -> Resource:
 
 
 def _waiting(resource: Resource, time: float) -> TimeBreakdown:
-    """Time that a resource adds to a phase."""
+    """The breakdown of time that a resource adds to a phase."""
     match resource[0]:
         case "engine":
             return TimeBreakdown(compute={resource: time})
@@ -221,6 +220,6 @@ def _sum(first: Seconds, second: Seconds) -> Seconds:
 
 
 def _scaled(times: Seconds, total: float) -> Seconds:
-    """The times in proportion, so that they add up to the total."""
+    """The times scaled so that they add up to the total."""
     whole = sum(times.values())
     return {resource: time * total / whole for resource, time in times.items()} if whole else {}

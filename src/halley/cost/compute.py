@@ -1,4 +1,4 @@
-"""What one `Compute` does: operand reads, results, engine work and time (docs/model.md, "Bytes" and "Time")."""
+"""Events of a `Compute`: operand reads, result writes, engine work and time (docs/model.md, "Bytes" and "Time")."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Leaf = Mapping[str, DimFactor]
 
 
 def compute(counter: Counter, scope: CountingScope, op: Op, array: Array, common: tuple[Loop, ...]) -> tuple[Event, ...]:
-    """All events of a Compute. ``array``: the dims that it names of the matrix engine's. ``common``: the loops that also enclose
-    the running maximum's Compute, if there is one."""
+    """All events of a Compute. ``array``: the dims that it names for the matrix engine's array. ``common``: for a rescaled
+    accumulator, the loops that also enclose the Compute of its running maximum."""
     if op.kind is OpKind.CONTRACT and counter.chip.matrix is not None:
         events = list(_contract(counter, scope, op, array, counter.chip.matrix))
     else:
@@ -63,8 +63,8 @@ def _contract(counter: Counter, scope: CountingScope, op: Op, array: Array, engi
 
 
 def _folds(counter: Counter, loops: tuple[Loop, ...], dims: tuple[str, ...], side: Side, width: int, multiple: int = 1) -> Leaf:
-    """Folds of the dims in one role: those of the side lie on the array, counted with the first as the others are whole there;
-    the rest are walked. ``multiple``: that whole instructions have of what lies there."""
+    """Folds of the dims of one role. The dims of the side are mapped to the array and counted with the first one, as the others
+    are untiled; the other dims are iterated. ``multiple``: points are rounded up to it (whole instructions)."""
     first, others = side[:1], side[1:]
     beside = math.prod(counter.workload.dims[dim] for dim in others)
 
@@ -84,7 +84,7 @@ def _matrix_cycles(counter: Counter, scope: CountingScope, role: Roles, array: A
     def points(dims: tuple[str, ...], multiple: int = 1) -> Number:
         if multiple == 1 or not dims:
             return _product(counter.covered(dim, loops, none) for dim in dims)
-        # the last dim is filled up to whole instructions in each tile
+        # the last dim is rounded up to whole instructions in each tile
         return points(dims[:-1]) * (counter.folds(dims[-1], loops, none, multiple) * multiple)
 
     def tiles(dims: tuple[str, ...]) -> Number:
@@ -107,7 +107,7 @@ def _matrix_cycles(counter: Counter, scope: CountingScope, role: Roles, array: A
 
 
 def _streaming(engine: MatrixEngine, role: Roles) -> tuple[tuple[str, ...], int, tuple[int, int]]:
-    """The dims that stream through an array, and what whole instructions have of them; and of what lies on rows and columns."""
+    """(dims that stream through an array, their points per instruction, (points per instruction on rows, on columns))."""
     whole = engine.granularity
     match engine.dataflow:
         case Dataflow.WEIGHT:
@@ -119,12 +119,13 @@ def _streaming(engine: MatrixEngine, role: Roles) -> tuple[tuple[str, ...], int,
 
 
 def _load(engine: MatrixEngine) -> int:
-    """Cycles per fold to load what stays in the array, where that does not happen behind the fold before."""
+    """Exposed cycles per fold to load the stationary operand; 0 if the fold before hides them."""
     return 0 if engine.prefetch or engine.dataflow is Dataflow.OUTPUT else engine.rows
 
 
 def _masked_cycles(counter: Counter, loops: tuple[Loop, ...], role: Roles, array: Array, engine: MatrixEngine) -> Number:
-    """The same where a mask joins two dims, rows and keys: what is a product over dims is a sum over the pairs that are seen."""
+    """`_matrix_cycles` inside a loop over visible keys: products over rows and keys become sums over the visible pairs of
+    tiles."""
     dims = (*role.batch, *role.rows, *role.columns, *role.reduced)
     factors: Leaf = {dim: DimFactor(counter, dim, loops) for dim in dims}
     if engine.dataflow is Dataflow.NONE:
@@ -144,7 +145,7 @@ def _masked_cycles(counter: Counter, loops: tuple[Loop, ...], role: Roles, array
 
 
 def _filled(counter: Counter, loops: tuple[Loop, ...], factors: Leaf, dims: tuple[str, ...], multiple: int) -> tuple[Leaf, int]:
-    """Factors with the last of some dims in whole instructions, and how many points of it each has."""
+    """Factors with the last of some dims counted in whole instructions, and the points of each instruction."""
     if multiple == 1 or not dims:
         return factors, 1
     return {**factors, dims[-1]: DimFactor(counter, dims[-1], loops, "folds", multiple)}, multiple
@@ -172,14 +173,14 @@ def _vector(counter: Counter, scope: CountingScope, op: Op) -> Iterator[Event]:
 
 
 def _pipeline(counter: Counter, scope: CountingScope, engine: MatrixEngine | VectorEngine, dtype: str = "") -> Iterator[Work]:
-    """Latency of an engine's pipeline, once for each of member 0's tiles; nothing where it has none."""
+    """Latency of an engine's pipeline, once for each tile of member 0, if the engine has one."""
     if engine.latency:
         tiles = counter.entries(scope) if counter.times else 0
         yield Work(scope.path, engine.name, PIPELINE, dtype, 0, pipeline_latency(tiles, engine.latency))
 
 
 def _operand(counter: Counter, scope: CountingScope, name: str, leaf: Leaf) -> Iterator[Event]:
-    """Reads of an input's region from its innermost Hold, once per visit; multicast on the way in."""
+    """Reads of an input's region from its innermost Hold, once per visit, with multicast."""
     hold = scope.holds[name]
     tensor = counter.workload.tensors[name]
 
@@ -199,7 +200,7 @@ def _operand(counter: Counter, scope: CountingScope, name: str, leaf: Leaf) -> I
 
 
 def _result(counter: Counter, scope: CountingScope, op: Op, name: str, leaf: Leaf) -> Iterator[Event]:
-    """Writes of an output's region to its innermost Hold, and the reads of what accumulates there."""
+    """Writes of an output's region to its innermost Hold, and reads of the accumulator there."""
     hold = scope.holds[name]
     tensor = counter.workload.tensors[name]
     reduced = counter.workload.reduced(op)
@@ -233,8 +234,8 @@ def _result(counter: Counter, scope: CountingScope, op: Op, name: str, leaf: Lea
 def fresh(
     counter: Counter, scope: CountingScope, hold: EnclosingHold, name: str, reduced: tuple[str, ...], critical: int | None
 ) -> Number:
-    """Bytes written for the first time since an entry of the Hold that did not fill them; ``critical``: in sibling 0 of
-    that depth alone."""
+    """Bytes that are written for the first time since the Hold's entry and were not filled; ``critical``: only in sibling 0 at
+    that depth."""
     tensor = counter.workload.tensors[name]
     below = scope.loops[len(hold.loops) :]
     loops = hold.loops + tuple(loop.first if loop.axis is None and loop.dim in reduced else loop for loop in below)
@@ -244,7 +245,7 @@ def fresh(
     if hold.parent is None or not any(loop.dim in reduced and loop.axis is None for loop in hold.loops):
         return entered * tensor.word
     splitting: Axes = frozenset(loop.axis for loop in hold.loops if loop.axis and loop.dim in reduced)
-    # of what comes back, each sibling works on its own part
+    # of refilled bytes, each sibling works on its own part
     parts = (*hold.loops, *(loop for loop in below if loop.dim in tensor.dims))
     again = counter.boxes(tensor.dims, scope, parts, each - splitting, first, skip=reduced)
     return (entered - again * refills(counter, hold.loops, reduced)) * tensor.word
@@ -269,13 +270,13 @@ def rescale(
     asker: int,
     common: tuple[Loop, ...] = (),
 ) -> Iterator[Event]:
-    """Accumulators multiplied by exp(old max - new max) by engines that work on behalf of instances at depth ``asker``:
+    """Events of rescaling an accumulator by exp(old max - new max), by engines on behalf of instances at depth ``asker``:
     ``times`` per element, (over all members, on member 0). ``common``: as for `compute`."""
     engine = counter.chip.vector
     dims = {role: counter.workload.tensors[tensor].dims for role, tensor in (("elements", name), ("rows", maximum))}
     words = {role: counter.workload.tensors[tensor].word for role, tensor in (("elements", name), ("rows", maximum))}
     reduced = counter.workload.reduced(op)
-    # one engine does it for all that share a box, and reads the box's rows
+    # one engine rescales a box on behalf of all members that share it, and reads the rows of the box
     doing = counter.upto(scope.holds[name].depth)
     doing |= frozenset(loop.axis for loop in scope.loops if loop.axis and loop.dim in dims["elements"])
 
@@ -314,8 +315,8 @@ def rescale(
 
 
 def rescales(counter: Counter, scope: CountingScope, common: tuple[Loop, ...], reduced: tuple[str, ...]) -> tuple[Number, Number]:
-    """How often elements of an accumulator see a newer maximum, (summed over members, on member 0): visits of the loops over
-    reduced dims that enclose both the maximum and the accumulator, less the first."""
+    """How often elements of an accumulator are rescaled, (summed over members, on member 0): iterations, except for the first, of
+    the loops over reduced dims that enclose both the maximum and the accumulator."""
     result: list[Number] = []
     for axes in (frozenset(counter.axis_depth), frozenset[tuple[str, str]]()):
         visited: Number = 1

@@ -1,6 +1,6 @@
-"""One fold over the tree: every node's events, then its time (docs/model.md, "Time").
+"""Evaluation of a mapping: one fold over the tree for the events and the time of every node (docs/model.md, "Time").
 
-`evaluate` walks the tree once, in execution order. With tiles that are arrays it costs a whole batch of mappings.
+`evaluate` traverses the tree once, in execution order. With tiles that are arrays it costs a batch of mappings.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from halley.rewrite.prefetch import ends_prefetch, handed_over, in_lockstep
 from halley.rewrite.rounds import hands_over
 
 Shares = Mapping[int, tuple[Mapping[AxisName, int], Mapping[AxisName, int]]]
-"""Per child of a `Parallel` or `Pipeline`: how many members of the axis it has, and which is the first."""
+"""By child of a `Parallel` or `Pipeline`: the number of members of the axis that it has, and the first of them."""
 
 
 def evaluate(
@@ -72,19 +72,19 @@ def evaluate(
 ) -> Estimate:
     """Cost of a mapping, which must be legal (`halley.rewrite.legality.check`); capacity is not checked here.
 
-    Tiles may be arrays that broadcast together: the result then has an entry per mapping; or terms: the result is then their
-    arithmetic. Two splits inside one distributed Hold count as the same split only if their tiles are the same array or term;
-    where others merely coincide in an entry, its footprint is that of different splits.
-    With ``only``, the path of a node, the result is that node's share of the whole: its time as a phase, its own events and
-    their energy (the footprint stays the whole tree's). The search asks for stages so,
-    without ``totals`` where it minimises time (energy and total traffic are then not meaningful) and without ``times`` where it
-    minimises energy and nothing leaks (only energy and footprint are meaningful then).
-    ``held``: a tree to take the footprint of instead, where the costed one leaves out some that use its Holds. ``sums``: what
-    earlier trees of the same workload found, for terms. ``least``: lower bounds of the times, which hold whatever number of
-    buffers, but 0, stands for an open one (not with rounds). Without ``ramps``, first fills and last drains take only their
-    latency, as if of tiles without size. ``once``: lower bounds that hold whatever order loops in time have, as if every tensor
-    moved once and every node were entered once (not with rounds, nor with lockstep). ``rough``: lower bounds of the times,
-    without what takes many terms to say: how far visits of a Hold differ, share ports and wait for drains.
+    Tiles may be arrays that broadcast together: the result then has an entry per mapping. They may be terms: the result is then
+    their arithmetic. Two splits inside one distributed Hold are the same split only if their tiles are the same array or term;
+    entries of different arrays that happen to be equal get the footprint of different splits.
+
+    ``only``: path of a node; the result is then that node's contribution: its time as a phase, its events and their energy. The
+    footprint remains that of the whole tree. Without ``totals``, energy and total traffic are not valid; without ``times``, only
+    energy (without leakage) and footprint are valid. ``held``: another tree for the footprint, if the evaluated tree omits users
+    of its Holds. ``sums``: cache of sums from earlier trees of the same workload, for terms.
+
+    Lower bounds: ``least``: times that hold for any non-zero number of buffers where that is open (not with rounds). Without
+    ``ramps``: first fills and last drains take only their latency. ``once``: costs that hold for any order of the loops in time,
+    with every tensor moved once and every node entered once (not with rounds or lockstep). ``rough``: times without terms for
+    ragged visits of a Hold, shared ports, and waits for drains, which make expressions long.
     """
     paths = {node.op: path for path, node in walk(tree) if isinstance(node, Compute)}
     check_engines(workload, chip, paths)
@@ -109,7 +109,8 @@ def evaluate(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sharded:
-    """A tensor was computed inside a split of one of its dims, or a collective shared it out evenly: the loops down to that."""
+    """A tensor is sharded over an axis: computed inside a split of one of its dims, or sharded evenly (``even``) by a collective.
+    ``loops``: the loops from the root to that split."""
 
     dim: str
     loops: tuple[Loop, ...]
@@ -117,7 +118,7 @@ class _Sharded:
 
 
 def _nothing(resource: Resource) -> int:
-    """No work of a visit: what holds whatever order loops have, or however large their tiles are."""
+    """No work in a visit: a lower bound for any order of the loops and any tile sizes."""
     return 0
 
 
@@ -138,7 +139,7 @@ class _Fold:
         self.shared: dict[tuple[str, AxisName], _Sharded | Shared | None] = {}
         self.joined: dict[str, frozenset[AxisName]] = {}  # axes over which what was computed has been combined or moved
         self.lockstep = in_lockstep(chip)
-        self.prefetched: PrefetchedRamps | None = None  # where the ramps of Holds that run on go; None where none does
+        self.prefetched: PrefetchedRamps | None = None  # ramps of prefetched Holds of the current child; None outside sequences
         self.stale: set[str] = set()  # accumulators whose running maximum has moved since they were last touched
 
     def visit(self, node: Node, scope: CountingScope) -> SubtreeCost:
@@ -163,7 +164,7 @@ class _Fold:
         return cost
 
     def _latency(self, cost: SubtreeCost, time: Number, scope: CountingScope) -> Number:
-        """By how much visits lengthen a phase [s]; not looked at where just a part of the tree is asked for."""
+        """Time [s] by which visits of Holds lengthen a phase; 0 if only a part of the tree is evaluated."""
         if self.only is not None or not cost.visits:
             return 0
         return time - self.phase(replace(cost, visits=()), scope)
@@ -208,8 +209,8 @@ class _Fold:
                 return SubtreeCost(pipeline_time(found.times, tiles), found.busy, steps=None if found.steps is None else entries)
 
     def _contended(self, node: Overlap | Parallel, found: ChildPhases) -> Number:
-        """How long children take that share an engine [s]. Those of a `Parallel` have engines of their own; in lockstep, children
-        wait for each other's steps already."""
+        """Time [s] of children that share an engine. Children of a `Parallel` have separate engines; in lockstep, the steps
+        already serialise the children."""
         if isinstance(node, Parallel) or not self.counter.times or found.steps is not None:
             return 0
         ops = [[self.workload.op(n.op) for _, n in walk(child) if isinstance(n, Compute)] for child in node.children]
@@ -217,7 +218,7 @@ class _Fold:
         return longest(contended_time([found.times[at] for at in own], found.busy.get(name, 0)) for name, own in users.items())
 
     def _hand_over(self, node: Overlap | Parallel, times: list[Number], scope: CountingScope) -> HandOver | None:
-        """Children that hand over wait for their first round, or have done their last, in the phase around."""
+        """Children that hand over: the enclosing phase pays their pipeline fill and drain."""
         if not hands_over(node, self.workload):
             return None
         return HandOver(tuple(times), tuple(map(self.body.names, node.children)), self.counter.entries(scope))
@@ -229,8 +230,8 @@ class _Fold:
     def _phases(
         self, children: tuple[Node, ...], scope: CountingScope, shares: Shares, waits: frozenset[str] | None = None
     ) -> ChildPhases:
-        """Each child as a phase of its own, and their busy times together: members that are disjoint work at once. ``waits``:
-        where the children's first tiles come early, the tensors whose do not."""
+        """Each child as a phase of its own, and their combined busy times; disjoint members are busy concurrently. ``waits``: in
+        a sequence with prefetch, the tensors that are not prefetched."""
         times: list[Number] = []
         busy: Busy = {}
         steps: list[Number] = []
@@ -256,7 +257,7 @@ class _Fold:
         return ChildPhases(times, busy, total(steps) if barriers else None, prefetched)
 
     def _inside(self, node: Hold, scope: CountingScope) -> tuple[SubtreeCost, PrefetchedRamps | None]:
-        """What is in a Hold, and what of its ramps runs on: none where the Hold ends phases."""
+        """The cost of a Hold's body, and the ramps of its prefetched Holds; None if the body is a phase of its own."""
         outer = self.prefetched
         self.prefetched = prefetched = (
             None if outer is None or ends_prefetch(node, self.lockstep) else PrefetchedRamps(outer.waits)
@@ -273,8 +274,8 @@ class _Fold:
         up: Callable[[Ramp], Ramp],
         down: Callable[[Ramp], Ramp],
     ) -> tuple[Ramp, Ramp]:
-        """The ramps of the phase around a Hold: those inside it, and its own, which ``up`` and ``down`` add. Where they run on
-        beside other children, those of the Hold and ``prefetched`` inside it are left out."""
+        """The ramps of the phase around a Hold: those of its body, extended by its own with ``up`` and ``down``. Prefetched
+        ramps, of the Hold and of its body, are recorded in ``self.prefetched`` instead."""
         if self.prefetched is None:
             return up(inner.up), down(inner.down)
         first, last = (prefetched.up, prefetched.down) if prefetched is not None else (EMPTY, EMPTY)
@@ -328,7 +329,7 @@ class _Fold:
         serial = self.visits.serial(scope, transfers)
         if self.least and isinstance(node.buffers, Term):
             return SubtreeCost(inner.work + single * serial, busy, up, down, visits=visits, drains=drained, fetches=fetches)
-        if prefetched is not None:  # with one buffer, what is inside does not run on
+        if prefetched is not None:  # with one buffer, the body is not prefetched
             inner = replace(inner, up=inner.up.joined(prefetched.up), down=inner.down.joined(prefetched.down))
         work = buffered_time(single, inner.time(entries, self.least), inner.work, serial)
         return SubtreeCost(work, busy, up, down, hand_over=open_.hand_over, visits=visits, drains=drained, fetches=fetches)
@@ -337,9 +338,9 @@ class _Fold:
         self, node: Hold, inner: SubtreeCost, prefetched: PrefetchedRamps | None, busy: Busy, scope: CountingScope,
         fills: Iterable[HoldTransfer], drains: Iterable[HoldTransfer],
     ) -> SubtreeCost:  # fmt: skip
-        """A double-buffered Hold whose buffers swap at a barrier: each transfer runs beside one step, which it may hold up. The
-        innermost such Hold makes the steps: what is inside is a phase of its own. The first fill and the last drain are ramps,
-        which hold up no step."""
+        """A double-buffered Hold whose buffers swap at a barrier: each transfer overlaps one step, which it may stall. The body
+        of the innermost such Hold is one step, a phase of its own. The first fill and the last drain are ramps, which stall no
+        step."""
         entries = self.counter.entries(scope)
         if inner.steps is None:
             inner = SubtreeCost(inner.time(entries), inner.busy, steps=entries)
@@ -368,20 +369,20 @@ class _Fold:
         return SubtreeCost(time, self._record(events))
 
     def _place(self, name: str, scope: CountingScope) -> None:
-        """How the members share out a tensor that was just computed."""
+        """Record how a computed tensor is sharded over the axes."""
         dims = self.workload.tensors[name].dims
         for axis in self.counter.axis_depth:
             loop = next((x for x in scope.loops if x.axis == axis and x.dim in dims), None)
             self.shared[name, axis] = _Sharded(loop.dim, scope.loops[: scope.loops.index(loop) + 1]) if loop else None
 
     def _even_sharding(self, dim: str, axis: AxisName, scope: CountingScope) -> _Sharded:
-        """What a collective shares out evenly at a place."""
+        """The even sharding of a dim by a collective in a scope."""
         whole = self.counter.reach(dim, tuple(loop.first for loop in scope.loops), self.counter.axis_depth[axis])
         share = Loop(dim, ceil_div(whole, self.counter.axis_size(axis, scope)), axis)
         return _Sharded(dim, (*scope.loops, share), even=True)
 
     def _sharding_at(self, tensor: str, axis: AxisName, scope: CountingScope) -> Shared | None:
-        """How members share out a tensor at a place outside the split that did it."""
+        """How a tensor is sharded over an axis, in a scope outside the split: (dim, tile)."""
         found = self.shared.get((tensor, axis))
         if not isinstance(found, _Sharded):
             return found

@@ -1,7 +1,7 @@
-"""Bytes live per memory: the largest sum of open Holds in one instance (docs/model.md, "Footprint").
+"""Footprint: the peak bytes of open Holds in one instance of each memory (docs/model.md, "Footprint").
 
-Members differ only in what `Parallel` and `Pipeline` give them to do, and in how ragged their tiles are. So it is enough to
-look at the first member of each share: none that does the same has larger tiles.
+Members differ only in their child of `Parallel` and `Pipeline`, and in ragged tiles. So it is enough to compute the footprint of
+the first member of each share: no other member of the share has larger tiles.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from halley.rewrite.prefetch import ends_prefetch, handed_over, in_lockstep, pre
 
 Footprint = dict[str, Number]
 Where = Mapping[AxisName, int]
-"""Position of the instance along the axes that are divided into shares; 0 on others."""
+"""Position of the instance along the axes that are partitioned into shares; 0 on others."""
 
 
 def footprint(counter: Counter, tree: Node, body: Body) -> Footprint:
@@ -32,7 +32,7 @@ def footprint(counter: Counter, tree: Node, body: Body) -> Footprint:
 
 
 def _starts(node: Node, firsts: Where) -> Iterator[tuple[AxisName, int]]:
-    """Where shares begin, and where the last of a node ends."""
+    """First members of all shares, and the ends of the shares."""
     for index, child in enumerate(children(node)):
         inside = firsts
         if isinstance(node, Parallel | Pipeline):
@@ -45,8 +45,8 @@ def _starts(node: Node, firsts: Where) -> Iterator[tuple[AxisName, int]]:
 
 
 def _live(counter: Counter, node: Node, scope: CountingScope, body: Body, where: Where, again: bool) -> Footprint:
-    """Peak bytes in the instance at that place of each memory, while the node runs; ``again``: a loop enters it anew in the same
-    phase."""
+    """Peak bytes in the instance of each memory at position ``where``, while the node runs; ``again``: a loop repeats the node in
+    the same phase."""
     match node:
         case Temporal() | Spatial():
             again = again or isinstance(node, Temporal)
@@ -66,7 +66,7 @@ def _live(counter: Counter, node: Node, scope: CountingScope, body: Body, where:
 
 
 def _shared(counter: Counter, node: Parallel | Pipeline, scope: CountingScope, body: Body, where: Where) -> Footprint:
-    """Children on members of their own: one instance sees one of them, a memory outside the axis' level all."""
+    """Children on disjoint members: an instance inside the axis has one of them, a memory outside the axis' level all."""
     axis = (node.level, node.axis)
     outer = scope.with_loop(as_loop(node)) if isinstance(node, Pipeline) else scope
     parts: list[Footprint] = []
@@ -83,8 +83,7 @@ def _shared(counter: Counter, node: Parallel | Pipeline, scope: CountingScope, b
 def _beside(
     live: list[Footprint], counter: Counter, node: Sequence, scope: CountingScope, body: Body, where: Where, again: bool
 ) -> list[Footprint]:
-    """What is live beside each child: also what its neighbours bring in early or let go out late. In a loop, the last child is
-    followed by the first."""
+    """Live bytes during each child, including prefetched Holds of its neighbours. In a loop, the first child follows the last."""
     waits, lockstep = handed_over(node, counter.workload), in_lockstep(counter.chip)
     early = [_early(counter, child, waits, lockstep, scope, body, where) for child in node.children]
     count = len(live)
@@ -99,7 +98,7 @@ def _beside(
 def _early(
     counter: Counter, child: Node, waits: Set[str], lockstep: Set[str], scope: CountingScope, body: Body, where: Where
 ) -> Footprint:
-    """Bytes of the Holds of a child that run on beside its neighbours."""
+    """Bytes of a child's prefetched Holds, which are also live while its neighbours run."""
     sizes: list[Footprint] = []
     for *passed, hold in prefetched_holds(child, waits, lockstep):
         inside = scope
@@ -112,7 +111,7 @@ def _early(
 
 
 def _hold_bytes(counter: Counter, node: Hold, scope: CountingScope, body: Body, where: Where) -> Number:
-    """Bytes that a Hold keeps in one instance of its memory: a group needs room for its largest tensor."""
+    """Bytes of a Hold in one instance of its memory: the largest tensor of each group."""
     result: Number = 0
     for group in node.tensors:
         box: Number = 0
@@ -123,7 +122,7 @@ def _hold_bytes(counter: Counter, node: Hold, scope: CountingScope, body: Body, 
 
 
 def _box(counter: Counter, name: str, node: Hold, scope: CountingScope, body: Body, where: Where) -> Number:
-    """Bytes of the tensor that the instance keeps in the Hold: its part of the region, once per distinct box of deeper splits."""
+    """Bytes of a tensor in the instance of a Hold: its part of the region, once per distinct box of deeper splits."""
     depth = counter.chip.depth(node.memory)
     part = body.part(node, depth, name)
     if part is None or not _present(part, scope, where):
@@ -142,7 +141,7 @@ def _box(counter: Counter, name: str, node: Hold, scope: CountingScope, body: Bo
 
 
 def _word(counter: Counter, node: Hold, name: str) -> int:
-    """Bytes of an element in the Hold: that of an accumulator, where the matrix engine writes it and sums up in a wider type."""
+    """Bytes of an element in the Hold: those of the accumulator type, where the matrix engine accumulates into the Hold."""
     workload, engine = counter.workload, counter.chip.matrix
     word, op = workload.tensors[name].word, workload.producer(name)
     if engine is None or not engine.accumulators or op is None or op.kind is not OpKind.CONTRACT:
@@ -152,7 +151,7 @@ def _word(counter: Counter, node: Hold, name: str) -> int:
 
 
 def _summed_in(node: Node, op: str, name: str) -> bool:
-    """Whether the op is computed in the node, with no further Hold of the tensor around it there."""
+    """Whether the op is computed in the node without another Hold of the tensor around it."""
     match node:
         case Compute():
             return node.op == op
@@ -163,7 +162,7 @@ def _summed_in(node: Node, op: str, name: str) -> bool:
 
 
 def _present(part: HeldPart, scope: CountingScope, where: Where) -> bool:
-    """Whether the instance is in the share that holds all touches of the tensor."""
+    """Whether the instance is in the share that contains all accesses of the tensor."""
     begins = {axis: scope.firsts.get(axis, 0) + begin for axis, begin in part.firsts.items()}
     return all(begins[axis] <= where[axis] < begins[axis] + size for axis, size in part.shares.items())
 

@@ -1,4 +1,4 @@
-"""Straight code: operations on numbered values, in an order, and the registers that hold them.
+"""Straight-line code: operations on numbered values, and their registers.
 
 Code is written once for each value (`Instruction`: its target is the value's number); `Code` gives it registers. Values that
 change with different loops sit at different *levels*, so that a run over a grid computes each only when what it depends on
@@ -23,7 +23,7 @@ Place = int | float
 
 
 class Instruction(NamedTuple):
-    """One instruction: registers are whole numbers, constants floats. Where it is OPEN, ``a`` is the factor to load."""
+    """One instruction: registers are whole numbers, constants floats. For OPEN, ``a`` is the number of the factor to load."""
 
     operation: Operation
     target: int
@@ -43,7 +43,7 @@ class Instruction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Steps by level, outermost first; where the outputs are in the end; how many registers that takes."""
+    """Instructions by level, outermost first; the places of the outputs; the number of registers."""
 
     levels: tuple[tuple[Instruction, ...], ...]
     outputs: tuple[Place, ...]
@@ -51,14 +51,14 @@ class Code:
 
 
 def allocated(values: Sequence[Instruction], outputs: Sequence[Place], level: Sequence[int]) -> Code:
-    """Code with values in as few registers as live at once. ``level``: of each value.
+    """Register allocation: as many registers as values are live at once. ``level``: the level of each value.
 
-    A step never writes over what it reads, so that a compiled loop has no overlap to care for. A value that a deeper level uses
-    keeps its register, as that level runs again.
+    The target of an instruction is never one of its operands, so that compiled loops have no aliasing. A value that a deeper
+    level reads keeps its register, as that level runs repeatedly.
     """
     depth, size = max(level, default=0), len(values)
     moments = [current * size + number for number, current in enumerate(level)]
-    last = moments.copy()  # when each value is read for the last time
+    last = moments.copy()  # moment of the last read of each value
     reads = [step.used for step in values]
     for now, used in zip(moments, reads, strict=True):
         for value in used:
@@ -83,12 +83,12 @@ def allocated(values: Sequence[Instruction], outputs: Sequence[Place], level: Se
             a = at[a] if isinstance(a, int) else a
             b = at[b] if isinstance(b, int) else b
         levels[current].append(Instruction(operation, target, a, b))
-        if last[number] == now:  # read by nothing
+        if last[number] == now:  # never read
             free.append(target)
         for value in reads[number]:
             if last[value] == now and level[value] == current:
                 free.append(at[value])
-                last[value] = -1  # once, where both arguments are the same
+                last[value] = -1  # free it once, even if both operands are the same
     return Code(tuple(map(tuple, levels)), tuple(at[place] if isinstance(place, int) else place for place in outputs), count)
 
 
@@ -146,13 +146,13 @@ _IN_PLACE: dict[Operation, Callable[..., object]] = {
 
 
 Call = tuple[Callable[..., object] | None, int, int, int]
-"""A step that is ready to run: what writes the result of two places into a third; None: the factor of the first number is loaded
-there."""
+"""An instruction for NumPy: (function, first operand, second operand, target); with None as function, the factor with the number
+of the first operand is loaded."""
 
 
 class NumpyCode(NamedTuple):
-    """Code for NumPy: steps of all levels as ``calls``, and the ``constants`` that stand behind the ``registers`` for them:
-    arrays without dims, as NumPy takes longer for a float."""
+    """Code for NumPy: the instructions of all levels as ``calls``, and the ``constants``, which are placed after the
+    ``registers``; they are arrays without dims, as NumPy is slower for floats."""
 
     calls: tuple[Call, ...]
     constants: tuple[Array, ...]
@@ -161,7 +161,7 @@ class NumpyCode(NamedTuple):
 
 
 def numpy_code(code: Code) -> NumpyCode:
-    """Code that is ready to run."""
+    """The code as NumPy calls."""
     constants: dict[float, int] = {}
 
     def place(number: Place) -> int:

@@ -1,11 +1,11 @@
 """Counts inside a loop over the keys of a mask (docs/model.md, "Masks").
 
-Elsewhere a count is a product of sums over the tiles of each dim. Here tiles of rows and tiles of keys belong together: a tile of
-rows walks the tiles of keys from the first to the last that any of its rows sees. Tiles of one size count alike, so that
+Elsewhere a count is a product of sums over the tiles of each dim. Here tiles of rows and of keys are coupled: a tile of rows
+iterates the tiles of keys from the first to the last that any of its rows sees. Tiles of equal size have equal counts, so
 
-    sum over pairs seen of f(rows) g(keys)  =  sum over sizes a of rows, b of keys of  V[a, b] f(a) g(b)
+    sum over visible pairs of f(rows) g(keys)  =  sum over sizes a of rows, b of keys of  V[a, b] f(a) g(b)
 
-with V the number of such pairs: a table over the tile sizes, whatever is counted (`halley.cost.pairs`).
+with V the number of such pairs: a table over the tile sizes, independent of what is counted (`halley.cost.pairs`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from halley.formulas.terms import Operation, Term
 
 
 class MaskCounter(Counter):
-    """A `Counter` that knows loops which leave out what a mask hides. There is one such loop at most around a node; no other loop
-    or split of its dim lies around it."""
+    """A `Counter` for loops over visible keys of a mask. There is at most one such loop around a node, and no other loop or split
+    of its dim around the loop."""
 
     def boxes(
         self,
@@ -32,8 +32,8 @@ class MaskCounter(Counter):
         leaf: Mapping[str, DimFactor] | None = None,
         skip: tuple[str, ...] = (),
     ) -> Number:
-        """As of any `Counter`. Along an axis that does not count member by member, members count once that are at work on the
-        same tile of keys at the same time; of those along ``critical``, the one with most to do counts."""
+        """As for `Counter`. Along axes that are not in ``each``, members that process the same tile of keys at the same time
+        count once; along axes in ``critical``, the member with most work counts."""
         loop = next((loop for loop in loops if loop.mask), None)
         if loop is None or loop.mask is None or loop.dim in skip:
             return super().boxes(dims, scope, loops, each, critical, leaf, skip)
@@ -68,7 +68,7 @@ class MaskCounter(Counter):
     def _seen(
         self, loops: tuple[Loop, ...], along: Mapping[str, DimFactor], counted: Mapping[str, Axes], critical: Axes
     ) -> Number:
-        """Sum over the pairs of tiles that are seen. ``along``: what each of both dims counts as, along the axes ``counted``."""
+        """Sum over the visible pairs of tiles. ``along``: the factor of each of both dims; ``counted``: its axes."""
         at, loop, mask = next((at, loop, loop.mask) for at, loop in enumerate(loops) if loop.mask)
 
         def how(own: Loop) -> TileSelection:
@@ -95,7 +95,7 @@ class MaskCounter(Counter):
 
 
 def sizes_of(extent: Number, cuts: RowCuts) -> list[tuple[int, Number]]:
-    """The sizes of the innermost tiles; each known by bits, one per cut, 1 where its tile is a ragged one.
+    """The sizes of the innermost tiles, each with bits: one per cut, 1 if the tile of that cut is ragged.
 
     >>> sizes_of(13, (RowCut(5), RowCut(2)))
     [(0, 2), (1, 1), (2, 2), (3, 1)]
@@ -113,12 +113,12 @@ def sizes_of(extent: Number, cuts: RowCuts) -> list[tuple[int, Number]]:
 
 
 def _multiple(size: Number, tile: Number) -> bool:
-    """Whether an open size is made as a multiple of a tile."""
+    """Whether an open size is by construction a multiple of a tile."""
     return isinstance(size, Term) and (size is tile or (size.operation is Operation.MULTIPLY and tile in (size.a, size.b)))
 
 
 def _alike(sizes: list[tuple[int, Number]]) -> list[tuple[Number, list[int]]]:
-    """The sizes that are the same number or term together."""
+    """Equal sizes (the same number or term) grouped, with their bits."""
     found: dict[object, tuple[Number, list[int]]] = {}
     for bits, size in sizes:
         found.setdefault(size if isinstance(size, int) else id(size), (size, []))[1].append(bits)
@@ -134,8 +134,8 @@ def masked_rescales(
     reduced: tuple[str, ...],
     common: tuple[Loop, ...],
 ) -> Number:
-    """Points of an accumulator, or of its rows, that see a newer maximum inside a loop over the keys of a mask: those of all
-    tiles that are seen, less those of the first. ``common``: the loops that also enclose the maximum's Compute."""
+    """Rescaled points of an accumulator, or of its rows, inside a loop over visible keys: the points of all visible tiles except
+    for the first. ``common``: the loops that also enclose the Compute of the running maximum."""
     around = tuple(loop for loop in scope.loops if loop.dim not in reduced or loop.axis is not None or loop in common)
     first = tuple(loop.first if loop.axis is None and loop.dim in reduced else loop for loop in around)
     return counter.boxes(dims, scope, around, each, critical) - counter.boxes(dims, scope, first, each, critical)

@@ -1,7 +1,7 @@
-"""How many pairs of a tile of rows and a tile of keys a mask lets through, by the sizes of both.
+"""Number of visible pairs of a tile of rows and a tile of keys under a mask, by the sizes of both.
 
-Tiles of rows are listed one by one, for all sizes of the tiles of keys at once. With open tile sizes the numbers are open ones,
-of a kind of their own: a search looks them up for each combination (`halley.mapping.space.masked_tiles`).
+Tiles of rows are enumerated, for all sizes of the tiles of keys at once. With open tile sizes the numbers are open numbers of a
+separate kind, which a search looks up for each combination (`halley.mapping.space.masked_tiles`).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Counts = NDArray[np.float64]
 
 
 class TileSelection(Enum):
-    """What of the tiles of a cut counts: each one, the first, the one that has most to do; or, of those at work on the same keys
-    at the same time, one, as large as the largest."""
+    """Which tiles of a cut count: each one; the first; the one with most work; or, of those that process the same keys at the
+    same time, one of the largest size."""
 
     EACH = 0
     FIRST = 1
@@ -37,7 +37,7 @@ class TileSelection(Enum):
 
 @dataclass(frozen=True, slots=True, eq=True)
 class RowCut:
-    """A loop or split of the rows around the loop over the keys."""
+    """A loop or split of the rows outside the loop over the keys."""
 
     tile: Number
     how: TileSelection = TileSelection.EACH
@@ -48,7 +48,7 @@ RowCuts = tuple[RowCut, ...]
 
 @dataclass(frozen=True, slots=True)
 class MaskedPairs:
-    """Which pairs: the mask, the extents [points] of rows and keys, the cuts of the rows, outermost first, the tile of the
+    """A set of pairs: the mask, the extents [points] of rows and keys, the cuts of the rows (outermost first), the tile of
     keys."""
 
     mask: Mask
@@ -59,8 +59,8 @@ class MaskedPairs:
 
 
 def pairs(seen: MaskedPairs) -> Callable[[int, int], Number]:
-    """The number of pairs, by the bits of the rows' size (`halley.cost.masking.sizes_of`) and 0 for whole tiles of keys, 1 for
-    the ragged one."""
+    """The number of pairs as a function of the bits of the rows' size (`halley.cost.masking.sizes_of`) and of the keys' bit: 0
+    for full tiles of keys, 1 for the ragged one."""
     tiles = [*(cut.tile for cut in seen.cuts), seen.tile]
     first = next((tile for tile in tiles if isinstance(tile, Term)), None)
     if first is not None:
@@ -78,7 +78,7 @@ def pairs(seen: MaskedPairs) -> Callable[[int, int], Number]:
 
 
 class _Open(str):
-    """The name of an open number, and what it counts."""
+    """The name of an open number of pairs, with the pairs that it counts."""
 
     seen: MaskedPairs
     bits: tuple[int, int]
@@ -93,14 +93,14 @@ class _Open(str):
 
 
 def of_open(name: str) -> tuple[MaskedPairs, tuple[int, int]]:
-    """What an open number of pairs counts, by its name."""
+    """The pairs that an open number counts, from its name."""
     assert isinstance(name, _Open)
     return name.seen, name.bits
 
 
 def pair_counts(mask: Mask, rows: int, keys: int, hows: tuple[TileSelection, ...], tiles: NDArray[Any]) -> Counts:
-    """Numbers of pairs (sizes x combinations), of each combination of tiles (a row: those of the cuts, then that of the keys).
-    Sizes are in the order of 2 x bits of the rows + that of the keys."""
+    """Numbers of pairs (sizes x combinations) for each combination of tiles (a row: tiles of the cuts, then of the keys). The
+    index of a size is 2 x (bits of the rows) + (bit of the keys)."""
     tiles = np.ascontiguousarray(tiles, dtype=np.int64)
     return _pair_counts(mask, rows, keys, hows, tiles.shape[1], tiles.tobytes())
 
@@ -122,7 +122,7 @@ def _pair_counts(mask: Mask, rows: int, keys: int, hows: tuple[TileSelection, ..
 
 
 class _RowTiles:
-    """The tiles of rows, one by one: their size and its bits, the first and last key that they see, which ones count together."""
+    """All tiles of rows: their size and its bits, the first and last key that they see, and which ones count together."""
 
     def __init__(self, mask: Mask, rows: int, tiles: Sequence[int], hows: Sequence[TileSelection]) -> None:
         start, size, bits = (np.array([value], dtype=np.int64) for value in (0, rows, 0))
@@ -161,7 +161,7 @@ class _RowTiles:
         return found
 
     def _busiest(self, begin: Any, end: Any, whole: Any, keys: int, tiles: Any) -> NDArray[np.int64]:
-        """The member with most points to compute, for each tile of keys; the first of several."""
+        """The member with most points to compute, for each tile of keys; the first of equal ones."""
         count = int(self.members.max(initial=0)) + 1
         if count == 1:
             return np.zeros(len(tiles), dtype=np.int64)
@@ -170,7 +170,7 @@ class _RowTiles:
         return np.asarray(work.argmax(axis=0))
 
     def _in_common(self, begin: Any, end: Any) -> Any:
-        """Of tiles in a group, how many tiles of keys each walks that none of the larger ones and of those before it walks."""
+        """For each tile in a group, the number of its tiles of keys that no larger tile and no tile before it has."""
         order = np.lexsort((self.first, self.groups))
         result = np.zeros_like(begin)
         before = np.zeros((1, begin.shape[1]), dtype=np.int64)

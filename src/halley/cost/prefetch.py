@@ -1,4 +1,4 @@
-"""Ramps that run on across the ends of phases (docs/model.md, "Prefetch across phases")."""
+"""Ramps of Holds that are prefetched across phase boundaries (docs/model.md, "Prefetch across phases")."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from halley.formulas.numbers import Number
 
 @dataclass(slots=True)
 class PrefetchedRamps:
-    """Of the Holds that run on in a child of a sequence: ``up`` and ``down``, first fills and last drains of one entry.
-    ``waits``: tensors that children hand over, whose Holds do not run on."""
+    """First fills (``up``) and last drains (``down``) of one entry, of the prefetched Holds in a child of a sequence. ``waits``:
+    tensors that children hand over, whose Holds are not prefetched."""
 
     waits: frozenset[str]
     up: Ramp = EMPTY
@@ -21,8 +21,8 @@ class PrefetchedRamps:
 
 @dataclass(frozen=True, slots=True)
 class ChildPhases:
-    """Children of a node: the ``times`` [s] of each as a phase, their ``busy`` times [s] together, barriers in them (``steps``;
-    None where there is none), and what runs on of each."""
+    """Children of a node as phases: the ``times`` [s] of each, their ``busy`` times [s] together, the number of barriers in them
+    (``steps``; None if there are none), and the prefetched ramps of each."""
 
     times: list[Number]
     busy: dict[Resource, Number]

@@ -1,4 +1,4 @@
-"""What events ask of a chip's resources: which one each keeps busy and for how long, and what it costs in energy."""
+"""Busy time of resources, and energy, of events."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Resources:
         self._ports = {level.name: level.network.port for level in chip.levels if level.network and level.network.port}
 
     def busy(self, events: Iterable[Event]) -> Busy:
-        """How long events keep each resource busy."""
+        """Busy time [s] of each resource."""
         result: Busy = {}
         for event in events:
             resource, time = self.of(event)
@@ -33,7 +33,7 @@ class Resources:
         return result
 
     def of(self, event: Event) -> tuple[Resource, Number]:
-        """The resource that an event keeps busy, and for how long [s] in the critical instance."""
+        """The resource of an event, and its busy time [s] in the critical instance."""
         match event:
             case Access():
                 memory = self._memories[event.memory]
@@ -57,7 +57,7 @@ def engine_of(chip: Chip, op: Op) -> Resource:
 
 
 def shared_engines(chip: Chip, children: Iterable[Iterable[Op]]) -> dict[Resource, list[int]]:
-    """The engines that compute ops of several children, with the numbers of these."""
+    """The engines that compute ops of several children, with the indices of these children."""
     users: dict[Resource, list[int]] = {}
     for number, ops in enumerate(children):
         for engine in dict.fromkeys(engine_of(chip, op) for op in ops):
@@ -66,7 +66,7 @@ def shared_engines(chip: Chip, children: Iterable[Iterable[Op]]) -> dict[Resourc
 
 
 def depth_of(chip: Chip, resource: Resource) -> int:
-    """The level that a resource belongs to, 0 the outermost."""
+    """Index of the level of a resource; 0 is the outermost."""
     match resource[0]:
         case "read" | "write" | "bus":
             return chip.depth(resource[1])
@@ -77,7 +77,7 @@ def depth_of(chip: Chip, resource: Resource) -> int:
 
 
 def added(*parts: Mapping[Resource, Number]) -> Busy:
-    """Busy times together."""
+    """The sum of busy times by resource."""
     result: Busy = {}
     for part in parts:
         for resource, time in part.items():

@@ -1,4 +1,4 @@
-"""How long the visits of Holds take at least: what their buffers, ports and partial sums wait for (docs/model.md, "Time")."""
+"""Least times of the visits of Holds, from waits for buffers, ports and partial sums (docs/model.md, "Time")."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from halley.ir.mapping import Hold
 
 
 def is_none(number: Number) -> bool:
-    """Whether a number that is none of several is 0."""
+    """Whether a number is a scalar 0, not an array or a term."""
     return isinstance(number, int | float) and not number
 
 
@@ -29,25 +29,25 @@ def single_buffer(buffers: Number) -> Number:
 
 
 def several_buffers(buffers: Number) -> Number:
-    """1 for a Hold of two buffers or more, else 0: for none, which leaves the Hold out, and for one."""
+    """1 for a Hold of two or more buffers; 0 for one buffer, and for none, which omits the Hold."""
     return minimum(maximum(buffers - 1, 0), 1)
 
 
 def _waits(transfer: HoldTransfer) -> bool:
-    """Whether there may be a latency."""
+    """Whether a transfer may have a latency."""
     return isinstance(transfer.latency, Term) or bool(np.any(transfer.latency))
 
 
 def _queued_time(visits: HoldVisits, entries: Number) -> Number:
-    """How long visits take at least [s] inside so many visits of a Hold that wait for each other: in each, as many have begun
-    before as there are buffers."""
+    """Least time [s] of visits inside ``entries`` dependent visits of an outer Hold: each starts with as many inner visits in
+    flight as there are buffers, and the remaining ones follow."""
     turns = ceil_div(visits.entries / entries, visits.buffers) - 1
     return entries * turns * visits.series / visits.entries
 
 
 class VisitTimes:
-    """The visits of the Holds of one tree. Without ``ramps``, first fills and last drains take only their latency; ``rough``:
-    lower bounds, of fewer terms."""
+    """Computes the visits of the Holds of one tree. Without ``ramps``, first fills and last drains take only their latency;
+    ``rough``: weaker lower bounds with fewer terms."""
 
     def __init__(self, counter: Counter, ramps: bool, rough: bool) -> None:
         self.counter, self.workload, self.ramps, self.rough = counter, counter.workload, ramps, rough
@@ -56,9 +56,9 @@ class VisitTimes:
         self, node: Hold, inner: SubtreeCost, scope: CountingScope,
         fills: Mapping[str, HoldTransfer], drains: Mapping[str, HoldTransfer], fetches: tuple[HoldFills, ...],
     ) -> tuple[tuple[HoldVisits | AccumulatorVisits, ...], tuple[Moving, ...]]:  # fmt: skip
-        """How long the visits of a Hold and of those inside it take at least. A buffer of a group of tensors is in use from the
-        begin of their fill to the end of the work inside, or of their drain. Rough bounds leave out a single transfer without
-        latency: it is no longer than what its ports are busy for, and the work beside it no longer than the whole."""
+        """Visits of a Hold and of its inner Holds, and transfer times of its groups. A buffer of a group is in use from the start
+        of the fill to the end of the work inside, or of the drain. Rough bounds omit a single transfer without latency, as its
+        ports' busy time and the work already bound it."""
         if self.counter.once or (type(node.buffers) is int and node.buffers < 2):
             return (), ()
         single, several = single_buffer(node.buffers), several_buffers(node.buffers)
@@ -108,7 +108,7 @@ class VisitTimes:
         return tuple(found), tuple(moving)
 
     def fetches(self, node: Hold, fills: Iterable[HoldTransfer], several: Number) -> Iterator[HoldFills]:
-        """The fills of a Hold, where it has several buffers."""
+        """The fills of a Hold with several buffers."""
         if self.rough or (type(several) is int and not several):
             return
         for transfer in fills:
@@ -117,16 +117,16 @@ class VisitTimes:
                 yield HoldFills(node.buffers, transfer.latency, busy).scaled(several * positive(longest(busy.values())))
 
     def drained(self, drains: Iterable[HoldTransfer], several: Number) -> Busy:
-        """How long drains keep each resource busy [s], where there are several buffers."""
+        """Busy time [s] of each resource by the drains of a Hold with several buffers."""
         if self.rough or (type(several) is int and not several):
             return {}
         found = self.counter.resources.busy(event for transfer in drains for event in transfer.events)
         return {name: several * time for name, time in found.items()}
 
     def _together(self, scope: CountingScope, fetches: tuple[HoldFills, ...], buffers: Number) -> Number:
-        """How long fills take [s] that begin together on each visit of a Hold with so many buffers: those that come by the same
-        port do so one after the other. Of a Hold with more buffers they may have come before."""
-        latency: Number = 0  # the least of those that are there
+        """Time [s] of fills that start together on each visit of a Hold with ``buffers`` buffers: fills through the same port are
+        sequential. Fills of Holds with more buffers are excluded, as they may be done before."""
+        latency: Number = 0  # the minimum over the fills that count
         seen: Number = 0
         busy: Busy = {}
         for fetch in fetches:
@@ -140,8 +140,7 @@ class VisitTimes:
         return self.counter.entries(scope) * latency + longest(busy.values())
 
     def _returning(self, scope: CountingScope, group: tuple[str, ...]) -> Iterator[tuple[Number, Number]]:
-        """Of each loop over a dim that is summed up, how often a sum comes again in it, and how many tiles other loops inside it
-        walk."""
+        """For each loop over a reduced dim: (visits to each sum, number of tiles of the other loops inside it)."""
         summed = {dim for name in group if (op := self.workload.producer(name)) for dim in self.workload.reduced(op)}
         again: Number = 1
         beside: Number = 1
@@ -156,13 +155,13 @@ class VisitTimes:
                 beside = beside * self.trips(scope, at)
 
     def trips(self, scope: CountingScope, at: int) -> Number:
-        """How often the loop at a place runs on each entry of it."""
+        """Iterations per entry of the loop at an index of the scope's loops."""
         inside, outside = (self.counter.entries(replace(scope, loops=scope.loops[:stop])) for stop in (at + 1, at))
         return inside / outside
 
     def _ragged(self, scope: CountingScope, group: tuple[str, ...]) -> tuple[Number, Number]:
-        """How many steps the innermost loop around a Hold has that has several, and by what share its full tiles are larger than
-        its tiles on average; 0 and 0 where all tiles of the group are alike in it."""
+        """(number of steps of the innermost loop around a Hold with more than one step, relative excess of its full tile over its
+        average tile); (0, 0) if all its tiles of the group are equal."""
         steps: Number = 0
         larger: Number = 0
         innermost: Number = 1
@@ -185,11 +184,11 @@ class VisitTimes:
         return steps, larger
 
     def _carrying(self, transfer: HoldTransfer) -> Number:
-        """Time of a transfer at its slowest port [s], all rounds one after the other, without latencies."""
+        """Time [s] of a transfer at its slowest port, summed over all visits, without latencies."""
         return longest(self.counter.resources.busy(transfer.events).values())
 
     def serial(self, scope: CountingScope, transfers: Iterable[HoldTransfer]) -> Number:
-        """Time of transfers that nothing hides: one after the other, each at its slowest port."""
+        """Time [s] of sequential transfers without overlap, each at the speed of its slowest port."""
         result: Number = 0
         for transfer in transfers:
             if transfer.events:
