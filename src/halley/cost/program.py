@@ -318,7 +318,7 @@ class Program:
         kernels = SWITCH.kernels()
         if kernels is not None:
             if self._prepared is None or self._prepared[0] is not tables:
-                self._prepared, self._ready = (tables, kernels.Rows(self.code, self.factors, tables)), None
+                self._prepared, self._ready = (tables, kernels.CompiledProgram(self.code, self.factors, tables)), None
             return cast(Array, self._prepared[1](choices, rows))
         loads = [(tables[at].take, factor.kind) for at, factor in enumerate(self.factors)]
         if self._ready is None:
