@@ -1,16 +1,16 @@
-"""Baselines: parts of the declared space that stand for how mappings are made elsewhere, each searched to its own optimum.
+"""Baselines: restricted map spaces that represent common mapping styles, each searched to its own optimum.
 
 | baseline | kernels | shapes of a group |
 |---|---|---|
-| unfused | each alone, whole or cut where a search may cut it | every one |
-| partially fused | at least two together, not all together | every one |
-| FlashAttention-2 style | those of attention together, any others alone | running softmax; clusters split heads and query rows |
+| unfused | each alone, undivided, or divided if it is divisible | all |
+| partially fused | at least two together, not all together | all |
+| FlashAttention-2 style | those of attention together, others alone | running softmax; clusters split heads and query rows |
 | FlashDecoding style | the same | running softmax; clusters split the keys, collectives combine their states |
 | fused, no split reductions | all together | those that split no reduction over clusters |
 
 Sources of the two attention kernels: Dao, arXiv 2307.08691; Dao, Haziza, Massa and Sizov, "Flash-Decoding for long-context
-inference", 2023. What is taken from them is what is split over the clusters and what is combined, and that the stages of a tile
-follow each other; loop order and tile sizes are searched as everywhere.
+inference", 2023. Taken from them are the dims that are split over the clusters, the collectives, and sequential stages; loop
+order and tile sizes are searched.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from halley.mapping.space.stages import GroupStage
 
 
 class AdmittedShapes(Enum):
-    """Which shapes a group may take."""
+    """The shapes of a group that a baseline admits."""
 
     EVERY = auto()
     LOCAL = auto()
@@ -37,7 +37,7 @@ class AdmittedShapes(Enum):
     STREAMED_SPLIT = auto()
 
     def of(self, space: GroupSpace) -> GroupSpace:
-        """Those frames, with those of their stages' shapes, that are admitted."""
+        """The admitted frames, with the admitted shapes of their stages."""
         match self:
             case AdmittedShapes.EVERY:
                 return space
@@ -47,7 +47,7 @@ class AdmittedShapes(Enum):
                 return GroupSpace(tuple(frame for frame in space.plain if self._streams(frame)))  # none streams on shares
 
     def admits(self, choice: GroupMapping) -> bool:
-        """Whether a mapping is one of the frames that `of` leaves."""
+        """Whether a mapping is in the space that `of` returns."""
         match self:
             case AdmittedShapes.EVERY:
                 return True
@@ -78,9 +78,8 @@ def _local(space: GroupSpace) -> GroupSpace:
 
 @dataclass(frozen=True, slots=True)
 class Restriction:
-    """A part of the declared space: partitions of the kernels whose groups are all admitted, with a group of several kernels
-    among them where ``fused``; and the shapes that a group of ops may take. ``about`` completes "of these mappings, those
-    with ..."."""
+    """A restriction of the declared space: partitions of the kernels into admitted groups, if ``fused`` with at least one group
+    of several kernels; and the admitted shapes of a group. ``about`` completes "of these mappings, those with ..."."""
 
     name: str
     about: str
@@ -158,11 +157,11 @@ BASELINES: dict[str, Restriction] = {
         _local_only,
     ),
 }
-"""By the word that asks for it, in the order in which results have them."""
+"""Baselines by name, in the order of results."""
 
 
 def wanted(problem: Problem) -> tuple[Restriction, ...]:
-    """The baselines that a problem asks for. Raises BadInput: one of no such name."""
+    """The baselines that a problem requests. Raises BadInput: an unknown name."""
     if isinstance(problem.baselines, bool):
         return tuple(BASELINES.values()) if problem.baselines else ()
     expected = f"none, all, or some of {', '.join(BASELINES)}"

@@ -1,4 +1,4 @@
-"""What a search declares in its certificates: the space that it covers, and what that leaves out."""
+"""The declared map space, as stated in certificates: what is searched, and what is left out."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ SPACE = (
         "of these together that lie whole beside one that is cut, or beside the longest",
     ),
 )
-"""What is chosen, and among what."""
+"""The choices of the search, with their options."""
 
 LEFT_OUT = (
     Clause("groups side by side", "on clusters of their own"),
@@ -107,7 +107,7 @@ LEFT_OUT = (
     ),
     Clause("cuts within a kernel", "of a workload that does not let its kernels be cut"),
 )
-"""What is not chosen, and stays as it is."""
+"""Options that are not searched."""
 
 TOO_MANY: Mapping[Breadth, Clause] = {
     Breadth.JOINED: Clause(
@@ -118,4 +118,4 @@ TOO_MANY: Mapping[Breadth, Clause] = {
         "fused groups of kernels that do not follow each other in the workload's order: this graph has too many",
     ),
 }
-"""Left out as well, where that is so (`halley.mapping.space.partitions.every_partition`)."""
+"""Further options that are left out for large workloads (`halley.mapping.space.partitions.every_partition`)."""

@@ -1,4 +1,4 @@
-"""A fused group of kernels: its search, and what is known of it."""
+"""Fused groups of kernels: the search of each, and its results so far."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from halley.mapping.space.shared_buffer import Laid
 
 @dataclass(slots=True, eq=False)
 class FusedGroup:
-    """Kernels that are fused, in some shapes: the search, and what is known of them.
+    """A fused group: its search, and the results so far.
 
-    ``lower``: rows of objectives such that every mapping is no better than one of them (but for the gap that is allowed).
-    ``points`` are reached by ``choices``; ``exact``: there is nothing better than these.
+    ``lower``: rows of objectives; every mapping is no better than one of them (except for the allowed gap). ``points``:
+    objectives of the mappings ``choices``; ``exact``: these are proven optimal.
     """
 
     search: GroupSearch
@@ -44,7 +44,7 @@ class FusedGroup:
     done: bool = False
 
     def run(self, incumbents: Values) -> None:
-        """Search all of it for what beats the rivals. On `Interrupted` the best so far and a bound are kept."""
+        """Search for mappings that beat the incumbents. On `Interrupted` the best so far and a bound are recorded."""
         try:
             self.search.run(incumbents)
             self.done, self.lower = True, self.search.found.points
@@ -52,14 +52,14 @@ class FusedGroup:
         except (Interrupted, KeyboardInterrupt):
             if self.search.open_bounds:
                 left = np.array([*self.search.open_bounds, *self.search.found.points])
-                # of two true bounds the higher one; fronts have no order, and the later one comes from more work
+                # with one objective, the higher of two valid bounds; fronts are not ordered, and the later one is tighter
                 self.lower = left if left.shape[1] > 1 or left.min() > self.lower.min() else self.lower
             raise
         finally:
             self.collect()
 
     def dive(self) -> None:
-        """A first mapping, quickly."""
+        """Find a first mapping quickly."""
         try:
             self.search.dive()
         finally:
@@ -71,9 +71,9 @@ class FusedGroup:
 
 
 class FusedGroups:
-    """The groups of a problem, each made when it is asked for. Those that are alike but for names are one.
+    """The groups of a problem, created on demand. Groups that are equal except for names share one search.
 
-    ``objectives``: what they are searched for; ``goals``: what a baseline needs of these."""
+    ``objectives``: those of the search; ``goals``: the ones that a baseline needs."""
 
     def __init__(
         self, problem: Problem, objectives: tuple[str, ...], goals: tuple[str, ...], gap: float, tally: SearchCounter
@@ -88,7 +88,7 @@ class FusedGroups:
         self._fastest: dict[int, tuple[GroupMapping, GroupMapping]] = {}
 
     def of(self, workload: Workload, kernels: Kernels) -> FusedGroup:
-        """The group with all of its shapes, searched for what the best plan needs."""
+        """The group with all of its shapes, searched for the objectives of the best plan."""
         key = (workload.variant, kernels)
         if key not in self._known:
             ops = group_ops(workload, kernels)
@@ -116,12 +116,12 @@ class FusedGroups:
         return FusedGroup(search, size, lower if size else lower[:0], np.empty((0, len(self.objectives))))
 
     def _frames(self, workload: Workload, ops: Sequence[Op]) -> GroupSpace:
-        """The frames of a group, with the stages that it has in common with others."""
+        """The frames of a group; stages are shared with other groups."""
         return frames(workload, self.machine, ops, self._laid.setdefault(workload.variant, Laid()))
 
     def part(self, workload: Workload, kernels: Kernels, shapes: AdmittedShapes) -> FusedGroup:
-        """The group as a baseline needs it: only some shapes, and all of the plans that are best among them, whether or not
-        others beat them. What the search for the best found of it counts: its bound, and its plans that have these shapes."""
+        """The group for a baseline: only admitted shapes, searched for the best mappings among them even if other shapes are
+        better. It starts from the results of the main search: its bound, and its mappings of admitted shapes."""
         base = self.of(workload, kernels)
         key = (base, shapes)
         if key not in self._parts:
@@ -141,8 +141,8 @@ class FusedGroups:
     def choice(
         self, workload: Workload, kernels: Kernels, found: GroupMapping, tick: Callable[[], None] = lambda: None
     ) -> GroupMapping:
-        """What was found for these kernels, or for others like them, with the names of these; where energy alone was asked for,
-        a fast one of those that take as little. ``tick`` may end the search for that with `Interrupted`."""
+        """A mapping found for these kernels, or for an equal group, with the names of these kernels. If energy is the only
+        objective, a fast one among those of equal energy; ``tick`` may end the search for it with `Interrupted`."""
         group = self.of(workload, kernels)
         own = self._frames(workload, group_ops(workload, kernels))
         if group.search.costs.lean:
@@ -153,7 +153,7 @@ class FusedGroups:
 
 
 def _kept(workload: Workload, kernels: Kernels) -> tuple[str, ...]:
-    """The tensors of a group that the outer memory holds: what comes from outside, and what is made for outside."""
+    """The tensors of a group that the outer memory holds: inputs from outside the group, and results for outside."""
     ops = group_ops(workload, kernels)
     inside = {op.name for op in ops}
     made = {name for op in ops for name in op.outputs}
@@ -165,5 +165,5 @@ def _kept(workload: Workload, kernels: Kernels) -> tuple[str, ...]:
 
 
 def restricted_search(search: GroupSearch, shapes: AdmittedShapes, objectives: tuple[str, ...]) -> GroupSearch:
-    """A new search of some of the shapes."""
+    """A new search restricted to some shapes."""
     return search.narrowed(shapes.of(search.space), objectives)

@@ -1,4 +1,4 @@
-"""From a problem to its proven-best plan: partitions of the kernels into fused groups, each group searched exactly."""
+"""Solve a problem to proven optimality: partitions of the kernels into fused groups, with an exact search of each group."""
 
 from __future__ import annotations
 
@@ -45,26 +45,26 @@ from halley.rewrite.legality import faults as legality_faults
 from halley.workloads import variants
 
 Progress = Callable[[str, float], None]
-"""Called with a line of text and the share of the work that is done."""
+"""Called with a line of text and the fraction of the work that is done."""
 
 RELATIVE_ROUNDING = 1e-9
-"""Relative difference below which two values are the same."""
+"""Relative difference below which two values count as equal."""
 
 EARLY_CONTRACTIONS = 2
-"""Contractions in a group that is searched early."""
+"""Largest number of contractions in a group that is searched early."""
 
 INTERRUPTED = "interrupted"
-"""Why a search stopped, after Ctrl-C."""
+"""Reason for the end of a search after Ctrl-C."""
 
 SIMILAR_VALUE_RATIO = 1.1
-"""Plans promise about the same up to this ratio of their least values. Only the order of the search depends on it."""
+"""Plans with lower bounds within this ratio count as similar. It affects only the order of the search."""
 
 
 def optimise(problem: Problem, progress: Progress | None = None) -> Result:
     """The best plan with its certificate, and the baselines in restricted spaces.
 
-    Ctrl-C or the time limit gives the best so far with a true bound (status `LIMIT`). Raises Infeasible, naming the resource,
-    where no mapping of the space fits; BadInput where the chip's shape is not the template's, or no baseline has that name.
+    After Ctrl-C or the time limit: the best plan so far with a valid bound (status `LIMIT`). Raises Infeasible, naming the
+    resource, if no mapping of the space fits; BadInput if the chip does not match the template, or for an unknown baseline.
     """
     with _rare_collections():
         return _Optimiser(problem, wanted(problem), progress).run()
@@ -72,8 +72,8 @@ def optimise(problem: Problem, progress: Progress | None = None) -> Result:
 
 @contextmanager
 def _rare_collections() -> Iterator[None]:
-    """A search makes millions of small objects and next to no cycles among those that it drops: looking for them after every few
-    hundred would take a sixth of its time."""
+    """Less frequent garbage collection: a search makes millions of small objects with few cycles, and collecting after every few
+    hundred allocations would take a sixth of its time."""
     before = gc.get_threshold()
     gc.set_threshold(200_000, before[1], before[2])
     try:
@@ -456,7 +456,7 @@ def _nothing() -> None:
 
 
 def objective_value(objective: Objective, time_: float, energy: float) -> float:
-    """Value of the objective: [s], [J] or [Js]."""
+    """The value of the objective: [s], [J] or [Js]."""
     match objective:
         case Objective.TIME:
             return time_

@@ -1,4 +1,4 @@
-"""Sets of chains of tile sizes, one node per dim: where they begin, and how they are split."""
+"""Sets of tile-size chains, given by one tree node per dim: their initial nodes, and how they are split."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from halley.mapping.space.stages import Slot
 from halley.mapping.space.tile_chains import ChainTree
 
 SETS_PER_BATCH = 1 << 10
-"""Sets of mappings to refine at once."""
+"""Sets of mappings that are refined at once."""
 
 CHAINS_WITH_OPEN_BUFFERS = 1 << 6
-"""Numbers of buffers are settled as soon as no dim has more chains than this left: bounds with open ones are poor, but to settle
-all of their hundreds of combinations before the first tile size would bound each set of tiles as often."""
+"""Numbers of buffers are fixed once every dim has at most this many chains left. Bounds with open numbers of buffers are weak,
+but fixing all of their hundreds of combinations first would multiply the number of bounds."""
 
 DIVE_BEAM_WIDTH = 8
-"""Sets that a dive for a first mapping follows."""
+"""Beam width of a dive for a first mapping [sets]."""
 
 DIVE_SHAPES = 4
-"""Shapes of a stage that are tried for a first mapping: the most promising ones."""
+"""Number of shapes of a stage, the most promising ones, that are tried for a first mapping."""
 
 
 def most_promising(
@@ -58,7 +58,7 @@ def _put_back(stack: list[tuple[Values, Indices]], bounds: Values, nodes: Indice
 
 
 class Tree(Protocol):
-    """Sets by node: how many single things are in each, and its children."""
+    """Sets as nodes of a tree: by node, the number of elements, the number of children, and the first child."""
 
     size: Indices
     children: Indices
@@ -66,7 +66,7 @@ class Tree(Protocol):
 
 
 def split_in(trees: Sequence[Tree], parents: Indices, split: Indices) -> Indices:
-    """The sets that parents (a node of each tree per row) fall into where each is split in one tree."""
+    """The subsets of ``parents`` (a node of each tree per row), each split in one tree (``split``)."""
     made: list[Indices] = []
     for at, tree in enumerate(trees):
         own = parents[split == at]
@@ -83,7 +83,8 @@ def split_in(trees: Sequence[Tree], parents: Indices, split: Indices) -> Indices
 
 
 def opened(rows: Indices, column: int, parts: Callable[[Indices], tuple[Indices, Indices]]) -> Indices:
-    """Sets (a node per dim and row) with each set of one dim replaced by ``parts`` of it: these, and how many each has."""
+    """Sets (a node per dim and row) with the node in one ``column`` replaced by its ``parts``; and the number of parts of
+    each."""
     nodes, number = parts(rows[:, column])
     result: Indices = rows.take(np.arange(len(rows)).repeat(number), axis=0)
     result[:, column] = nodes
@@ -91,7 +92,7 @@ def opened(rows: Indices, column: int, parts: Callable[[Indices], tuple[Indices,
 
 
 def starts(trees: Mapping[str, ChainTree], shared: Sequence[Slot], rows: int) -> dict[str, Indices]:
-    """For each combination of shared sizes, the node of each dim that stands for it."""
+    """For each combination of shared sizes, the node of each dim that fixes it."""
     order = tuple(dict.fromkeys(slot.dim for slot in shared))
     grids = np.meshgrid(*(trees[dim].given for dim in order), indexing="ij") if order else []
     found = {dim: grid.ravel() for dim, grid in zip(order, grids, strict=True)}

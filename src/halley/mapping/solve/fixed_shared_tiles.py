@@ -1,4 +1,4 @@
-"""Overlapped stages at fixed shared tile sizes: the Pareto set of each stage, and the plans that combine them.
+"""Pareto search at fixed shared tile sizes for overlapped stages: the Pareto set of each stage, and plans that combine them.
 
 Used by `halley.mapping.solve.overlap`.
 """
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FixedTileSearch:
-    """The search of a frame with the combination ``at`` of its shared sizes. Mappings of a stage are told apart by the parts of
-    their states but the ``hidden`` ones, by limit; ``quick`` follows the most promising choice alone."""
+    """The search of a frame with the combination ``at`` of its shared sizes. Mappings of a stage are compared in all components
+    of their states except for the ``hidden`` ones (by limit); ``quick`` follows only the most promising choice."""
 
     rounds: Rounds
     at: Indices
@@ -33,8 +33,9 @@ class FixedTileSearch:
     hidden: Mapping[Hashable, Sequence[int]]
 
     def run(self) -> set[Hashable]:
-        """Settle the stages, those of fewest mappings first, then add the plans that beat the frontier. Returns limits that have
-        to be told apart as well: a plan costs more by these, and others that take less of them may be better."""
+        """Compute the Pareto sets of the stages, those of fewest mappings first, then add the plans that improve the frontier.
+        Returns limits that must be dominance resources as well: a plan costs more because of them, and mappings that need less
+        of them may be better."""
         rounds = self.rounds
         least = rounds.least_states(self.at)
         if self.pruned(rounds.objectives(rounds.together(least), self.at))[0]:
@@ -53,8 +54,8 @@ class FixedTileSearch:
         return self.rounds.search.found.pruned(bounds)
 
     def _join_up(self, fronts: Sequence[Fronts], order: Sequence[int]) -> set[Hashable]:
-        """Add the plans that beat the frontier: a pick of each front, which are those of the stages in this ``order``. Sets of
-        picks are split until what is left are single ones. Returns as `run`, at the first plan that costs more than it seemed."""
+        """Add the plans that improve the frontier: combinations of one pick of each stage's front (``fronts``, in ``order``).
+        Sets of picks are split down to single ones. Returns like `run`, at the first plan that costs more than its bound."""
         rows = np.zeros((1, len(fronts)), dtype=np.int64)
         stack = [(self._of_picks(fronts, rows), rows)]
         while stack:
@@ -74,14 +75,14 @@ class FixedTileSearch:
         return set()
 
     def _of_picks(self, fronts: Sequence[Fronts], rows: Indices) -> Values:
-        """What plans cost at least, a node of each front per row."""
+        """Lower bounds of plans, a node of each front per row."""
         self.rounds.search.tally.bounds += len(rows)
         states = [front.states[:, own] for front, own in zip(fronts, rows.T, strict=True)]
         return self.rounds.objectives(self.rounds.together(states), self.at)
 
     def _reach(self, picks: Mapping[int, Pick], bound: Values) -> set[Hashable]:
-        """Add a plan, by the pick of each stage, with its exact cost to the frontier. Returns the hidden limits by which it costs
-        more than its ``bound``."""
+        """Add a plan, given by the pick of each stage, with its exact cost to the frontier. Returns the hidden limits that make
+        it cost more than its ``bound``."""
         rounds = self.rounds
         states = rounds.together([self.states(stage, part, np.array([nodes])) for stage, (part, nodes) in picks.items()])
         (costs,) = rounds.objectives(states, self.at)
@@ -99,7 +100,7 @@ class FixedTileSearch:
         return limits
 
     def by_dominance_resources(self, states: Values, by: Hashable = None) -> Values:
-        """States without the parts that are hidden, but for those of one limit."""
+        """States with the hidden components set to 0, except for those of the limit ``by``."""
         seen = states.copy()
         seen[[part for limit, parts in self.hidden.items() if limit != by for part in parts]] = 0.0
         return seen
@@ -111,13 +112,13 @@ class FixedTileSearch:
 
 
 def _mappings(part: Vector) -> float:
-    """How many mappings a shape has, about."""
+    """Approximate number of mappings of a shape."""
     return float(np.prod([float(tree.count) for tree in part.trees.values()]))
 
 
 @dataclass(slots=True)
 class _StageSearch:
-    """What one more stage can be. ``others``: the least that these take."""
+    """The Pareto set of one stage. ``others``: least states of the other stages."""
 
     fixed: FixedTileSearch
     stage: int
@@ -129,7 +130,7 @@ class _StageSearch:
         self.front = np.empty((self.fixed.rounds.width, 0))
 
     def run(self) -> Fronts | None:
-        """The mappings of the stage that may matter: no other one takes no more in every part that is told apart."""
+        """The non-dominated mappings of the stage, compared in the dominance resources."""
         rounds, quick = self.fixed.rounds, self.fixed.quick
         floors = [self._bounds(floor[:, self.fixed.at]) for floor in rounds.floors[self.stage]]
         order = sorted(range(len(floors)), key=lambda place: tuple(floors[place][0]))
@@ -145,12 +146,12 @@ class _StageSearch:
         return Fronts(self.front, self.made)
 
     def _bounds(self, states: Values) -> Values:
-        """What plans cost at least with these states of the stage."""
+        """Lower bounds of plans with these states of the stage."""
         rounds = self.fixed.rounds
         return rounds.objectives(rounds.join(self.others, states), self.fixed.at)
 
     def _refine(self, part: Vector, floor: Values) -> None:
-        """Split sets of tile chains until what is left are single mappings."""
+        """Split sets of tile chains down to single mappings."""
         fixed, rounds = self.fixed, self.fixed.rounds
         dims, trees = tuple(part.trees), tuple(part.trees.values())
         start = starts(part.trees, rounds.shared, rounds.rows)
@@ -182,7 +183,7 @@ class _StageSearch:
         return self.fixed.states(self.stage, part, rows)
 
     def _keep(self, part: Vector, rows: Indices) -> None:
-        """Add single mappings to what the stage can be."""
+        """Add single mappings to the Pareto set."""
         self.fixed.rounds.search.tally.costed += len(rows)
         states = np.hstack([self.front, self.fixed.by_dominance_resources(self._states(part, rows))])
         made = [*self.made, *((part, tuple(row)) for row in rows)]

@@ -1,7 +1,7 @@
-"""The order in which the frames of a group are searched: those on all clusters, then those with stages on shares of them.
+"""The order in which the frames of a group are searched: those on all clusters, then those with stages on partitions of an axis.
 
-The latter are searched some at a time, so that neither they nor what is known of them have to be kept, and against what those
-before have reached: most are hopeless by then, and never made.
+The latter are searched in batches, so that neither the frames nor their bounds have to be stored, and against the incumbents of
+earlier batches: most are pruned without being constructed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from halley.mapping.solve.group_search import GroupSearch
 
 FRAMES_PER_BATCH = 1 << 8
-"""Frames with stages on shares of the clusters that are at hand at once: each keeps bounds of all shapes that are left."""
+"""Number of frames with stages on partitions in one batch: each stores bounds of all its remaining shapes."""
 
 
 def search_all(search: GroupSearch) -> None:
@@ -33,12 +33,12 @@ def search_all(search: GroupSearch) -> None:
 
 
 def _bounds(search: GroupSearch, every: Sequence[Pipelines]) -> Values:
-    """Lower bounds of some families."""
+    """Lower bounds of several implicit sets of frames."""
     return np.vstack([np.empty((0, len(search.objectives))), *(pipelines.bounds() for pipelines in every)])
 
 
 def _on_shares(search: GroupSearch, pipelines: Pipelines, left: Values) -> None:
-    """Search a family. ``left``: lower bounds of this and those whose turn comes after."""
+    """Search an implicit set of frames. ``left``: lower bounds of this and the following sets."""
     first, frames = len(search.frames), pipelines.frames()
     try:
         while wave := list(islice(frames, FRAMES_PER_BATCH)):
@@ -52,7 +52,7 @@ def _on_shares(search: GroupSearch, pipelines: Pipelines, left: Values) -> None:
 
 
 def _wave(search: GroupSearch, numbers: Sequence[int], later: Values) -> None:
-    """Search some of the frames. ``later``: lower bounds of those whose turn comes after."""
+    """Search one batch of frames. ``later``: lower bounds of the following ones."""
     left = np.vstack([np.empty((0, len(search.objectives))), *(search.least_of(search.frames[number]) for number in numbers)])
     try:
         bounds, places = search.candidates(numbers)

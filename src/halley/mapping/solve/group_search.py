@@ -1,4 +1,4 @@
-"""Exact search in one group: frames, shared tile sizes, then each stage for itself.
+"""Exact search in one group: frames, shared tile sizes, then each stage separately.
 
 Every stage's cost formulas run once on open tile sizes (`halley.mapping.bounds.costing`). Bounds and costs are that program's
 values on sets of tile chains (`halley.mapping.space.tile_chains`), from all of them down to single ones. A set is pruned only if
@@ -77,8 +77,8 @@ class GroupSearch:
         self.costs = Costing(self.workload, self.chip, ops, self.around, self.objectives, self.trees, self.tally)
 
     def run(self, incumbents: Values) -> Frontier:
-        """The proven frontier, together with ``incumbents``: values reached by other means, which mappings here must beat to
-        matter (payload None). On `Interrupted`, ``found`` has the best so far and ``open_bounds`` what was left."""
+        """The proven frontier, together with the ``incumbents``: values reached by other means, which mappings must improve on
+        (payload None). On `Interrupted`, ``found`` has the best so far, and ``open_bounds`` lower bounds of the rest."""
         for incumbent in incumbents:
             self.found.add(incumbent, None)
         search_all(self)
@@ -87,35 +87,35 @@ class GroupSearch:
         return self.found
 
     def leave(self, bounds: Values) -> None:
-        """Note lower bounds of what a search leaves when it is stopped."""
+        """Record lower bounds of the part that an interrupted search leaves open."""
         self.open_bounds = list(bounds[~self.found.pruned(bounds)])
 
     def forget(self, first: int) -> None:
-        """Drop the frames from a number on, with what is known of just them."""
+        """Drop the frames from a number on, with the data of these frames only."""
         for number in range(first, len(self.frames)):
             self._rounds.pop(number, None)
         del self.frames[first:]
 
     def least_of(self, frame: Frame, laid: Compute | None = None) -> Values:
-        """The lower bounds of one frame that need no search, as a row. ``laid``: of shapes with these dims on the array."""
+        """Compulsory lower bounds of one frame, as a row. ``laid``: only for shapes with these dims on the array."""
         costs = self.least(frame, laid)
         return np.array([[costs[name] for name in self.objectives]])
 
     def useful(self, frame: Frame) -> Frame | None:
-        """The frame without shapes that waste the array; none where a stage has no others."""
+        """The frame without pruned shapes (`wastes`); None if a stage has no others."""
         left = [tuple(shape for shape in stage.skeletons if not self.wastes(frame, shape)) for stage in frame.stages]
         stages = (replace(stage, skeletons=own) for stage, own in zip(frame.stages, left, strict=True))
         return replace(frame, stages=tuple(stages)) if all(left) else None
 
     def wastes(self, frame: Frame, skeleton: Skeleton) -> bool:
-        """Whether a shape is hopeless: it could just be faster where no time counts, or it uses too little of the array."""
+        """Whether a shape is pruned: its only advantage is time, which does not matter, or its use of the array is too low."""
         if self.costs.lean and skeleton.revisits:
             return True
         return skeleton.laid is not None and bool(self.found.pruned(self.least_of(frame, skeleton.laid))[0])
 
     def dive(self) -> None:
-        """A first mapping, quickly: the most promising candidate of the first frame that has one, of those on all clusters. Where
-        just stages on shares of them fit, none is found, and the search begins without."""
+        """Find a first mapping quickly: the most promising candidate of the first frame on all clusters that has one. If only
+        frames with stages on partitions fit, none is found."""
         for frame in range(len(self.frames)):
             total = self._total(frame)
             for position in np.lexsort(total.T[::-1])[:2]:
@@ -125,8 +125,8 @@ class GroupSearch:
                     return
 
     def narrowed(self, space: GroupSpace, objectives: tuple[str, ...]) -> GroupSearch:
-        """A new search of frames that are parts of those here: some of the shapes of their stages. What was compiled here
-        serves again: that is most of the work."""
+        """A new search of the same frames with fewer shapes of their stages. It reuses everything compiled here, which is most of
+        the work."""
         made = GroupSearch(self.workload, self.chip, space, self.around, objectives, self.tally, self.gap, self.trees, self.least)
         if objectives == self.objectives:
             made.costs, made.vectors, made.outside_costs, made.dominance_resources = (
@@ -140,7 +140,7 @@ class GroupSearch:
     # --- shared tile sizes open ---------------------------------------------------------------------------------------
 
     def candidates(self, numbers: Sequence[int]) -> tuple[Values, list[tuple[int, int]]]:
-        """Lower bounds of frames with every combination of their shared tile sizes, and which these are."""
+        """Lower bounds for every combination of the frames' shared tile sizes, and (frame, combination) of each."""
         rows: list[Values] = [np.empty((0, len(self.objectives)))]
         places: list[tuple[int, int]] = []
         for frame in numbers:
@@ -150,7 +150,7 @@ class GroupSearch:
         return np.vstack(rows), places
 
     def _total(self, frame: int) -> Values:
-        """Lower bounds of a frame for each combination of its shared tile sizes; no rows where all are hopeless."""
+        """Lower bounds of a frame for each combination of its shared tile sizes; no rows if all are pruned."""
         if self.frames[frame].joint:
             rounds = self._overlapped(frame)
             return rounds.total() if rounds else np.empty((0, len(self.objectives)))
@@ -160,7 +160,7 @@ class GroupSearch:
         return np.asarray(np.sum([floor.min(axis=0) for floor in floors], axis=0))
 
     def _overlapped(self, frame: int) -> Rounds | None:
-        """The search of a frame whose stages overlap; none where that is hopeless."""
+        """The search of a frame whose stages overlap; None if it is pruned."""
         if frame not in self._rounds:
             own = self.frames[frame]
             made = promising(self, own) if own.shares else None
@@ -171,8 +171,8 @@ class GroupSearch:
         return self._rounds[frame]
 
     def _floor(self, frame: int) -> list[Values]:
-        """Per stage, lower bounds (skeletons x combinations of shared sizes x objectives), infinite for skeletons that are
-        hopeless; no stages where all are."""
+        """Per stage, lower bounds (skeletons x combinations of shared sizes x objectives), infinite for pruned skeletons; no
+        stages if all are pruned."""
         if frame not in self._floors:
             made = self.frames[frame]
             shared, rows = self.costs.searched_slots(made.shared), self.costs.combinations(made)
@@ -201,8 +201,8 @@ class GroupSearch:
         return self._floors[frame]
 
     def _bare(self, made: Frame, rows: int) -> list[Values]:
-        """Per stage, lower bounds like those of `_floor`, whatever room the stages take. Other groups mostly have the same stages
-        in the same loops, so that these are known. Where there is nothing that they could be hopeless against: 0."""
+        """Per stage, lower bounds like those of `_floor` without capacity constraints. They are usually cached, as other groups
+        have the same stages in the same loops. 0 if there is no incumbent."""
         shape = rows, len(self.objectives)
         nothing, never = np.zeros(shape), np.full(shape, np.inf)
         known = len(self.found.points) > 0
@@ -223,7 +223,7 @@ class GroupSearch:
     # --- shared tile sizes fixed --------------------------------------------------------------------------------------
 
     def solve(self, frame: int, combination: int, quick: bool = False) -> None:
-        """Best of every stage, then their combinations. ``quick`` takes the first mapping of each stage."""
+        """The best mappings of every stage, then their combinations. ``quick`` takes the first mapping of each stage."""
         if self.frames[frame].joint:
             if rounds := self._overlapped(frame):
                 rounds.solve(combination, quick)
@@ -252,8 +252,8 @@ class GroupSearch:
             self.reach(made, tuple(skeleton for skeleton, _ in picked), tiles)
 
     def _solve_stage(self, frame: int, index: int, stage: GroupStage, combination: int, others: Values, quick: bool) -> Frontier:
-        """Frontier of one stage with the shared tiles given; what cannot improve the group's frontier even with the least of the
-        other stages is left out."""
+        """Frontier of one stage with given shared tiles, without mappings that cannot improve the group's frontier even with the
+        least costs of the other stages."""
         made, floors = self.frames[frame], self._floor(frame)[index][:, combination]
         front = Frontier(len(self.objectives), self.gap)
         order = np.lexsort(floors.T[::-1])
@@ -275,7 +275,7 @@ class GroupSearch:
     def _refine(
         self, shape: Shape, start: Mapping[str, Indices], bound: Values, front: Frontier, others: Values, quick: bool
     ) -> None:
-        """Split sets of tile chains until what is left are single mappings, the most promising sets first."""
+        """Split sets of tile chains down to single mappings, the most promising sets first."""
 
         def pruned(bounds: Values) -> Flags:
             return self._pruned(front, bounds, others)
@@ -320,7 +320,7 @@ class GroupSearch:
             front.add(costs[position], (shape.skeleton, sizes))
 
     def reach(self, frame: Frame, skeletons: tuple[Skeleton, ...], tiles: Mapping[str, int]) -> Values:
-        """Add a mapping with what it costs, exactly."""
+        """Add a mapping with its exact cost."""
         choice = GroupMapping(frame, skeletons, tiles)
         estimate = evaluate(self.workload, self.chip, self.around(choice.tree()))
         if not fits(self.chip, estimate):

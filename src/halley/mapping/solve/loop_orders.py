@@ -1,9 +1,8 @@
-"""Shapes of a stage that differ just in the order of their loops, bounded together.
+"""Joint bounds of a stage's shapes that differ only in the order of their loops.
 
-A tensor moves once at least, whatever the order. With that, and with the first fill and the last drain of the tiles, the costs of
-all orders have one lower bound over tile sizes and numbers of buffers (``once`` of `halley.cost.evaluate`). Where it shows that
-none of its mappings improves on what is found, no shape has to be compiled: small problems wait for their ramps, not for what
-moves, so that this rules out most of theirs.
+A tensor moves at least once in any order. With this traffic, and with the first fill and the last drain of the tiles, all orders
+have one lower bound over tile sizes and numbers of buffers (``once`` of `halley.cost.evaluate`). If it prunes all mappings, no
+shape has to be compiled. Small problems are limited by ramps, not by traffic, so it prunes most of their shapes.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ if TYPE_CHECKING:
     from halley.mapping.solve.group_search import GroupSearch
 
 SETS_BEFORE_SINGLE_SHAPES = 1 << 13
-"""Sets that are bounded before the shapes are looked at one by one: more than small problems take, and soon done."""
+"""Largest number of sets bounded jointly before the shapes are bounded one by one: enough for small problems."""
 
 MORE_OPEN_THAN_RULED_OUT = 3
-"""So many more bounds that leave their shapes open than ones that do not, and no more are tried."""
+"""Joint bounds are no longer tried once those that failed to prune exceed those that pruned by this number."""
 
 
 def ruled_out(search: GroupSearch, frame: Frame, skeleton: Skeleton) -> bool:
-    """Whether no mapping of a shape, or of another order of its loops, improves on what is found. Only for stages that are all
-    of their group; of others the cost depends on what shares their loops. Asked once for all orders: what is left open stays so.
+    """Whether no mapping of a shape, or of another order of its loops, improves on the incumbents. Only for groups of one stage;
+    with several stages the cost depends on the stages in the same loops. It is computed once for all orders.
     """
     if skeleton.kin is None or len(frame.stages) > 1 or frame.joint or search.costs.combinations(frame) > 1:
         return False
@@ -46,8 +45,8 @@ def ruled_out(search: GroupSearch, frame: Frame, skeleton: Skeleton) -> bool:
 
 
 def _ruled_out(search: GroupSearch, frame: Frame, skeleton: Skeleton) -> bool:
-    """Whether sets of sizes that are split, the most promising first, all turn out hopeless before one is a single mapping, whose
-    order of loops matters."""
+    """Whether all sets of sizes are pruned while being split, most promising first, before one of them is a single mapping, whose
+    loop order matters."""
     costs = search.costs
     chains = costs.trees.of(costs.searched_slots(frame.shared), costs.searched_slots(skeleton.slots))
     least = costs.in_any_order(frame, skeleton)

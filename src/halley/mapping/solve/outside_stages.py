@@ -1,4 +1,4 @@
-"""What a frame with overlapped stages takes by itself, around its stages: rounds, ramps, traffic, room."""
+"""Cost outside the stages: rounds, ramps, traffic and footprint of a frame's own Holds and loops, for overlapped stages."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BufferVisits:
-    """Of tensors that share a buffer, for each combination of the shared tile sizes: how long their fills and drains take, one
-    after the other (``moving`` [s]), and how many ``buffers`` there are; the first and the last child that touches them."""
+    """Tensors that share a buffer: for each combination of the shared tile sizes, the sum of their fill and drain times
+    (``moving`` [s]) and the number of ``buffers``; the ``first`` and the ``last`` child that accesses them."""
 
     moving: Array
     buffers: Array
@@ -42,12 +42,12 @@ class BufferVisits:
 
 @dataclass(frozen=True, slots=True)
 class OutsideCost:
-    """For each combination of the shared tile sizes: ``entries``, the rounds, in so many ``phases``; ``ramps`` [s] of the Holds
-    around the stages, or what a resource that is busy in these waits for at the ``ends`` of the rounds [s] instead; what Holds
-    with one buffer take that lie outside the phases (``serial`` [s]); ``energy`` [J]; ``busy`` time [s] of each resource for the
-    Holds inside the phases, and for those ``beside`` them; the ``visits`` of those inside; the ``room`` [B] in each memory with a
-    limit (memories x combinations). ``counted`` [B]: what a stage's own footprint has of it, as that is found with the stages in
-    turn."""
+    """Cost outside the stages, for each combination of the shared tile sizes: number of rounds (``entries``) and of ``phases``;
+    ``ramps`` [s] of the Holds around the stages, and for resources that are busy in the ramps, their waits at the ``ends`` of the
+    rounds [s] instead; transfers of Holds with one buffer outside the phases (``serial`` [s]); ``energy`` [J]; ``busy`` time [s]
+    of each resource by Holds inside the phases, and by those ``beside`` them; the ``visits`` of Holds inside; the ``room``
+    (bytes) in each memory that may overflow (memories x combinations). ``counted`` [B]: the part of ``room`` that a stage's own
+    footprint already contains, as that is computed with sequential stages."""
 
     entries: Array
     phases: Array
@@ -63,8 +63,9 @@ class OutsideCost:
 
 
 def outside_cost(search: GroupSearch, frame: Frame) -> OutsideCost:
-    """What a frame takes by itself, whatever shapes its stages have: its Holds see of these which tensors they touch. Holds
-    around shares of an axis lie outside the clusters, so that it is the same for all shares."""
+    """The cost of a frame outside its stages. It does not depend on the shapes of the stages, as Holds depend only on which
+    tensors the stages access. Holds around partitions of an axis are outside the clusters, so it is the same for all
+    partitions."""
     if frame.shares is None:
         return _found(search, frame)
     key = frame.cut, frame.shares.axis
@@ -74,7 +75,7 @@ def outside_cost(search: GroupSearch, frame: Frame) -> OutsideCost:
 
 
 def rounds(search: GroupSearch, frame: Frame) -> Array:
-    """How often a frame's stages run, for each combination of the shared tile sizes."""
+    """Number of runs of a frame's stages, for each combination of the shared tile sizes."""
     symbols, stages = search.trees.symbols(frame.shared), [Steps(()) for _ in frame.stages]
     tree = search.around(frame.in_turn(symbols, stages))
     path = next(path for path, node in walk(tree) if node is stages[0])
@@ -84,8 +85,8 @@ def rounds(search: GroupSearch, frame: Frame) -> Array:
 
 
 def holds_fit(search: GroupSearch, frame: Frame) -> Flags:
-    """For which combinations of the shared tile sizes a frame's own Holds fit. Those of a finer cut take no less: what passes
-    between children has as many buffers as children are on its way."""
+    """For which combinations of the shared tile sizes a frame's own Holds fit. Holds of a finer cut need at least as many bytes,
+    as a handed-over tensor has one buffer per child on its path."""
     room = _room(search, frame, frame.tree(_shared_sizes(search, frame), frame.users()))
     capacities = [search.chip.memory(name).capacity for name in search.costs.limited]
     return np.asarray((room <= np.reshape(capacities, (-1, 1))).all(axis=0))

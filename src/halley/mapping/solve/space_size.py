@@ -20,8 +20,8 @@ Counts = np.ndarray[Any, np.dtype[np.object_]]
 def count_mappings(space: GroupSpace, trees: Trees) -> int:
     """Mappings of a group: over frames, shared tile sizes, shapes of each stage, and its tile sizes.
 
-    Dims are independent of each other once the shared sizes are given, so each stage's count is a product over dims of numbers of
-    chains; Python integers, exact at any size.
+    Dims are independent once the shared sizes are given, so each stage's count is a product over dims of numbers of chains.
+    Counts are Python integers, exact at any size.
     """
     counter = _Counter(trees)
     return sum(map(counter.frame, space.plain)) + sum(map(counter.family, space.families))
@@ -29,7 +29,7 @@ def count_mappings(space: GroupSpace, trees: Trees) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Counter:
-    """``known``: counts of stages, by stage and shared tile sizes: many frames have the same ones."""
+    """``known``: cached counts of stages by stage and shared tile sizes, as many frames have the same ones."""
 
     trees: Trees
     known: dict[tuple[int, ...], Counts] = field(default_factory=dict)
@@ -39,9 +39,9 @@ class _Counter:
         return int(np.sum(math.prod((self._stage(frame.shared, stage) for stage in frame.stages), start=self._one(frame.shared))))
 
     def family(self, family: ImplicitFrames) -> int:
-        """The mappings of all frames of a family: of the first stages on so many members, for all cuts at once.
+        """The mappings of all frames of an implicit set, by a dynamic program over the first stages and their total members.
 
-        The last of their runs starts at some stage, and has some of the members. One run alone has no share, but all of them."""
+        The last run starts at some stage and has some of the members. A single run is excluded, as it has all members."""
         shared, stages, members = family.whole.shared, len(family.whole.stages), family.members
         one = self._one(shared)
         first = np.zeros((stages + 1, members + 1, *one.shape), dtype=object)

@@ -1,7 +1,7 @@
-"""One more buffer for what children at work at once hand over, where it costs nothing.
+"""One more buffer for tensors that concurrent children hand over, if it costs nothing.
 
-With as many buffers as rounds are under way, a child that is late by a little holds up the one before it. The formula of time
-does not see that; the simulation does. The decision is docs/decisions/0049-buffers-from-the-chip-file.md.
+With exactly as many buffers as rounds in flight, a small delay of a child stalls the child before it. The time formula does not
+model that; the simulation does. The decision is docs/decisions/0049-buffers-from-the-chip-file.md.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from halley.rewrite.scopes import Path
 
 
 def with_spare_buffers(workload: Workload, chip: Chip, tree: Node, estimate: Estimate) -> tuple[Node, Estimate]:
-    """The mapping, and its estimate, with a buffer more in each Hold of several that children hand over in, if that fits and
-    takes as long by the formula."""
+    """The mapping and its estimate, with one more buffer in each Hold of several buffers through which children hand over, if
+    that fits and does not change the time of the formula."""
     for path in _homes(tree, workload):
         roomier = replace_at(tree, path, _with_one_more)
         found = evaluate(workload, chip, roomier)
@@ -37,7 +37,7 @@ def _with_one_more(node: Node) -> Node:
 
 
 def _homes(tree: Node, workload: Workload) -> Iterable[Path]:
-    """The Holds of several buffers in which children at work at once hand over."""
+    """The Holds of several buffers through which concurrent children hand over."""
     found: dict[Path, None] = {}
     for _, node, homes in concurrent_nodes(tree):
         if isinstance(node, Pipeline):

@@ -1,4 +1,4 @@
-"""The Pareto set of a stage that overlaps others (`halley.mapping.solve.overlap`), as a tree of sets with bounds."""
+"""The Pareto set of an overlapped stage (`halley.mapping.solve.overlap`), as a tree of sets with bounds."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from halley.mapping.solve.overlap import Vector
 
 STATES_PER_COMPARISON = 1 << 8
-"""States compared with each other at once."""
+"""Number of states that are compared with each other at once."""
 
 CHILDREN_PER_SET = 8
-"""Children of a set of what a stage can be."""
+"""Number of children of a node in the tree of a Pareto set."""
 
 Pick = tuple["Vector", tuple[int, ...]]
 """A shape of a stage, and a node per dim."""
 
 
 class Fronts:
-    """What a stage can be, as a tree of sets that are bounded together: ``states`` of least parts by node, the root first, and
-    the ``picks`` of the leaves, which are the last nodes."""
+    """A Pareto set as a tree: ``states`` by node, the root first, are componentwise minima over the leaves below; the leaves are
+    the last nodes, with their ``picks``."""
 
     def __init__(self, states: Values, picks: Sequence[Pick]) -> None:
         order = _alike(states, np.arange(len(picks)))
@@ -43,7 +43,7 @@ class Fronts:
         self._picks = [picks[place] for place in order]
 
     def pick(self, node: int) -> Pick:
-        """The only pick of a node of size 1, which may stand some levels above its leaf."""
+        """The only pick of a node of size 1, which may be some levels above its leaf."""
         node = int(node)
         while self.children[node]:
             node = int(self.first_child[node])
@@ -51,7 +51,7 @@ class Fronts:
 
 
 def _alike(states: Values, places: Indices) -> list[int]:
-    """An order in which states that are alike stand together: cut in two by the part that differs most."""
+    """An order with similar states adjacent, by recursive bisection along the component that differs most."""
     if len(places) <= CHILDREN_PER_SET:
         return [int(place) for place in places]
     own = states[:, places]
@@ -63,7 +63,7 @@ def _alike(states: Values, places: Indices) -> list[int]:
 
 
 def dominated(states: Values, front: Values) -> Flags:
-    """Which states are no less than some state of the front in every part."""
+    """Which states are dominated: no less than some state of the front in every component."""
     result = np.zeros(states.shape[1], dtype=bool)
     for start in range(0, front.shape[1], STATES_PER_COMPARISON):
         block, left = front[:, start : start + STATES_PER_COMPARISON], np.flatnonzero(~result)
@@ -77,7 +77,7 @@ def dominated(states: Values, front: Values) -> Flags:
 
 
 def undominated(states: Values) -> Indices:
-    """Of states those that no other is as good as in every part; of equals the first."""
+    """The non-dominated states; of equal ones the first."""
     order = np.lexsort((*states[::-1], states.sum(axis=0)))  # whoever dominates comes before
     kept: Indices = np.empty(0, dtype=np.int64)
     for start in range(0, len(order), STATES_PER_COMPARISON):

@@ -1,4 +1,4 @@
-"""Among mappings of equal energy, a faster one: a plan chosen for its energy alone leaves its time to chance."""
+"""Tie-breaking: among mappings of equal energy, a faster one, as a search for energy only leaves the time arbitrary."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.frame_sets import GroupSpace
 
 RELATIVE_ROUNDING = 1e-12
-"""Energies, or times, that differ by this share differ by rounding."""
+"""Relative difference of energies or times up to which they count as equal."""
 
 BOUNDS_LIMIT = 10_000
-"""Bounds that a search for a faster mapping may take."""
+"""Largest number of bounds in a search for a faster mapping."""
 
 
 def fastest(search: GroupSearch, choice: GroupMapping, tick: Callable[[], None], effort: int = BOUNDS_LIMIT) -> GroupMapping:
-    """The fastest mapping of the choice's frame, with all shapes, tile sizes and numbers of buffers that it has, that takes no
-    more energy; the best of what was met where that takes more than ``effort`` bounds, or ``tick`` raises `Interrupted`."""
+    """The fastest mapping of the choice's frame, over all its shapes, tile sizes and numbers of buffers, with no more energy; the
+    fastest one found so far if that takes more than ``effort`` bounds, or if ``tick`` raises `Interrupted`."""
     start = add_buffers(search, choice)
     estimate = evaluate(search.workload, search.chip, search.around(start.tree()))
     time_, energy = float(estimate.time), float(estimate.energy)

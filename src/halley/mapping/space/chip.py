@@ -1,4 +1,4 @@
-"""The machine shape that the search knows: outer memory, shared buffer, a level of clusters with local buffers.
+"""The chip template of the search: outer memory, shared buffer, a level of clusters with local buffers.
 
 `halley estimate` costs any tree on any chip; the search builds trees for chips of this template.
 """
@@ -13,8 +13,8 @@ from halley.ir.hardware import Axis, Chip, MatrixEngine, Memory, Topology
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """Names of the parts: memories by role (weights may lie in any of several), the cluster level and its axes; the chip
-    itself; the matrix engine."""
+    """A chip that matches the template: memories by role (weights may be in any of several), the cluster level and its axes, the
+    chip, and the matrix engine."""
 
     outer: str
     shared: str

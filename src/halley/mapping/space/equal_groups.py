@@ -1,4 +1,4 @@
-"""Groups that are alike: the same but for the names of dims, tensors and ops. One search serves them all."""
+"""Groups that are equal except for the names of dims, tensors and ops, which share one search."""
 
 from __future__ import annotations
 

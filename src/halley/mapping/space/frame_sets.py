@@ -1,8 +1,8 @@
-"""The frames of a group: those that are few, and families of those that are too many to be made one by one.
+"""The frames of a group: an explicit list, and implicit sets of frames that are too many to enumerate.
 
-Stages that hand over through the shared buffer may have shares of the clusters: every cut of the stages into runs, and every way
-to share out the members of an axis among these. Seven stages on forty members are millions of frames, which differ in nothing but
-who has how many. A family makes those that are asked for.
+Stages that hand over through the shared buffer may run on partitions of an axis: with every cut of the stages into runs, and
+every partition of the members among the runs. Seven stages on forty members have millions of frames, which differ only in the
+numbers of members. An implicit set constructs frames on demand.
 """
 
 from __future__ import annotations
@@ -88,10 +88,10 @@ def _text(cut: Cut) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ImplicitFrames:
-    """The frames with stages on shares of all ``members`` of an axis, one for each cut and each way to share these out.
+    """An implicit set of frames: stages on partitions of the ``members`` of an axis, one frame for each cut and partition.
 
-    ``whole``: the frame with the stages in turn on all clusters. ``lay_out(stage, members)``: a stage on that many members of the
-    axis, which all frames have in common where they give it as many."""
+    ``whole``: the frame with sequential stages on all clusters. ``lay_out(stage, members)``: a stage on a number of members of
+    the axis, shared by all frames that give it this number."""
 
     level: str
     axis: str
@@ -146,7 +146,8 @@ class ImplicitFrames:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupSpace:
-    """Frames: ``plain`` ones, on all clusters, and ``families`` of those with stages on shares of them."""
+    """The frames of a group: ``plain`` ones, on all clusters, and ``families``: implicit sets with stages on partitions of an
+    axis."""
 
     plain: tuple[Frame, ...] = ()
     families: tuple[ImplicitFrames, ...] = ()

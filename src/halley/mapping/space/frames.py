@@ -9,12 +9,12 @@ independent of each other: they run one after the other and hand over through bu
 | rows | one run of vector operations | none |
 | resident | contractions and vector runs | in the clusters' output buffers; one split for all stages |
 | shared | contractions and vector runs | in the shared buffer; each stage has its own split |
-| walked | the same, all over one more dim, walked inside the rows | a tile of it; outside: sums, inputs without it |
-| streamed | attention with running softmax | tiles of scores in the output buffers, keys walked in an outer loop |
+| walked | the same, with a loop over one more dim inside the rows | a tile of it; outside the loop: sums, inputs without it |
+| streamed | attention with running softmax | tiles of scores in the output buffers, keys in an outer loop |
 
-Frames with several stages come with the stages sequential and overlapped (of streamed ones, those inside the loop over keys);
-shared ones also with each stage on a part of the clusters (`halley.mapping.space.compose`). Resident, shared and streamed frames
-have a module each; all ask `halley.mapping.space.fused_group` about the group.
+Frames with several stages exist with sequential and with overlapped stages (of streamed ones, those inside the loop over keys);
+shared ones also with each stage on a partition of the clusters (`halley.mapping.space.compose`). Resident, shared and streamed
+frames have a module each; `halley.mapping.space.fused_group` has properties of the group that all of them need.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Joins: the collectives that bring partial results together, where clusters split a dim that an op reduces over."""
+"""Joins: the collectives that combine partial results where clusters split a reduced dim."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Pairs of tiles that a mask lets through, for a search: numbers that depend on the shared tile sizes of two dims at once.
+"""Numbers of visible pairs of tiles under a mask in the search, which depend on the shared tile sizes of two dims.
 
-A frame that walks the visible keys inside its rows shares both sizes among its stages, and shared sizes are always given: so each
-combination of them is a set of its own, with exact numbers, like one more dim without any sizes to choose.
+In a frame with a loop over visible keys inside the rows, both sizes are shared sizes, which are always fixed first. So each
+combination of them is a set with exact numbers, like an additional dim without sizes to choose.
 """
 
 from __future__ import annotations

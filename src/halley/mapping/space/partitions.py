@@ -1,9 +1,8 @@
-"""Kernels of a workload (single ops, where it lets them be cut), and the ways to part them into fused groups that can run one
-after the other.
+"""Partitions of a workload's kernels (single ops, if they are divisible) into fused groups that can run in sequence.
 
-A group is a set of kernels that no path of the graph leaves and enters again: all that it reads can be made before it. A
-partition is a set of such groups without a circle among them. `Partitions` has them all as the paths of a small graph, so that
-one dynamic programme counts them, bounds them and finds the best.
+A group is a convex set of kernels: no path of the graph leaves it and enters it again. A partition is a set of such groups
+without cyclic dependencies. `Partitions` represents all of them as the paths of a small graph, so that one dynamic program counts
+them, bounds them and finds the best.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ Kernels = int
 """A set of kernels: bit i stands for kernel i."""
 
 GROUP_LIMIT = 2_000
-"""Groups of kernels that a search looks at; where there are more, only some of them are tried (`Breadth`)."""
+"""Largest number of groups of kernels in a search; with more, only a subset is tried (`Breadth`)."""
 
 STEP_LIMIT = 100_000
-"""Steps of the graph of partitions, likewise."""
+"""Largest number of steps of the graph of partitions; likewise."""
 
 Value = TypeVar("Value")
 
 
 class TooMany(Exception):
-    """More groups or partitions than a search can look at."""
+    """More groups or partitions than the limits of a search."""
 
 
 def kernels(workload: Workload) -> tuple[tuple[str, ...], ...]:

@@ -1,4 +1,4 @@
-"""Resident frames: intermediates stay in the clusters' output buffers, and one split lies around all stages."""
+"""Resident frames: intermediates stay in the clusters' output buffers, with one split around all stages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stages of vector operations: rows resident in the clusters, rows brought in chunk by chunk, rows streamed in passes."""
+"""Stages of vector operations: rows resident in the clusters, filled in chunks, or streamed in passes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Frames through the shared buffer: stages hand over there, each with a split of its own; all over one more dim that is walked,
-and with stages on shares of the clusters."""
+"""Frames through the shared buffer: stages hand over there, each with its own split; optionally with a loop over a further dim,
+and with stages on partitions of the clusters."""
 
 from __future__ import annotations
 

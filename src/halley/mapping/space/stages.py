@@ -1,7 +1,7 @@
-"""Stages: the tree shapes for one contraction or one run of vector operations, with their tile sizes left open.
+"""Stages: tree shapes of one contraction or one run of vector operations, with open tile sizes.
 
-A `Skeleton` is a tree with slots for tile sizes. Loop orders that give the same reuse are one skeleton: with three dims only the
-innermost loop matters, since a tensor is held just inside the last loop that indexes it.
+A `Skeleton` is a tree with slots for tile sizes. Loop orders with equal reuse are one skeleton: with three dims only the
+innermost loop matters, as a tensor is held just inside the last loop that indexes it.
 """
 
 from __future__ import annotations

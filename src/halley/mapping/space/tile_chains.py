@@ -1,8 +1,8 @@
-"""Chains of tile sizes of one dim, outermost first, as a tree: sets of chains that are bounded together and refined.
+"""Chains of tile sizes of one dim, outermost first, as a tree of sets for branch and bound.
 
-The root stands for all chains. Shared sizes are fixed first; then a node's children cut its chains by the octave of each further
-size, by parts of octaves, and last by the sizes themselves. Nodes are numbered level by level: the values of a factor over all
-nodes are one array.
+The root is the set of all chains. Shared sizes are fixed first; then the children of a node divide its chains by the octave of
+each further size, by parts of octaves, and finally by the sizes. Nodes are numbered level by level, so that the values of a
+factor over all nodes form one array.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from halley.formulas.terms import Term
 from halley.mapping.space.stages import BUFFERS, Slot
 
 PARTS_PER_OCTAVE = (1, 4)
-"""Into how many parts an octave of sizes is cut, level by level, before single sizes: from octaves to these at once, a set would
-fall into dozens, each to be bounded."""
+"""Number of parts of an octave of sizes, by level, before single sizes: a direct step from octaves to sizes would split a set
+into dozens of subsets to bound."""
 
 
 class ChainTree:
