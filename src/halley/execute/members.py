@@ -76,7 +76,7 @@ def narrowed(ranges: Ranges, dim: str, to: tuple[int, int], windows: tuple[Windo
 
 
 def in_sight(mask: Mask, rows: tuple[int, int], keys: tuple[int, int]) -> bool:
-    """Whether a tile of keys lies between the first and the last key that any of the rows sees.
+    """Whether a tile of keys has a key between the first and the last one that any of the rows sees.
 
     >>> [in_sight(Mask("m", "n", 8, 0), (4, 6), (start, start + 2)) for start in range(0, 8, 2)]
     [True, True, True, False]

@@ -60,7 +60,7 @@ def across_line_bytes(members: Number, payload: Number) -> Number:
     .. math:: q = \\max_m (n - m) \\min(S, m c), \\quad m \\in \\{\\lfloor x \\rfloor, \\lceil y \\rceil\\}
 
     Symbols: n [1] members, S [B] payload, c = ceil(S / n), x = min(n / 2, S / c), y = min(floor(n / 2), S / c): the product rises
-    up to x and falls behind it. Source: bisection argument, Dally and Towles, Principles and Practices of Interconnection
+    up to x and falls after it. Source: bisection argument, Dally and Towles, Principles and Practices of Interconnection
     Networks, 2004, chapter 3; here for unequal chunks.
 
     >>> across_line_bytes(4, 242)

@@ -50,7 +50,7 @@ def wave_bytes(
 
     .. math:: D = \\frac{n}{g h} (g a + h b), \\quad g = \\min(G, T_M), \\quad h = \\min(\\lceil n / g \\rceil, T_N)
 
-    Symbols: n [1] active tiles, walked in bands of G [1] rows of tiles, T_M, T_N [1] tiles along rows and columns, a, b [B]
+    Symbols: n [1] active tiles, processed in bands of G [1] rows of tiles, T_M, T_N [1] tiles along rows and columns, a, b [B]
     operand bytes of one row and of one column of tiles over the whole contraction. Holds for: a shared cache that serves all
     cores of a wave from one fetch. Source: threadblock swizzle; Kerr et al., CUTLASS: Fast Linear Algebra in CUDA C++, 2017.
 

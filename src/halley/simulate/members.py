@@ -44,7 +44,7 @@ def points(box: Box) -> int:
 
 
 def inside(box: Box, outer: Box) -> bool:
-    """Whether a box lies within another."""
+    """Whether a box is contained in another."""
     return all(low >= start and high <= stop for (low, high), (start, stop) in zip(box, outer, strict=True))
 
 

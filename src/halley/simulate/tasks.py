@@ -49,8 +49,8 @@ class BusyInterval(NamedTuple):
 
 @dataclass(slots=True)
 class Tasks:
-    """Tasks in program order: each waits for earlier ones only. ``limit`` bounds how many there may be. ``priorities``: the
-    places by which ports choose: in program order, with those that are at work side by side told together."""
+    """Tasks in program order: each depends on earlier ones only. ``limit``: largest number of tasks. ``priorities``: smaller is
+    served first at ports; program order, with concurrent children interleaved."""
 
     where: str
     limit: int

@@ -268,7 +268,7 @@ class Costing:
         return self._between(frame, index, node, tiles), node
 
     def _between(self, frame: Frame, index: int, node: Node, tiles: Mapping[str, Number]) -> Node:
-        """The group's tree with a stage alone, in turn."""
+        """The group's tree with only one stage, in its sequential position."""
         stubs: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops if op in self._anchors)) for stage in frame.stages]
         stubs[index] = frame.alone(index, node)
         return self.around(frame.in_turn(tiles, stubs))

@@ -45,10 +45,10 @@ from halley.mapping.space.stages import BUFFERS, GroupStage, Skeleton
 
 @dataclass(slots=True)
 class GroupSearch:
-    """Search of one group. ``around`` puts the group's tree under the workload's outer Holds; ``least``: lower bounds of a frame
-    that need no search. ``frames``: those at hand, by number; ones with stages on shares of the clusters come and go.
-    ``dominance_resources``: the resources and memories by which mappings of overlapped stages had to be told apart, on all
-    clusters and on shares."""
+    """Search of one group. ``around`` wraps the group's tree in the workload's outer Holds; ``least``: compulsory lower bounds of
+    a frame. ``frames``: the current frames by number; frames with stages on partitions of an axis are added and removed in
+    batches. ``dominance_resources``: the resources and memories in which mappings of overlapped stages must be compared, for
+    frames on all clusters and on partitions."""
 
     workload: Workload
     chip: Chip

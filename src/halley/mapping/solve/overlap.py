@@ -52,8 +52,8 @@ def fits(chip: Chip, estimate: Estimate) -> bool:
 
 
 def in_children(search: GroupSearch, in_turn: Sequence[Values]) -> list[Values]:
-    """For each stage, least time and energy (shapes x combinations x 2), from its costs in sequential order (``in_turn``): its time
-    in a child is the same. With static power the energy is 0, as the costs contain leakage over a time that other stages may
+    """For each stage, least time and energy (shapes x combinations x 2), from its costs in sequential order (``in_turn``): its
+    time in a child is the same. With static power the energy is 0, as the costs contain leakage over a time that other stages may
     hide."""
     found: list[Values] = []
     for costs in in_turn:
