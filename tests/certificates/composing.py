@@ -20,7 +20,7 @@ from halley.ir.workload import Op, Workload
 from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.frames import frames
 from halley.mapping.space.hierarchy import hierarchy
-from halley.mapping.space.stages import BUFFERS, Slot, Stage
+from halley.mapping.space.stages import BUFFERS, GroupStage, Slot
 
 Runs = tuple[tuple[int, ...], ...]
 """Numbers of the stages that follow each other, by child."""
@@ -31,7 +31,7 @@ Together = Callable[[tuple[Node, ...]], Node]
 def mappings(workload: Workload, chip: Chip, ops: Sequence[Op]) -> Iterator[tuple[Node, int]]:
     """Every mapping of a group that is fused, without the outermost Hold; those that differ in one buffer or two of their Holds
     together, with their number: their numbers of buffers are arrays. Holds with none are not in the tree."""
-    known: dict[tuple[str, str, int], Sequence[Stage]] = {}
+    known: dict[tuple[str, str, int], Sequence[GroupStage]] = {}
     for frame in in_turn(workload, chip, ops):
         yield from buffered(frame, frame.stages)
         if len(frame.stages) == 1:
@@ -85,8 +85,13 @@ def shared_out(total: int) -> list[tuple[int, ...]]:
 
 
 def _on_shares(
-    workload: Workload, chip: Chip, ops: Sequence[Op], runs: Runs, known: dict[tuple[str, str, int], Sequence[Stage]], name: str
-) -> Iterator[tuple[Together, list[Stage]]]:
+    workload: Workload,
+    chip: Chip,
+    ops: Sequence[Op],
+    runs: Runs,
+    known: dict[tuple[str, str, int], Sequence[GroupStage]],
+    name: str,
+) -> Iterator[tuple[Together, list[GroupStage]]]:
     """For each way to distribute the members of an axis to the runs: how to put them side by side, and what each stage can be
     there (``known`` by frame, axis and members). The axes are those inside the memory that the frame is named by; of axes of a
     level that differ in their name alone, the first."""
@@ -100,7 +105,7 @@ def _on_shares(
         for counts in shared_out(axis.size):
             if len(counts) != len(runs):
                 continue
-            stages: dict[int, Stage] = {}
+            stages: dict[int, GroupStage] = {}
             for count, run in zip(counts, runs, strict=True):
                 if (name, axis.name, count) not in known:
                     smaller = in_turn(workload, narrower(chip, axis.name, count), ops)
@@ -131,7 +136,7 @@ def narrower(chip: Chip, name: str, members: int) -> Chip:
 class _Composer:
     """Puts stages that follow each other in a tree at work together, in runs."""
 
-    def __init__(self, workload: Workload, stages: Sequence[Stage], runs: Runs, together: Together) -> None:
+    def __init__(self, workload: Workload, stages: Sequence[GroupStage], runs: Runs, together: Together) -> None:
         self.workload, self.stages, self.runs, self.together = workload, stages, runs, together
 
     def __call__(self, tree: Node, nodes: Sequence[Node]) -> Node:
@@ -183,7 +188,7 @@ class _Composer:
 
 
 def buffered(
-    frame: Frame, stages: Sequence[Stage], composed: Callable[[Node, Sequence[Node]], Node] = lambda tree, nodes: tree
+    frame: Frame, stages: Sequence[GroupStage], composed: Callable[[Node, Sequence[Node]], Node] = lambda tree, nodes: tree
 ) -> Iterator[tuple[Node, int]]:
     """Every mapping of a frame with these stages."""
     for skeletons in itertools.product(*(stage.skeletons for stage in stages)):

@@ -28,7 +28,7 @@ from halley.ir.hardware import (
 from halley.ir.mapping import Hold, Node
 from halley.ir.workload import Op, Workload
 from halley.mapping.space.hierarchy import hierarchy
-from halley.rewrite.tidy import tidy
+from halley.rewrite.canonical import canonical
 from halley.workloads import attention, conv_chain, gated_mlp, gemm, gemm_layernorm, gemm_rmsnorm, gemm_softmax, graph
 
 Front = list[tuple[float, float]]
@@ -124,7 +124,7 @@ def _group(workload: Workload, chip: Chip, group: Part, walks: list[tuple[Node, 
     ]
     points: Front = []
     for walk, several in walks:
-        tree: Node = tidy(Hold(machine.outer, tuple((name,) for name in kept), walk, 1), workload.dims)
+        tree: Node = canonical(Hold(machine.outer, tuple((name,) for name in kept), walk, 1), workload.dims)
         points = pareto([*points, *fitting(workload, chip, tree, several)])
     return points, sum(several for _, several in walks)
 

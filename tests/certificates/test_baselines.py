@@ -32,7 +32,7 @@ from halley.mapping.optimise import optimise
 from halley.mapping.problem import Objective, Problem
 from halley.mapping.result import Result
 from halley.mapping.space.hierarchy import hierarchy
-from halley.rewrite.tidy import tidy
+from halley.rewrite.canonical import canonical
 from halley.workloads import attention, gated_mlp, gemm, gemm_rmsnorm, gemm_softmax, variants
 
 NAMES = {word: restriction.name for word, restriction in BASELINES.items()}
@@ -80,7 +80,7 @@ def mappings_of(workload: Workload, chip: Chip, group: list[tuple[str, ...]], li
     ]
     found = []
     for mapping, several in mappings(workload, chip, ops):
-        found.append((tidy(Hold(machine.outer, tuple((name,) for name in kept), mapping, 1), workload.dims), several))
+        found.append((canonical(Hold(machine.outer, tuple((name,) for name in kept), mapping, 1), workload.dims), several))
         if len(found) > limit:
             raise TooLarge
     return found

@@ -56,4 +56,4 @@ def test_a_point_is_added_wholly_or_not_at_all(line: int) -> None:
     finally:
         sys.settrace(before)
     assert [tuple(point) for point in front.points] == front.payloads
-    assert front.hopeless(np.array([[1.6, 3.6]])).tolist() == [(1.5, 3.5) in front.payloads]
+    assert front.pruned(np.array([[1.6, 3.6]])).tolist() == [(1.5, 3.5) in front.payloads]

@@ -19,7 +19,7 @@ from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.frames import frames
 from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.stages import Skeleton
-from halley.rewrite.tidy import tidy
+from halley.rewrite.canonical import canonical
 from halley.workloads import attention, graph
 
 
@@ -46,7 +46,7 @@ def checked(seed: int) -> bool:
     frame, place, shape = draw.choice(found)
     shapes = [shape if at == place else draw.choice(stage.skeletons) for at, stage in enumerate(frame.stages)]
     slots = list({slot.name: slot for slot in (*frame.shared, *(s for own in shapes for s in own.slots))}.values())
-    tree = tidy(whole(workload, chip, [(workload.ops, frame, shapes)], [drawn_tiles(draw, slots, False)]), workload.dims)
+    tree = canonical(whole(workload, chip, [(workload.ops, frame, shapes)], [drawn_tiles(draw, slots, False)]), workload.dims)
     assert Checker(workload, chip, seed % 1000)(tree), "a mapping of the declared space breaks a rule"
     op = workload.op(frame.stages[place].ops[0])
     joined = [node for _, node in walk(tree) if isinstance(node, Collective) and node.tensors == op.outputs]

@@ -11,7 +11,7 @@ from halley import build
 from halley.io.chips.load import load_chip
 from halley.ir.workload import Workload
 from halley.mapping.bounds.shapes import Trees
-from halley.mapping.space.frame_sets import Frame, Space
+from halley.mapping.space.frame_sets import Frame, GroupSpace
 from halley.mapping.space.frames import frames
 from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.partitions import every_partition, group_ops
@@ -27,7 +27,7 @@ def scanned() -> Workload:
     return build("mamba", {"length": 4, "model": 4})
 
 
-def at_hand(space: Space) -> list[Frame]:
+def at_hand(space: GroupSpace) -> list[Frame]:
     """The plain frames, and of each family the first of each number of members."""
     found = list(space.plain)
     for family in space.families:

@@ -12,9 +12,9 @@ from halley.cost.evaluate import evaluate
 from halley.io.chips.load import load_chip
 from halley.ir.mapping import Hold
 from halley.ir.workload import Op, Workload
-from halley.mapping.bounds.progress import Tally
+from halley.mapping.bounds.progress import SearchCounter
 from halley.mapping.declared_space import TOO_MANY
-from halley.mapping.groups import Groups
+from halley.mapping.groups import FusedGroups
 from halley.mapping.optimise import optimise
 from halley.mapping.problem import Problem
 from halley.mapping.space import partitions as module
@@ -91,7 +91,7 @@ def test_sets_that_are_no_group_have_no_frame(seed: int) -> None:
 
 def test_a_graph_with_too_many_groups_gets_consecutive_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     work = gated_mlp(2, 3, 4)
-    monkeypatch.setattr(module, "MOST_GROUPS", 5)
+    monkeypatch.setattr(module, "GROUP_LIMIT", 5)
     found, limited = every_partition(work)
     assert limited is Breadth.CONSECUTIVE
     assert set(found.groups) <= set(consecutive_groups(4))
@@ -136,7 +136,7 @@ def test_renaming_changes_neither_the_best_nor_the_space() -> None:
 def test_groups_that_are_alike_are_searched_once() -> None:
     """Queries, keys and values differ in names alone; what is found for the keys is the others' mapping under their own names."""
     work, chip = transformer_layer(16, 32, 2, 2, 16, 48), load_chip("edge")
-    groups = Groups(Problem(work, chip), ("time",), ("time",), 0.0, Tally())
+    groups = FusedGroups(Problem(work, chip), ("time",), ("time",), 0.0, SearchCounter())
     keys, values, queries = (1 << kernels(work).index((name,)) for name in ("keys", "make_values", "queries"))
     found = groups.of(work, keys)
     assert groups.of(work, values) is found

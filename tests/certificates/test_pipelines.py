@@ -52,7 +52,7 @@ def test_compositions_are_all_rows_of_positive_numbers_with_that_sum(members: in
 @pytest.mark.parametrize("seed", SEEDS[1:])
 def test_search_equals_the_walk_where_pipelines_win(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With stages looked at on all of their shares at once, as on chips of many clusters."""
-    monkeypatch.setattr(shares, "MANY", 1)
+    monkeypatch.setattr(shares, "MEMBER_COUNTS_FOR_JOINT_BOUND", 1)
     assert compare(seed, 3000) == "equal"
 
 

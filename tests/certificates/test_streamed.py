@@ -16,7 +16,7 @@ from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Hold, Node, Overlap, walk
 from halley.ir.workload import Workload
-from halley.mapping.baselines import Shapes
+from halley.mapping.baselines import AdmittedShapes
 from halley.mapping.optimise import optimise
 from halley.mapping.problem import Objective, Problem
 from halley.mapping.solve.overlap import Rounds
@@ -76,7 +76,7 @@ def test_every_cut_of_the_stages_inside_the_loop_is_in_the_space() -> None:
     for frame in space:
         by_split.setdefault(frame.name.split(", stages")[0], []).append(frame.cut)
     assert all(sorted(found) == sorted([(), *cuts(3)]) for found in by_split.values())
-    for shapes in (Shapes.STREAMED_WHOLE, Shapes.STREAMED_SPLIT):
+    for shapes in (AdmittedShapes.STREAMED_WHOLE, AdmittedShapes.STREAMED_SPLIT):
         assert {frame.cut for frame in shapes.of(space)} == {()}
 
 

@@ -21,8 +21,8 @@ from halley.mapping.result import Solution
 from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.frames import frames
 from halley.mapping.space.hierarchy import hierarchy
+from halley.rewrite.canonical import canonical
 from halley.rewrite.legality import faults
-from halley.rewrite.tidy import tidy
 from halley.workloads import gated_mlp, gemm_gelu_gemm, gemm_softmax, graph
 
 
@@ -92,7 +92,7 @@ def test_no_drawn_mapping_beats_the_best(seed: int) -> None:
         for slot in (*frame.shared, *(slot for skeleton in skeletons for slot in skeleton.slots)):
             tiles[slot.name] = draw.choice(slot.sizes(int(slot.limit(tiles))))
         tree = frame.tree(tiles, [skeleton.build(tiles) for skeleton in skeletons])
-        whole = tidy(Hold(outer, tuple((name,) for name in kept), tree, 1), workload.dims)
+        whole = canonical(Hold(outer, tuple((name,) for name in kept), tree, 1), workload.dims)
         assert not faults(whole, workload, chip)
         for time, energy in fitting(workload, chip, whole, 1):
             found += 1

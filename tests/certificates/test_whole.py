@@ -18,8 +18,8 @@ from halley.ir.hardware import Chip
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Workload
 from halley.mapping.bounds.incumbents import Values
-from halley.mapping.bounds.progress import Tally
-from halley.mapping.groups import Groups
+from halley.mapping.bounds.progress import SearchCounter
+from halley.mapping.groups import FusedGroups
 from halley.mapping.problem import Problem
 from halley.mapping.solve import axis_partitions as shares
 from halley.mapping.solve import outside_stages as around
@@ -40,7 +40,11 @@ def some_group(workload: Workload, chip: Chip, objectives: tuple[str, ...], draw
     tried = list(every_partition(workload)[0].groups)
     draw.shuffle(tried)
     kernels = next(group for group in tried if frames(workload, hierarchy(chip), group_ops(workload, group)))
-    return Groups(Problem(workload, chip, fixed_variant=True), objectives, objectives, 0.0, Tally()).of(workload, kernels).search
+    return (
+        FusedGroups(Problem(workload, chip, fixed_variant=True), objectives, objectives, 0.0, SearchCounter())
+        .of(workload, kernels)
+        .search
+    )
 
 
 def some_frames(search: GroupSearch, draw: random.Random) -> list[Frame]:
@@ -82,9 +86,9 @@ def compare(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton, t
     else:
         bounds = shares._alone(search, frame, index, skeleton)[at]
         energy = total(part for name, part in found.energy_by.items() if name != "static")
-        reached = [found.time, energy, *(found.busy.get(resource, 0) for resource in shares.common(search, frame))]
+        reached = [found.time, energy, *(found.busy.get(resource, 0) for resource in shares.common_resources(search, frame))]
     assert (bounds <= np.array(reached, dtype=np.float64) * SLACK).all(), name
-    if not frame.cut and not around.has_room(search, frame)[at]:
+    if not frame.cut and not around.holds_fit(search, frame)[at]:
         used = costs.estimate(frame, index, skeleton, tiles).footprint
         assert any(amount > search.chip.memory(memory).capacity for memory, amount in used.items()), name
 

@@ -43,7 +43,7 @@ from halley.ir.workload import OpKind, Workload
 from halley.mapping.space.frames import frames
 from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.stages import BUFFERS
-from halley.rewrite.tidy import tidy
+from halley.rewrite.canonical import canonical
 from halley.workloads import build, variants
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -220,7 +220,7 @@ def check_searched(seed: int, on: Callable[[Random], Chip] = search_chip) -> boo
     random, workload, chip, groups = found
     tree = whole(workload, chip, groups, [drawn_tiles(random, slots_of(group), False) for group in groups])
     checker = Checker(workload, chip, seed % 1000)
-    assert checker(tidy(tree, workload.dims)), "a mapping of the declared search space breaks a rule"
+    assert checker(canonical(tree, workload.dims)), "a mapping of the declared search space breaks a rule"
     return True
 
 

@@ -18,7 +18,15 @@ from halley.memory.peak import in_flight
 from halley.pipeline.recurrence import pipeline_times
 from halley.pipeline.schedule import SWITCH, PipelineSchedule, TrainingPipeline, pass_order
 from halley.pipeline.timetable import timetable
-from halley.simulate.schedule import Direction, Order, Pass, Table, gpipe, interleaved, one_forward_one_backward
+from halley.simulate.schedule import (
+    Direction,
+    PassTable,
+    PipelinePass,
+    StageOrder,
+    gpipe,
+    interleaved,
+    one_forward_one_backward,
+)
 
 ALTERNATE = PipelineSchedule.ONE_FORWARD_ONE_BACKWARD
 
@@ -246,13 +254,13 @@ def test_laws(seed: int) -> None:
 
 def test_tables_check_themselves() -> None:
     good = one_forward_one_backward(2, 2)
-    wrong_order: Order = good.orders[1][::-1]
+    wrong_order: StageOrder = good.orders[1][::-1]
     with pytest.raises(BadInput, match=r"a deadlock: stage 0 waits .* stage 1 waits"):
-        Table(2, 1, 2, (good.orders[0], wrong_order))
+        PassTable(2, 1, 2, (good.orders[0], wrong_order))
     with pytest.raises(BadInput, match="schedule, stage 1: expected each of 4 passes once; got 3 passes; backward pass of"):
-        Table(2, 1, 2, (good.orders[0], good.orders[1][:-1]))
+        PassTable(2, 1, 2, (good.orders[0], good.orders[1][:-1]))
     with pytest.raises(BadInput, match="a pass twice"):
-        Table(2, 1, 2, (good.orders[0], (*good.orders[1], good.orders[1][0])))
+        PassTable(2, 1, 2, (good.orders[0], (*good.orders[1], good.orders[1][0])))
     with pytest.raises(BadInput, match="forward pass of microbatch 0 through chunk 1"):
-        Table(2, 1, 2, ((Pass(Direction.FORWARD, 1, 0), *good.orders[0][1:]), good.orders[1]))
+        PassTable(2, 1, 2, ((PipelinePass(Direction.FORWARD, 1, 0), *good.orders[0][1:]), good.orders[1]))
     assert gpipe(3, 4).orders[0] == tuple(sorted(gpipe(3, 4).orders[0], key=lambda each: each.direction == "backward"))

@@ -11,7 +11,7 @@ from tests.reference.test_counts import Checker, drawn_tiles, search_chip, slots
 from halley.mapping.space.frames import frames
 from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.partitions import before, consecutive_groups, group_ops, in_order
-from halley.rewrite.tidy import tidy
+from halley.rewrite.canonical import canonical
 from halley.workloads import build, mamba_2, variants
 
 BLOCKS = ("mamba", "mamba-2", "hyena")
@@ -33,7 +33,7 @@ def checked(seed: int, kind: str) -> int:
         frame = random.choice(list(frames(workload, hierarchy(chip), ops)))
         drawn.append((ops, frame, [random.choice(stage.skeletons) for stage in frame.stages]))
     tree = whole(workload, chip, drawn, [drawn_tiles(random, slots_of(group), False) for group in drawn])
-    assert Checker(workload, chip, seed % 1000)(tidy(tree, workload.dims)), "a mapping of the declared space breaks a rule"
+    assert Checker(workload, chip, seed % 1000)(canonical(tree, workload.dims)), "a mapping of the declared space breaks a rule"
     return fused.bit_count()
 
 
@@ -69,7 +69,7 @@ def test_windows_of_a_tensor_without_the_streamed_dim_run_as_they_are_costed(see
         shapes = [[s for s in stage.skeletons if group != fused or s.name.startswith("rows streamed")] for stage in frame.stages]
         made.append((ops, frame, [draw.choice(own) for own in shapes]))
     tree = whole(workload, chip, made, [drawn_tiles(draw, slots_of(group), False) for group in made])
-    assert Checker(workload, chip, seed)(tidy(tree, workload.dims))
+    assert Checker(workload, chip, seed)(canonical(tree, workload.dims))
 
 
 def test_slots_of_a_stage_have_names_of_their_own() -> None:

@@ -22,7 +22,7 @@ from tests.reference.user_graphs import POINTWISE, drawn
 
 import halley
 from halley.errors import BadInput
-from halley.execute.functions import DEFINITIONS, Site
+from halley.execute.functions import DEFINITIONS, FunctionSite
 from halley.io.chips.load import parse_problem
 from halley.ir.workload import FUNCTIONS, MONOIDS, OpKind
 from halley.workloads import build
@@ -139,7 +139,7 @@ def test_functions_are_what_they_are_called(name: str) -> None:
     arrays = [np.random.default_rng(number).uniform(0.1, 2.0, (3, 4)) for number in range(FUNCTIONS[name].arity)]
     constants = dict.fromkeys(FUNCTIONS[name].constants, 0.25)
     wanted = POINTWISE[name](*arrays, **constants)
-    np.testing.assert_allclose(DEFINITIONS[name](Site("op", constants, (0, 0)), *arrays), wanted, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(DEFINITIONS[name](FunctionSite("op", constants, (0, 0)), *arrays), wanted, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -148,11 +148,11 @@ def test_functions_ask_for_the_constants_that_they_need(name: str) -> None:
     function = FUNCTIONS[name]
     arrays = [np.ones((3, 4))] * function.arity
     constants = dict.fromkeys(function.constants, 1.0)
-    assert np.shape(DEFINITIONS[name](Site("op", constants, (0, 0)), *arrays)) == (3, 4)
+    assert np.shape(DEFINITIONS[name](FunctionSite("op", constants, (0, 0)), *arrays)) == (3, 4)
     for missing in function.constants:
         rest = {key: value for key, value in constants.items() if key != missing}
         with pytest.raises(BadInput, match=missing):
-            DEFINITIONS[name](Site("op", rest, (0, 0)), *arrays)
+            DEFINITIONS[name](FunctionSite("op", rest, (0, 0)), *arrays)
 
 
 def test_every_reduction_can_be_written() -> None:

@@ -22,7 +22,7 @@ class Drawn:
     """A pipeline, its table (None: refused), and times of passes and transfers."""
 
     pipeline: TrainingPipeline | None
-    table: tables.Table | None
+    table: tables.PassTable | None
     forward: list[float]
     backward: list[float]
     onward: list[float]
@@ -30,7 +30,7 @@ class Drawn:
     blocking: bool
 
 
-def table_of(stages: int, microbatches: int, chunks: int, schedule: PipelineSchedule) -> tables.Table:
+def table_of(stages: int, microbatches: int, chunks: int, schedule: PipelineSchedule) -> tables.PassTable:
     """The simulation's own table of a schedule."""
     if schedule is PipelineSchedule.GPIPE:
         return tables.gpipe(stages, microbatches)
@@ -47,10 +47,10 @@ def shape(draw: random.Random, stages: int, microbatches: int) -> tuple[int, int
     return few, draw.randint(1, microbatches), chunks, schedule
 
 
-def both(numbers: tuple[int, int, int, PipelineSchedule]) -> tuple[TrainingPipeline | None, tables.Table | None]:
+def both(numbers: tuple[int, int, int, PipelineSchedule]) -> tuple[TrainingPipeline | None, tables.PassTable | None]:
     """A pipeline and its table, None where they are refused."""
     pipeline: TrainingPipeline | None = None
-    table: tables.Table | None = None
+    table: tables.PassTable | None = None
     with suppress(BadInput):
         pipeline = TrainingPipeline(*numbers)
     with suppress(BadInput):
@@ -71,11 +71,11 @@ def drawn(draw: random.Random, stages: int = 16, microbatches: int = 64) -> Draw
     return Drawn(*both(numbers), *passes, *transfers, blocking=draw.random() < 0.4)
 
 
-def simulate_passes(case: Drawn) -> simulated.Simulated:
+def simulate_passes(case: Drawn) -> simulated.SimulatedIteration:
     """The clock's answer; chunks of one block each."""
     assert case.table is not None
-    blocks = [[simulated.Block(ahead, behind)] for ahead, behind in zip(case.forward, case.backward, strict=True)]
-    return simulated.simulate(simulated.Training(case.table, blocks, case.onward, case.back, case.blocking))
+    blocks = [[simulated.SimulatedBlock(ahead, behind)] for ahead, behind in zip(case.forward, case.backward, strict=True)]
+    return simulated.simulate(simulated.TrainingIteration(case.table, blocks, case.onward, case.back, case.blocking))
 
 
 def collective_time(scale: float) -> object:
@@ -101,16 +101,16 @@ def training(draw: random.Random, case: Drawn) -> PipelinedTraining:
     return PipelinedTraining(case.pipeline, chunks, data, optimizer, case.onward, case.back, case.blocking)
 
 
-def simulate_training(plan: PipelinedTraining, table: tables.Table) -> simulated.Simulated:
+def simulate_training(plan: PipelinedTraining, table: tables.PassTable) -> simulated.SimulatedIteration:
     """The clock's answer to a training plan."""
     data, optimizer = plan.data, plan.optimizer
     blocks = [
-        [simulated.Block(b.forward, b.backward_work, data.gather(b), data.reduction(b), b.activation) for b in chunk]
+        [simulated.SimulatedBlock(b.forward, b.backward_work, data.gather(b), data.reduction(b), b.activation) for b in chunk]
         for chunk in plan.chunks
     ]
     parameters = [plan.parameters(stage) for stage in range(plan.pipeline.stages)]
     return simulated.simulate(
-        simulated.Training(
+        simulated.TrainingIteration(
             table,
             blocks,
             plan.onward,

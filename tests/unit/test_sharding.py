@@ -13,7 +13,7 @@ from tests.reference.drawn_graphs import Costs, drawn_mesh
 from tests.reference.training_graphs import WEIGHTS, forward_layer, layer_dims
 
 from halley.errors import BadInput, Infeasible, InternalError
-from halley.execute.functions import DEFINITIONS, Site
+from halley.execute.functions import DEFINITIONS, FunctionSite
 from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Partial, Replicate, Shard
 from halley.ir.workload import FUNCTIONS, Op
@@ -139,7 +139,7 @@ def test_large_tables_are_joined_in_slabs() -> None:
 def test_partial_sums_pass_through_linear_functions(name: str) -> None:
     """f of a sum is the sum of f, while the arguments outside the group are held; constants as the function wants them."""
     random = np.random.default_rng(7)
-    site = Site(name, dict.fromkeys(FUNCTIONS[name].constants, 2.0), (0, 0))
+    site = FunctionSite(name, dict.fromkeys(FUNCTIONS[name].constants, 2.0), (0, 0))
     for group in LINEAR[name]:
         first, second = (random.uniform(0.5, 1.5, (FUNCTIONS[name].arity, 4, 4)) for _ in range(2))
         held = [place for place in range(len(first)) if place not in group]

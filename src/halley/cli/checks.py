@@ -32,8 +32,8 @@ from halley.ir.workload import Workload
 from halley.mapping.optimise import objective_value
 from halley.report.mapping.facts import objective_text
 from halley.rewrite import legality
-from halley.simulate.beginning import affordable
 from halley.simulate.simulation import simulate
+from halley.simulate.truncation import truncated_to_tasks
 from halley.units import format_time
 from halley.workloads import variants
 
@@ -146,7 +146,7 @@ def certificate_check(record: Record, model: SolutionModel, cost: Estimate) -> C
 
 def time_check(name: str, workload: Workload, chip: Chip, plan: Node) -> Check:
     """The time by event simulation, which shares no code for counting or timing with the formulas, beside theirs."""
-    small = affordable(workload, plan, TASKS)
+    small = truncated_to_tasks(workload, plan, TASKS)
     if small.iterations and (faults := legality.faults(small.tree, small.workload, chip)):
         return Check(name, SIMULATED, None, f"too long to simulate, and no mapping when cut to its first iterations: {faults[0]}")
     try:

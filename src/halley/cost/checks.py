@@ -1,4 +1,4 @@
-"""What a chip must say before a mapping is costed on it."""
+"""Checks of a chip's figures before a mapping is costed on it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from halley.ir.workload import OpKind, Workload
 
 
 def check_engines(workload: Workload, chip: Chip, ops: Iterable[str]) -> None:
-    """No silent default for a rate or an energy: every dtype and elementary function in use must be listed for its engine.
+    """Check that every dtype and elementary function in use has a rate and an energy on its engine; there are no defaults.
 
     Raises BadInput, all faults at once: also for ops of which the chip has no engine. An engine without any energies is taken as
     one whose energy is not of interest.
@@ -39,9 +39,9 @@ def check_engines(workload: Workload, chip: Chip, ops: Iterable[str]) -> None:
 
 
 def check_lockstep(chip: Chip, tree: Node) -> None:
-    """Stalls at barriers fall as the work beside them grows, so that they have no bounds over many mappings yet.
+    """Lockstep stalls decrease as the overlapped work grows, so there are no bounds of them over sets of mappings yet.
 
-    Raises BadInput: a memory in lockstep, and a tree that stands for many mappings.
+    Raises BadInput: a memory in lockstep, and a tree with open tile sizes.
     """
     names = [memory.name for memory in chip.memories if memory.lockstep]
     loops = (node for _, node in walk(tree) if isinstance(node, Temporal | Spatial | Pipeline)) if names else ()

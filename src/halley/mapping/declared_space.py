@@ -1,4 +1,4 @@
-"""What a search declares in its certificates: the space that it covers, and what that leaves out."""
+"""The declared map space, as stated in certificates: what is searched, and what is left out."""
 
 from __future__ import annotations
 
@@ -10,112 +10,125 @@ from halley.mapping.space.partitions import Breadth
 SPACE = (
     Clause(
         "fused groups",
-        "every partition of the kernels into groups that can run one after the other; a group is any set of kernels that no path "
-        "of the graph leaves and enters again. Where a workload lets its kernels be cut, of their ops",
+        "every partition of the kernels into groups that can run one after the other. A group is any convex set of "
+        "kernels; of ops, where the workload lets its kernels be cut",
     ),
     Clause("algorithm", "every variant of the workload"),
-    Clause("intermediates", "in the clusters, in the shared buffer or in outer memory"),
+    Clause(
+        "intermediates",
+        "held in the memory of results, in any memory between that and the outermost one, or in the outermost one",
+    ),
     Clause(
         "stages of a group",
-        "in turn, or overlapped on successive rounds, in every cut into runs (with running softmax, those inside the loop over "
-        "keys)",
+        "sequential, or overlapped on successive rounds, in every cut into consecutive runs (with running softmax: of the "
+        "stages inside the loop over keys)",
     ),
     Clause(
-        "clusters of a stage",
-        "all of them; or, where overlapped stages hand over through the shared buffer, for each run its share: consecutive "
-        "members of one axis, in every way to share out all of these (of axes that are alike, the first)",
+        "members of a stage",
+        "all of them. Where overlapped stages hand over outside the memory of results, also a part of one axis for each "
+        "run: consecutive members, in every way to distribute all of them (of equal axes, the first)",
     ),
     Clause(
-        "splits over clusters",
-        "of any dims, also within a share; of a contraction alone or through the shared buffer also of those that it sums over, "
-        "with a reduce-scatter of each inner tile that is complete, or of what all inner loops hold",
+        "spatial splits",
+        "of any dim over each axis, also over part of an axis. For a contraction that is alone or hands over outside the "
+        "memory of results also a reduced dim, over axes at the level of that memory, with a reduce-scatter of each "
+        "complete inner tile, or of what all inner loops hold",
     ),
-    Clause("collectives", "every fitting algorithm, for each axis its own, but those that another one outdoes for any payload"),
     Clause(
-        "further dim that a group walks",
-        "inside its rows, where stages hand over through the shared buffer: none, or one that all ops have and only contractions "
-        "sum over whose results leave, in two parts, four, eight and so on, rounded up; what lacks it held around these there, "
-        "or (inputs alone) not",
+        "collectives",
+        "every fitting algorithm, on each axis its own, except those that another one dominates for any payload",
+    ),
+    Clause(
+        "further loop of a group",
+        "inside its rows, where stages hand over outside the memory of results: none, or one over a dim that all ops have "
+        "and that only contractions reduce whose results leave; in 2, 4, 8, ... parts, rounded up. Tensors without the "
+        "dim are held around the loop (inputs: or not)",
     ),
     Clause(
         "loop orders",
-        "those that differ in reuse, at two levels; in a group of several stages, whose rows are walked around them all, columns "
-        "inside or the sum inside (the former alone for results that stay)",
+        "those that differ in reuse, at each level that has memories. In a group of several stages, whose rows are the "
+        "outermost loop: columns innermost or the reduction innermost (columns for results that stay)",
     ),
     Clause(
         "masks",
-        "keys that no row of a tile sees left out with running softmax, rows dealt out to the clusters in turn, unless the "
-        "clusters split the keys; all computed elsewhere",
+        "with running softmax, keys that are masked for all rows of a tile are skipped and rows are distributed to the "
+        "members cyclically, unless members split the keys. Elsewhere all points are computed",
     ),
-    Clause("shared buffer", "what a contraction reads or writes staged there or past it, each for itself"),
+    Clause("bypass", "each operand and result of a contraction is held at each level on its way, or bypasses it"),
     Clause(
         "numbers of buffers",
-        "one or two for each Hold of a stage, or as many as its memory allows (what a vector stage brings in at once alike)",
+        "for each Hold of a stage one or two, or as many as its memory allows (one number for all that a vector stage "
+        "reads at once)",
     ),
-    Clause("results", "held for one tile, or for all inner loops where these come back to them"),
+    Clause("results", "held for one tile, or for all inner loops where these return to them"),
     Clause(
         "tile sizes",
-        "the range cut into every number of equal parts, rounded up, and from there up to a multiple of the array's width",
+        "the range divided into every number of equal parts, rounded up, and these rounded up to the array's width",
     ),
     Clause(
         "dims on the array",
-        "on each side any one dim of the role that the dataflow puts there, if it is as long as the side or the longest, or all "
-        "of these together that lie whole beside one that is cut, or beside the longest",
+        "on each side one dim of the role that the dataflow puts there, if it is as long as the side or the longest one; "
+        "or all of these dims that are untiled, together with a tiled one or with the longest one",
     ),
 )
-"""What is chosen, and among what."""
+"""The choices of the search, with their options."""
 
 LEFT_OUT = (
-    Clause("groups side by side", "on clusters of their own"),
-    Clause("shares of clusters", "of both axes at once; stages on shares that hand over from cluster to cluster"),
+    Clause("groups in parallel", "on members of their own"),
+    Clause("parts of axes", "of two axes at once; stages on parts of an axis that hand over from member to member"),
     Clause(
         "stages of running softmax",
-        "on shares of the clusters, the closing one beside the next tile of queries; running softmax in parts of attention",
+        "on parts of an axis; the last stage beside the next tile of queries; running softmax for a part of attention; on "
+        "chips whose engines read their operands further out than they write results",
     ),
     Clause(
         "buffers of running softmax",
-        "inputs past the shared buffer, keys and values with unlike numbers of buffers, accumulators with two",
+        "inputs that bypass the outermost buffer, or are held between it and the memories beside the engines; keys and "
+        "values with different numbers of buffers; accumulators with two",
     ),
-    Clause("prefetch across phases", "the first tiles of a stage or kernel beside the one before it"),
-    Clause("buffers under overlap", "more than rounds are under way, but for one where that fits and costs nothing; or fewer"),
-    Clause("tile sizes", "those that leave a smaller last tile than they must, but for multiples of the array's width"),
-    Clause("dataflow", "another operand in the array than the one that the chip's dataflow keeps there"),
+    Clause("prefetch across phases", "loading the first tiles of a stage or kernel during the one before it"),
+    Clause("buffers under overlap", "more than the rounds in flight (but for one, where it fits at no cost), or fewer"),
+    Clause("tile sizes", "those with a last tile smaller than necessary, except multiples of the array's width"),
+    Clause("dataflow", "another stationary operand than the chip's"),
     Clause(
         "dims on the array",
-        "several together on one side where more than one of them is cut, or the stage's own loops cut another than the longest, "
-        "or one that fills it evenly",
+        "several on one side of which more than one is tiled, or of which the stage's own loops tile another than the "
+        "longest, or one of which fills the side evenly",
     ),
-    Clause("operands", "held for several inner tiles"),
+    Clause("operand-stationary inner loops", "an operand held for several inner tiles"),
     Clause("order of ops", "another one than the workload's within a fused group"),
-    Clause("clusters", "left idle on purpose, or repeating each other's work"),
+    Clause("members", "idle on purpose, or repeating the work of others"),
     Clause(
-        "intermediates in clusters",
-        "shared out anew between stages that keep them there; a dim split that one of these contractions sums over and no other "
-        "stage has; vector kernels before a GEMM",
+        "splits",
+        "of reduced dims over axes at other levels than that of the results' memory; around a memory in which stages hand "
+        "over, of other dims than rows and batch",
     ),
-    Clause("sums", "shared out over other dims than the longest column dims (then rows)"),
+    Clause("vector operations", "inputs held between the outermost memory and the one in which vector operations work"),
     Clause(
-        "further dims that a group walks",
-        "two of them; one in other numbers of parts than powers of two, with intermediates in the clusters, stages on shares, or "
-        "ops before and behind that lack it; one of a group of which an intermediate leaves, too; sums that go back and forth to "
-        "outer memory; what is held around its tiles with unlike numbers of buffers, or under overlap in part, or for several of "
-        "the runs",
+        "intermediates in the memory of results",
+        "redistributed between stages; split over a dim that a contraction reduces and no other stage has; vector kernels "
+        "before a GEMM",
     ),
+    Clause("results of reduce-scatters", "sharded over other dims than the longest columns (then rows)"),
     Clause(
-        "masks",
-        "hidden tiles left out by kernels on their own or with softmax in several passes, or where clusters split the keys",
+        "further loops of a group",
+        "two of them; in other numbers of parts than powers of two; with intermediates in the memory of results, stages "
+        "on parts of an axis, ops that lack the dim, or an intermediate that also leaves; partial sums that travel to and "
+        "from the outermost memory; different numbers of buffers for what is held around the loop; under overlap, some of "
+        "it only",
     ),
+    Clause("masks", "skipped tiles in single kernels, with softmax in several passes, or where members split the keys"),
     Clause("cuts within a kernel", "of a workload that does not let its kernels be cut"),
 )
-"""What is not chosen, and stays as it is."""
+"""Choices that the search does not make."""
 
 TOO_MANY: Mapping[Breadth, Clause] = {
     Breadth.JOINED: Clause(
-        "unconnected groups", "fused groups of kernels that do not hang together by tensors: this graph has too many"
+        "unconnected groups", "fused groups of kernels that are not connected by tensors: this graph has too many"
     ),
     Breadth.CONSECUTIVE: Clause(
         "scattered groups",
         "fused groups of kernels that do not follow each other in the workload's order: this graph has too many",
     ),
 }
-"""Left out as well, where that is so (`halley.mapping.space.partitions.every_partition`)."""
+"""Further options that are left out for large workloads (`halley.mapping.space.partitions.every_partition`)."""

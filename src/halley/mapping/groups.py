@@ -1,4 +1,4 @@
-"""A fused group of kernels: its search, and what is known of it."""
+"""Fused groups of kernels: the search of each, and its results so far."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import numpy as np
 
 from halley.ir.mapping import Hold, Node
 from halley.ir.workload import Op, Workload
-from halley.mapping.baselines import Shapes
-from halley.mapping.bounds.compulsory import Floors
+from halley.mapping.baselines import AdmittedShapes
+from halley.mapping.bounds.compulsory import CompulsoryBounds
 from halley.mapping.bounds.incumbents import Values, minimal
-from halley.mapping.bounds.progress import Interrupted, Tally
+from halley.mapping.bounds.progress import Interrupted, SearchCounter
 from halley.mapping.bounds.shapes import Trees
 from halley.mapping.problem import Problem
 from halley.mapping.solve.group_search import GroupSearch
 from halley.mapping.solve.space_size import count_mappings
 from halley.mapping.solve.ties import fastest
-from halley.mapping.space.choice import Choice
+from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.equal_groups import form, renamed
-from halley.mapping.space.frame_sets import Space
+from halley.mapping.space.frame_sets import GroupSpace
 from halley.mapping.space.frames import frames
 from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.partitions import Kernels, group_ops
@@ -28,38 +28,38 @@ from halley.mapping.space.shared_buffer import Laid
 
 
 @dataclass(slots=True, eq=False)
-class Group:
-    """Kernels that are fused, in some shapes: the search, and what is known of them.
+class FusedGroup:
+    """A fused group: its search, and the results so far.
 
-    ``lower``: rows of objectives such that every mapping is no better than one of them (but for the gap that is allowed).
-    ``points`` are reached by ``choices``; ``exact``: there is nothing better than these.
+    ``lower``: rows of objectives; every mapping is no better than one of them (except for the allowed gap). ``points``:
+    objectives of the mappings ``choices``; ``exact``: these are proven optimal.
     """
 
     search: GroupSearch
     size: int
     lower: Values
     points: Values
-    choices: list[Choice] = field(default_factory=list)
+    choices: list[GroupMapping] = field(default_factory=list)
     exact: bool = False
     done: bool = False
 
-    def run(self, rivals: Values) -> None:
-        """Search all of it for what beats the rivals. On `Interrupted` the best so far and a bound are kept."""
+    def run(self, incumbents: Values) -> None:
+        """Search for mappings that beat the incumbents. On `Interrupted` the best so far and a bound are recorded."""
         try:
-            self.search.run(rivals)
+            self.search.run(incumbents)
             self.done, self.lower = True, self.search.found.points
             self.exact = None not in self.search.found.payloads
         except (Interrupted, KeyboardInterrupt):
             if self.search.open_bounds:
                 left = np.array([*self.search.open_bounds, *self.search.found.points])
-                # of two true bounds the higher one; fronts have no order, and the later one comes from more work
+                # with one objective, the higher of two valid bounds; fronts are not ordered, and the later one is tighter
                 self.lower = left if left.shape[1] > 1 or left.min() > self.lower.min() else self.lower
             raise
         finally:
             self.collect()
 
     def dive(self) -> None:
-        """A first mapping, quickly."""
+        """Find a first mapping quickly."""
         try:
             self.search.dive()
         finally:
@@ -70,23 +70,25 @@ class Group:
         self.points, self.choices = self.search.found.points[own], [self.search.found.payloads[i] for i in own]
 
 
-class Groups:
-    """The groups of a problem, each made when it is asked for. Those that are alike but for names are one.
+class FusedGroups:
+    """The groups of a problem, created on demand. Groups that are equal except for names share one search.
 
-    ``objectives``: what they are searched for; ``goals``: what a baseline needs of these."""
+    ``objectives``: those of the search; ``goals``: the ones that a baseline needs."""
 
-    def __init__(self, problem: Problem, objectives: tuple[str, ...], goals: tuple[str, ...], gap: float, tally: Tally) -> None:
+    def __init__(
+        self, problem: Problem, objectives: tuple[str, ...], goals: tuple[str, ...], gap: float, tally: SearchCounter
+    ) -> None:
         self.problem, self.objectives, self.goals, self.gap, self.tally = problem, objectives, goals, gap, tally
         self.machine = hierarchy(problem.chip)
         self.trees = Trees()
-        self._known: dict[tuple[str, Kernels], Group] = {}
-        self._alike: dict[Hashable, Group] = {}
-        self._parts: dict[tuple[Group, Shapes], Group] = {}
+        self._known: dict[tuple[str, Kernels], FusedGroup] = {}
+        self._alike: dict[Hashable, FusedGroup] = {}
+        self._parts: dict[tuple[FusedGroup, AdmittedShapes], FusedGroup] = {}
         self._laid: dict[str, Laid] = {}
-        self._fastest: dict[int, tuple[Choice, Choice]] = {}
+        self._fastest: dict[int, tuple[GroupMapping, GroupMapping]] = {}
 
-    def of(self, workload: Workload, kernels: Kernels) -> Group:
-        """The group with all of its shapes, searched for what the best plan needs."""
+    def of(self, workload: Workload, kernels: Kernels) -> FusedGroup:
+        """The group with all of its shapes, searched for the objectives of the best plan."""
         key = (workload.variant, kernels)
         if key not in self._known:
             ops = group_ops(workload, kernels)
@@ -97,37 +99,37 @@ class Groups:
             self._known[key] = self._alike[same]
         return self._known[key]
 
-    def _made(self, workload: Workload, kernels: Kernels, kept: tuple[str, ...]) -> Group:
+    def _made(self, workload: Workload, kernels: Kernels, kept: tuple[str, ...]) -> FusedGroup:
         ops, outer = group_ops(workload, kernels), self.machine.outer
 
         def around(node: Node) -> Node:
             return Hold(outer, tuple((name,) for name in kept), node, 1)
 
         space = self._frames(workload, ops)
-        floors = Floors(workload, self.problem.chip, self.machine, ops, kept)
+        floors = CompulsoryBounds(workload, self.problem.chip, self.machine, ops, kept)
         search = GroupSearch(
             workload, self.problem.chip, space, around, self.objectives, self.tally, self.gap, self.trees, floors.frame
         )
         least = floors.group()
         lower = np.array([[least[name] for name in self.objectives]])
         size = count_mappings(space, self.trees)
-        return Group(search, size, lower if size else lower[:0], np.empty((0, len(self.objectives))))
+        return FusedGroup(search, size, lower if size else lower[:0], np.empty((0, len(self.objectives))))
 
-    def _frames(self, workload: Workload, ops: Sequence[Op]) -> Space:
-        """The frames of a group, with the stages that it has in common with others."""
+    def _frames(self, workload: Workload, ops: Sequence[Op]) -> GroupSpace:
+        """The frames of a group; stages are shared with other groups."""
         return frames(workload, self.machine, ops, self._laid.setdefault(workload.variant, Laid()))
 
-    def part(self, workload: Workload, kernels: Kernels, shapes: Shapes) -> Group:
-        """The group as a baseline needs it: only some shapes, and all of the plans that are best among them, whether or not
-        others beat them. What the search for the best found of it counts: its bound, and its plans that have these shapes."""
+    def part(self, workload: Workload, kernels: Kernels, shapes: AdmittedShapes) -> FusedGroup:
+        """The group for a baseline: only admitted shapes, searched for the best mappings among them even if other shapes are
+        better. It starts from the results of the main search: its bound, and its mappings of admitted shapes."""
         base = self.of(workload, kernels)
         key = (base, shapes)
         if key not in self._parts:
             columns = [self.objectives.index(name) for name in self.goals]
             fitting = [i for i, choice in enumerate(base.choices) if shapes.admits(choice)]
             points, lower = base.points[:, columns], base.lower[:, columns]
-            search = again(base.search, shapes, self.goals)
-            part = Group(search, count_mappings(search.space, self.trees), lower, points[fitting])
+            search = restricted_search(base.search, shapes, self.goals)
+            part = FusedGroup(search, count_mappings(search.space, self.trees), lower, points[fitting])
             part.choices = [base.choices[i] for i in fitting]
             if base.exact:
                 part.exact = not len(points) or set(minimal(points).tolist()) <= set(fitting)
@@ -136,9 +138,11 @@ class Groups:
             self._parts[key] = part
         return self._parts[key]
 
-    def choice(self, workload: Workload, kernels: Kernels, found: Choice, tick: Callable[[], None] = lambda: None) -> Choice:
-        """What was found for these kernels, or for others like them, with the names of these; where energy alone was asked for,
-        a fast one of those that take as little. ``tick`` may end the search for that with `Interrupted`."""
+    def choice(
+        self, workload: Workload, kernels: Kernels, found: GroupMapping, tick: Callable[[], None] = lambda: None
+    ) -> GroupMapping:
+        """A mapping found for these kernels, or for an equal group, with the names of these kernels. If energy is the only
+        objective, a fast one among those of equal energy; ``tick`` may end the search for it with `Interrupted`."""
         group = self.of(workload, kernels)
         own = self._frames(workload, group_ops(workload, kernels))
         if group.search.costs.lean:
@@ -149,7 +153,7 @@ class Groups:
 
 
 def _kept(workload: Workload, kernels: Kernels) -> tuple[str, ...]:
-    """The tensors of a group that the outer memory holds: what comes from outside, and what is made for outside."""
+    """The tensors of a group that the outer memory holds: inputs from outside the group, and results for outside."""
     ops = group_ops(workload, kernels)
     inside = {op.name for op in ops}
     made = {name for op in ops for name in op.outputs}
@@ -160,6 +164,6 @@ def _kept(workload: Workload, kernels: Kernels) -> tuple[str, ...]:
     )
 
 
-def again(search: GroupSearch, shapes: Shapes, objectives: tuple[str, ...]) -> GroupSearch:
-    """A new search of some of the shapes."""
+def restricted_search(search: GroupSearch, shapes: AdmittedShapes, objectives: tuple[str, ...]) -> GroupSearch:
+    """A new search restricted to some shapes."""
     return search.narrowed(shapes.of(search.space), objectives)

@@ -1,4 +1,4 @@
-"""Why no mapping of the space fits: the memory that even the smallest tiles overflow."""
+"""Diagnosis of infeasible problems: the memory that even the smallest tiles overflow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from halley.mapping.space.partitions import kernels
 
 
 def tightest(problem: Problem, chosen: Sequence[Workload], where: str) -> Fault:
-    """The memory that the smallest tiles still overflow, as a fault of ``where``."""
+    """The memory that the smallest tiles overflow, as a fault at ``where``."""
     machine = hierarchy(problem.chip)
     for workload in chosen:
         for kernel in kernels(workload):

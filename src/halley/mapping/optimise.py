@@ -1,4 +1,4 @@
-"""From a problem to its proven-best plan: partitions of the kernels into fused groups, each group searched exactly."""
+"""Solve a problem to proven optimality: partitions of the kernels into fused groups, with an exact search of each group."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from halley.errors import Fault, Infeasible, InternalError
 from halley.ir.mapping import Hold, Node
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import OpKind, Workload
-from halley.mapping.baselines import BEST, Restriction, Shapes, wanted
+from halley.mapping.baselines import BEST, AdmittedShapes, Restriction, wanted
 from halley.mapping.bounds.incumbents import Frontier, Values
-from halley.mapping.bounds.progress import Interrupted, Tally
+from halley.mapping.bounds.progress import Interrupted, SearchCounter
 from halley.mapping.declared_space import LEFT_OUT, SPACE, TOO_MANY
-from halley.mapping.groups import Group, Groups, again
+from halley.mapping.groups import FusedGroup, FusedGroups, restricted_search
 from halley.mapping.infeasible import tightest
 from halley.mapping.plans import Picks, Plans, best_sums
 from halley.mapping.problem import Objective, Problem
 from halley.mapping.result import Certificate, Clause, Point, Result, Solution
 from halley.mapping.solve.spare_buffers import with_spare_buffers
-from halley.mapping.space.choice import Choice
+from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.partitions import (
     Breadth,
@@ -41,24 +41,24 @@ from halley.mapping.space.partitions import (
     partitions,
     spans,
 )
+from halley.rewrite.canonical import canonical
 from halley.rewrite.legality import faults as legality_faults
-from halley.rewrite.tidy import tidy
 from halley.workloads import variants
 
 Progress = Callable[[str, float], None]
-"""Called with a line of text and the share of the work that is done."""
+"""Called with a line of text and the fraction of the work that is done."""
 
-ROUNDING = 1e-9
-"""Relative difference below which two values are the same."""
+RELATIVE_ROUNDING = 1e-9
+"""Relative difference below which two values count as equal."""
 
-FEW = 2
-"""Contractions in a group that is searched early."""
+EARLY_CONTRACTIONS = 2
+"""Largest number of contractions in a group that is searched early."""
 
 INTERRUPTED = "interrupted"
-"""Why a search stopped, after Ctrl-C."""
+"""Reason for the end of a search after Ctrl-C."""
 
-NEAR = 1.1
-"""Plans promise about the same up to this ratio of their least values. Only the order of the search depends on it."""
+SIMILAR_VALUE_RATIO = 1.1
+"""Plans with lower bounds within this ratio count as similar. It affects only the order of the search."""
 
 
 def optimise(problem: Problem, progress: Progress | None = None) -> Result:
@@ -74,8 +74,8 @@ def optimise(problem: Problem, progress: Progress | None = None) -> Result:
 
 @contextmanager
 def _rare_collections() -> Iterator[None]:
-    """A search makes millions of small objects and next to no cycles among those that it drops: looking for them after every few
-    hundred would take a sixth of its time."""
+    """Less frequent garbage collection: a search makes millions of small objects with few cycles, and collecting after every few
+    hundred allocations would take a sixth of its time."""
     before = gc.get_threshold()
     gc.set_threshold(200_000, before[1], before[2])
     try:
@@ -90,11 +90,11 @@ class _Optimiser:
     baselines: tuple[Restriction, ...]
     progress: Progress | None
     started: float = field(default_factory=time.monotonic)
-    tally: Tally = field(default_factory=Tally)
-    groups: Groups = field(init=False)
+    tally: SearchCounter = field(default_factory=SearchCounter)
+    groups: FusedGroups = field(init=False)
     variants: tuple[Workload, ...] = field(init=False)
     breadths: set[Breadth] = field(default_factory=set)
-    settled: set[str] = field(default_factory=set)
+    searched: set[str] = field(default_factory=set)
     stopped: str = ""
     planned: int = 1
     finished: int = 0
@@ -103,7 +103,7 @@ class _Optimiser:
 
     def __post_init__(self) -> None:
         check_engines(self.problem.workload, self.problem.chip, (op.name for op in self.problem.workload.ops))
-        self.groups = Groups(self.problem, self.objectives, self.goals, self.gap, self.tally)
+        self.groups = FusedGroups(self.problem, self.objectives, self.goals, self.gap, self.tally)
         self.variants = (self.problem.workload,) if self.problem.fixed_variant else variants(self.problem.workload)
         for workload in self.variants:
             self._partitions[workload.variant], breadth = every_partition(workload)
@@ -114,7 +114,7 @@ class _Optimiser:
         try:
             self._search()
             for restriction in self.baselines:
-                self._settle(restriction)
+                self._search_baseline(restriction)
         except Interrupted as stop:
             self.stopped = str(stop)
             self._first_plans()
@@ -198,7 +198,7 @@ class _Optimiser:
         if restriction is BEST:
             return Plans(workload, every, lambda kernels: self.groups.of(workload, kernels))
 
-        def part(kernels: Kernels) -> Group:
+        def part(kernels: Kernels) -> FusedGroup:
             return self.groups.part(workload, kernels, restriction.shapes(group_ops(workload, kernels)))
 
         fused = partial(spans, workload) if restriction.fused else None
@@ -219,7 +219,7 @@ class _Optimiser:
 
     def _search(self) -> None:
         """Every group of every partition, as far as it can matter to the best."""
-        places: dict[Group, list[tuple[Plans, Kernels]]] = {}
+        places: dict[FusedGroup, list[tuple[Plans, Kernels]]] = {}
         for plans in self._of(BEST):
             for kernels in plans.partitions.groups:
                 places.setdefault(plans.group(kernels), []).append((plans, kernels))
@@ -229,26 +229,26 @@ class _Optimiser:
         while True:
             beside = self._beside(left)
             least = {group: rest + group.lower.min(axis=0, initial=np.inf) for group, rest in beside.items()}
-            left = {group: own for group, own in left.items() if not found.hopeless(least[group]).all()}  # nor ever again
+            left = {group: own for group, own in left.items() if not found.pruned(least[group]).all()}  # nor ever again
             self.finished = len(places) - len(left)
             if not left:
                 break
             group = self._next({group: (*own[0], least[group]) for group, own in left.items()})
             del left[group]
-            group.run(self._rivals(places[group], found, beside[group]))
+            group.run(self._incumbents(places[group], found, beside[group]))
             found = self._found()
-        self.settled.add(BEST.name)
+        self.searched.add(BEST.name)
 
-    def _next(self, left: Mapping[Group, tuple[Plans, Kernels, Values]]) -> Group:
+    def _next(self, left: Mapping[FusedGroup, tuple[Plans, Kernels, Values]]) -> FusedGroup:
         """The group that is searched next, given the least that plans with it take: that of the most promising plan, for its
         value may spare many others; before it a kernel by itself of a plan that promises nearly as much, for that is quick. But
         what a group with many contractions is tried against should be good already: its shapes are by far the most."""
-        turns: dict[Group, tuple[int, float]] = {}
+        turns: dict[FusedGroup, tuple[int, float]] = {}
         for group, (plans, kernels, least) in left.items():
             contractions = sum(op.kind is OpKind.CONTRACT for op in group_ops(plans.workload, kernels))
-            turns[group] = max(contractions, FEW), float(self._value(least).min())
+            turns[group] = max(contractions, EARLY_CONTRACTIONS), float(self._value(least).min())
         few, promise = min(turns.values())
-        near = {group: turn for group, turn in turns.items() if turn[0] == few and turn[1] <= promise * NEAR}
+        near = {group: turn for group, turn in turns.items() if turn[0] == few and turn[1] <= promise * SIMILAR_VALUE_RATIO}
         return min(near, key=lambda group: (left[group][1].bit_count() > 1, near[group]))
 
     def _first_values(self) -> None:
@@ -270,39 +270,41 @@ class _Optimiser:
                 found.add(point, None)
         return found
 
-    def _beside(self, places: Mapping[Group, Sequence[tuple[Plans, Kernels]]]) -> dict[Group, Values]:
+    def _beside(self, places: Mapping[FusedGroup, Sequence[tuple[Plans, Kernels]]]) -> dict[FusedGroup, Values]:
         """For each place of each group, the least of each objective that the rest of a plan with it takes."""
         least = {id(plans): plans.least_beside() for plans in self._of(BEST)}
         return {group: np.array([least[id(plans)][kernels] for plans, kernels in own]) for group, own in places.items()}
 
-    def _rivals(self, places: Sequence[tuple[Plans, Kernels]], found: Frontier, beside: Values) -> Values:
+    def _incumbents(self, places: Sequence[tuple[Plans, Kernels]], found: Frontier, beside: Values) -> Values:
         """What a group must beat to matter: what its kernels reach in smaller groups; and where it is all of the workload, or
         there is one objective, what whole plans reach, less the least that the rest of them takes."""
         plans, kernels = places[0]  # at other places it has the same smaller groups, by other names
         smaller = [other for other in plans.partitions.groups if not other & ~kernels and other != kernels]
         cuts = partitions(before(plans.workload), smaller, inside=kernels)
-        rivals = best_sums(cuts, lambda part: plans.group(part).points, found.width)[0]
+        incumbents = best_sums(cuts, lambda part: plans.group(part).points, found.width)[0]
         if found.width == 1 or not beside.any():
-            rivals = np.vstack([rivals, _left_for(found.points, beside.min(axis=0))])
-        return rivals
+            incumbents = np.vstack([incumbents, _left_for(found.points, beside.min(axis=0))])
+        return incumbents
 
     # --- baselines --------------------------------------------------------------------------------------------------
 
-    def _settle(self, restriction: Restriction) -> None:
+    def _search_baseline(self, restriction: Restriction) -> None:
         """Search groups of a baseline, those of the most promising plan first, until no plan can beat the best."""
         width = self._width(restriction)
         while True:
             value = min(self._value(plans.reached(width)[0]).min(initial=np.inf) for plans in self._of(restriction))
             bound, plans, picks = self._most_promising(restriction)
-            if plans is None or bound * (1 + self.gap) >= value * (1 - ROUNDING):
+            if plans is None or bound * (1 + self.gap) >= value * (1 - RELATIVE_ROUNDING):
                 break
             self.tally.tick()
             group = next(group for kernels, _ in picks if not (group := plans.group(kernels)).exact)
-            group.search = again(group.search, Shapes.EVERY, self.goals)  # what was dropped before may matter now
+            group.search = restricted_search(
+                group.search, AdmittedShapes.EVERY, self.goals
+            )  # what was dropped before may matter now
             for point, choice in zip(group.points, group.choices, strict=True):
                 group.search.found.add(point, choice)
             group.run(self._threshold(restriction, group, value))
-        self.settled.add(restriction.name)
+        self.searched.add(restriction.name)
         self.finished += 1
 
     def _most_promising(self, restriction: Restriction) -> tuple[float, Plans | None, Picks]:
@@ -315,7 +317,7 @@ class _Optimiser:
                 best = (float(self._value(rows)[row]), plans, picks[row])
         return best
 
-    def _threshold(self, restriction: Restriction, group: Group, value: float) -> Values:
+    def _threshold(self, restriction: Restriction, group: FusedGroup, value: float) -> Values:
         """With one objective, the value of a group from which on no plan with it beats the best one of the baseline."""
         if len(self.goals) > 1 or not np.isfinite(value):
             return np.empty((0, len(self.goals)))
@@ -363,13 +365,13 @@ class _Optimiser:
                 best = (float(values.min()), plans, picks[int(values.argmin())])
         return None if best is None else self._solution(restriction, *best, size, bound)
 
-    def _choices(self, plans: Plans, picks: Picks) -> dict[Kernels, Choice]:
+    def _choices(self, plans: Plans, picks: Picks) -> dict[Kernels, GroupMapping]:
         """The groups of a plan in the order in which they run, each with its mapping."""
         found = dict(plans.choices(picks))
         order = in_order(before(plans.workload), tuple(found))
         return {kernels: self.groups.choice(plans.workload, kernels, found[kernels], self._hurry) for kernels in order}
 
-    def _plan(self, workload: Workload, choices: Mapping[Kernels, Choice]) -> Node:
+    def _plan(self, workload: Workload, choices: Mapping[Kernels, GroupMapping]) -> Node:
         owner = {op.name: kernels for kernels in choices for op in group_ops(workload, kernels)}
         handed = []
         for name in workload.tensors:
@@ -380,14 +382,14 @@ class _Optimiser:
         trees = [choice.tree() for choice in choices.values()]
         body = trees[0] if len(trees) == 1 else Steps(tuple(trees))
         outer = hierarchy(self.problem.chip).outer
-        return tidy(Hold(outer, tuple((name,) for name in handed), body, 1), workload.dims)
+        return canonical(Hold(outer, tuple((name,) for name in handed), body, 1), workload.dims)
 
     def _solution(self, restriction: Restriction, value: float, plans: Plans, picks: Picks, size: int, bound: float) -> Solution:
         workload, choices = plans.workload, self._choices(plans, picks)
         plan = self._plan(workload, choices)
         estimate = evaluate(workload, self.problem.chip, plan)
         reached = objective_value(self.problem.objective, float(estimate.time), float(estimate.energy))
-        if abs(reached - value) > ROUNDING * abs(value):
+        if abs(reached - value) > RELATIVE_ROUNDING * abs(value):
             raise InternalError(
                 Fault("search", f"the plan's value to be {value!r}", f"{reached!r} when costed again", "please report")
             )
@@ -396,14 +398,14 @@ class _Optimiser:
         if faults:
             raise InternalError([Fault("search", "a legal plan", str(fault), "please report") for fault in faults])
         certificate = self._certificate(restriction, reached, size, bound)
-        stopped = certificate.bound * (1 + self.gap) < reached and restriction.name not in self.settled
+        stopped = certificate.bound * (1 + self.gap) < reached and restriction.name not in self.searched
         status = Status.LIMIT if stopped and certificate.gap > self.problem.gap else Status.OPTIMAL
         names = tuple(tuple(op.name for op in group_ops(workload, kernels)) for kernels in choices)
         shape = tuple("; ".join((c.frame.name, *(s.name for s in c.skeletons))) for c in choices.values())
         return Solution(restriction.name, plan, estimate, certificate, status, names, shape, workload.variant)
 
     def _certificate(self, restriction: Restriction, reached: float, size: int, bound: float) -> Certificate:
-        stopped = restriction.name not in self.settled and bound * (1 + self.gap) < reached
+        stopped = restriction.name not in self.searched and bound * (1 + self.gap) < reached
         number = sum(plans.partitions.count for plans in self._of(restriction))
         return Certificate(
             space=SPACE if restriction is BEST else (*SPACE, Clause("of these mappings", f"those with {restriction.about}")),
@@ -433,9 +435,9 @@ class _Optimiser:
         for index in order:
             plans, picks = frontier.payloads[int(index)]
             time_, energy = (float(v) for v in frontier.points[int(index)])
-            if points and energy > points[-1].energy * (1 - ROUNDING):
+            if points and energy > points[-1].energy * (1 - RELATIVE_ROUNDING):
                 continue  # equal but for rounding
-            if points and points[-1].time >= time_ * (1 - ROUNDING):
+            if points and points[-1].time >= time_ * (1 - RELATIVE_ROUNDING):
                 points.pop()  # as fast but for rounding, and takes more energy
             points.append(Point(time_, energy, self._plan(plans.workload, self._choices(plans, picks))))
         return tuple(points)
@@ -449,7 +451,7 @@ class _Optimiser:
 
 def _left_for(plans: Values, rest: Values) -> Values:
     """What a group may take at most so that plans are no worse than these: the plans themselves must not fall to rounding."""
-    return plans * (1 + ROUNDING) - rest
+    return plans * (1 + RELATIVE_ROUNDING) - rest
 
 
 def _nothing() -> None:
@@ -457,7 +459,7 @@ def _nothing() -> None:
 
 
 def objective_value(objective: Objective, time_: float, energy: float) -> float:
-    """Value of the objective: [s], [J] or [Js]."""
+    """The value of the objective: [s], [J] or [Js]."""
     match objective:
         case Objective.TIME:
             return time_

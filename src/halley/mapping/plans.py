@@ -1,4 +1,4 @@
-"""Plans of one variant: partitions of its kernels with the groups of each, folded over all partitions at once."""
+"""Plans of one variant: its partitions into fused groups, evaluated over all partitions by dynamic programming."""
 
 from __future__ import annotations
 
@@ -10,50 +10,50 @@ import numpy as np
 
 from halley.ir.workload import Workload
 from halley.mapping.bounds.incumbents import Values, minimal
-from halley.mapping.groups import Group
-from halley.mapping.space.choice import Choice
+from halley.mapping.groups import FusedGroup
+from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.partitions import Kernels, Partitions
 
 Picks = tuple[tuple[Kernels, int], ...]
-"""Groups of a partition, each with the number of a row of its points."""
+"""Groups of a partition, each with the index of one of its points."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plans:
-    """Partitions of a variant's kernels, and the group that stands for kernels in them."""
+    """Partitions of a variant's kernels, and the function from kernels to their fused group."""
 
     workload: Workload
     partitions: Partitions
-    group: Callable[[Kernels], Group]
+    group: Callable[[Kernels], FusedGroup]
 
     @property
     def size(self) -> int:
-        """Mappings of all partitions."""
+        """Number of mappings of all partitions."""
         return self.partitions.total(lambda value, kernels: value * self.group(kernels).size)
 
     def lower(self, width: int) -> tuple[Values, list[Picks]]:
-        """Minimal rows of ``width`` objectives such that no plan is better than all of them, and the groups behind each."""
+        """Non-dominated lower bounds (rows of ``width`` objectives) of all plans, and the groups of each."""
         return best_sums(self.partitions, lambda kernels: self.group(kernels).lower, width)
 
     def reached(self, width: int) -> tuple[Values, list[Picks]]:
-        """Minimal rows among the plans found so far, and the plans."""
+        """Non-dominated objectives of the plans found so far, and these plans."""
         return best_sums(self.partitions, lambda kernels: self.group(kernels).points, width)
 
-    def choices(self, picks: Picks) -> list[tuple[Kernels, Choice]]:
-        """The mapping of each group of a plan that was reached."""
+    def choices(self, picks: Picks) -> list[tuple[Kernels, GroupMapping]]:
+        """The mapping of each group of a plan that was found."""
         return [(kernels, self.group(kernels).choices[row]) for kernels, row in picks]
 
     def least_beside(self) -> dict[Kernels, Values]:
-        """For each group the least of each objective that the others of a partition with it take; infinite where one of them has
-        no mapping."""
+        """For each group, the minimum of each objective over the rest of a partition with it; infinite if another group has no
+        mapping."""
         groups = self.partitions.groups
         lower = [self.group(kernels).lower.min(axis=0, initial=np.inf).tolist() for kernels in groups]
         columns = [self._beside(dict(zip(groups, column, strict=True))) for column in zip(*lower, strict=True)]
         return {kernels: np.array([column[kernels] for column in columns]) for kernels in groups}
 
     def _beside(self, least: Mapping[Kernels, float]) -> dict[Kernels, float]:
-        """The same of one objective, given the ``least`` of each group. It is asked after every search of a group: on plain
-        numbers it takes a tenth of the time that it would on arrays."""
+        """The same for one objective, from the ``least`` value of each group. It runs after every search of a group, and plain
+        numbers take a tenth of the time of arrays."""
         ahead, behind = (
             self.partitions.fold(0.0, lambda value, kernels: value + least[kernels], min, back=back) for back in (False, True)
         )
@@ -65,7 +65,7 @@ class Plans:
 
 
 def best_sums(partitions: Partitions, rows: Callable[[Kernels], Values], width: int) -> tuple[Values, list[Picks]]:
-    """The minimal sums of a row per group, over all partitions, and the rows behind each."""
+    """The non-dominated sums of one row per group, over all partitions, and the rows of each."""
     empty = np.empty((0, width))
     if not partitions.steps:
         return empty, []
@@ -101,7 +101,7 @@ def best_sums(partitions: Partitions, rows: Callable[[Kernels], Values], width: 
 
 
 def _least_sum(partitions: Partitions, rows: Mapping[Kernels, list[float]]) -> tuple[Values, list[Picks]]:
-    """The same of one objective: of each group the least row alone can matter."""
+    """The same for one objective, for which only the least row of each group matters."""
     least = {kernels: min(own, default=math.inf) for kernels, own in rows.items()}
     reached = partitions.fold(0.0, lambda value, kernels: value + least[kernels], min)
     if math.isinf(reached[-1]):

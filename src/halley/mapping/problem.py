@@ -1,4 +1,4 @@
-"""What is asked: a workload on a chip, an objective, limits."""
+"""A search problem: a workload on a chip, an objective, limits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from halley.ir.workload import Workload
 
 
 class Objective(StrEnum):
-    """What to minimise. `EDP` is energy times time [Js]."""
+    """The objective to minimise. `EDP` is the energy-delay product [Js]."""
 
     TIME = "time"
     ENERGY = "energy"
@@ -23,12 +23,12 @@ class Objective(StrEnum):
 class Problem:
     """A workload (the search also tries its other variants unless ``fixed_variant``), a chip, an objective, limits.
 
-    ``gap``: with the objectives time and energy, an answer is good enough when it is proved to be within this factor
-    (0.01: one per cent) of the optimum. ``time_limit`` [s] stops the search with the best so far; ``baselines`` are searched
-    beside the best: all that apply, none, or those of these names (`halley.mapping.baselines.BASELINES`); ``front`` asks for
-    the time-energy front. The objective may be given by its word.
+    ``gap``: relative gap, for the objectives time and energy: the search ends when the answer is proven to be within it (0.01:
+    one per cent). ``time_limit`` [s] stops the search with the best so far. ``baselines``: True for all that apply, False for
+    none, or their names (`halley.mapping.baselines.BASELINES`). ``front``: also compute the time-energy front. The objective may
+    be given by its name.
 
-    Raises BadInput with all that is wrong.
+    Raises BadInput with all faults.
 
     >>> from halley import build, load_chip
     >>> Problem(build("gemm", {"m": 64, "n": 64, "k": 64}), load_chip("edge"), "energy").objective
@@ -60,13 +60,13 @@ class Problem:
 
 
 def objective_faults(where: str, word: str) -> Iterator[Fault]:
-    """What is wrong with the word of an objective."""
+    """Faults of an objective's name."""
     words = [item.value for item in Objective]
     if word not in words:
         yield Fault(where, "time, energy or edp", repr(word), did_you_mean(word, words))
 
 
 def gap_faults(where: str, gap: float, written: str) -> Iterator[Fault]:
-    """What is wrong with a relative gap that was ``written`` so."""
+    """Faults of a relative gap; ``written``: its text in the input."""
     if not 0 <= gap < 1:
         yield Fault(where, "a number from 0 to below 1", written, "write 0.01 for one per cent")

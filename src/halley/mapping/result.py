@@ -1,4 +1,4 @@
-"""What a search returns: a plan, its estimate, and a certificate of how good it can be at most."""
+"""Result of a search: plans, their estimates, and certificates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from halley.mapping.problem import Problem
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """A point of what a certificate declares: ``what`` is chosen, or is not, and ``how``."""
+    """A clause of a certificate's declaration: ``what`` is searched or left out, and ``how``."""
 
     what: str
     how: str
@@ -20,11 +20,11 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """Proof that goes with an answer.
+    """Certificate of an answer.
 
-    ``space`` and ``left_out`` list what was searched and what was not; ``size`` counts its mappings exactly; no mapping of
-    the space has an objective below ``bound`` [s, J or Js]; ``gap`` = value / bound - 1. ``costed`` mappings were evaluated,
-    ``bounds`` partial ones were bounded; ``closed`` says how the proof ended.
+    ``space`` and ``left_out``: what was searched and what was not; ``size``: exact number of mappings of the space; no mapping of
+    the space has an objective below ``bound`` [s, J or Js]; ``gap`` = value / bound - 1. ``costed``: number of mappings
+    evaluated; ``bounds``: number of lower bounds computed; ``closed``: how the proof ended.
     """
 
     space: tuple[Clause, ...]
@@ -46,8 +46,8 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """A plan with its estimate and certificate. ``groups`` names the ops that are fused together; ``shape`` the frame and the
-    stage shapes chosen."""
+    """A plan with its estimate and certificate. ``groups``: names of the ops of each fused group; ``shape``: the chosen frame and
+    stage shapes."""
 
     name: str
     plan: Node
@@ -70,9 +70,9 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Answer to a problem: the best plan, the baselines searched with the same rigour, and the front where asked for.
+    """Answer to a problem: the best plan, the baselines searched in the same way, and the front if requested.
 
-    ``absent`` names baselines that have mappings of such a workload, but none that fits, or none that was found in time.
+    ``absent``: baselines that apply to the workload, but without a mapping that fits, or without one found in time.
     """
 
     problem: Problem

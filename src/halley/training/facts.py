@@ -11,7 +11,7 @@ from halley.memory.saved import saved_activations
 from halley.rewrite.backward import Differentiated, backward
 from halley.rewrite.recompute import Recompute, recompute
 from halley.units import format_bytes
-from halley.workloads.model import Model, Part
+from halley.workloads.model import ModelPart, TrainingModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +67,12 @@ class ModelFacts:
         return "\n".join(lines)
 
 
-def differentiated(part: Part) -> Differentiated:
+def differentiated(part: ModelPart) -> Differentiated:
     """The part with its backward pass: gradients of its weights and of its input, if it has one."""
     return backward(part.workload)
 
 
-def model_facts(model: Model, choice: Recompute = Recompute.NONE, whole: bool = False) -> ModelFacts:
+def model_facts(model: TrainingModel, choice: Recompute = Recompute.NONE, whole: bool = False) -> ModelFacts:
     """Figures of a model on the batch that it was built for.
 
     ``choice`` and ``whole``: as in `halley.rewrite.recompute`, for the layers; embedding and head recompute nothing.
@@ -95,7 +95,7 @@ def bytes_of(workload: Workload, names: Collection[str]) -> int:
     return sum(workload.bytes(name) for name in names)
 
 
-def _part(part: Part, choice: Recompute, whole: bool) -> PartFacts:
+def _part(part: ModelPart, choice: Recompute, whole: bool) -> PartFacts:
     work = part.workload
     found = recompute(differentiated(part), choice, whole)
     names = {op.name for op in found.backward}

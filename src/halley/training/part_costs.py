@@ -34,7 +34,7 @@ from halley.training.op_costs import op_tasks
 from halley.training.part_solvers import CostTerms, PartSolver, Solvers
 from halley.training.per_part import PerPart
 from halley.units import format_bytes
-from halley.workloads.model import Part
+from halley.workloads.model import ModelPart
 from halley.workloads.training import training_model
 from halley.workloads.transformer import Transformer
 
@@ -225,7 +225,7 @@ def _graph(shape: Transformer, microbatch: int, sequence: int, place: int, choic
 
 
 @lru_cache(maxsize=256)
-def _parts(shape: Transformer, microbatch: int, sequence: int) -> tuple[Part, ...]:
+def _parts(shape: Transformer, microbatch: int, sequence: int) -> tuple[ModelPart, ...]:
     return tuple(training_model(shape, microbatch, sequence).parts)
 
 

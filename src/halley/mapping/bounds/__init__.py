@@ -1,1 +1,1 @@
-"""How good a set of mappings can be at most: lower bounds, and what the stages of a group cost while tile sizes are open."""
+"""Lower bounds of sets of mappings, and costs of a group's stages with open tile sizes."""

@@ -1,4 +1,4 @@
-"""Room, as far as it can matter: the memories that may overflow, and what stages need to know of each other's."""
+"""Capacity constraints: the memories that may overflow, and footprints of stages on partitions of an axis."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from halley.ir.workload import Workload
 
 
 def may_be_full(workload: Workload, chip: Chip, tree: Node) -> tuple[str, ...]:
-    """The memories that some mapping of a group may fill. ``tree``: the ops of the group under the Holds of the outermost memory.
+    """The memories that some mapping of a group may overflow. ``tree``: the ops of the group under the Holds of the outermost
+    memory.
 
-    Frames hold nothing else there, and what lies around all loops and splits is held whole, once. So every mapping needs as much
-    of that memory as the tree: if that fits, it need not be asked again."""
+    Frames hold nothing else in the outermost memory, and Holds outside all loops and splits hold whole tensors once. So every
+    mapping needs the same bytes of that memory as the tree: if these fit, the memory is not a constraint."""
     counter, (outermost, *_) = counter_of(workload, chip), chip.memories
     fits = footprint(counter, tree, Body(counter)).get(outermost.name, 0) <= outermost.capacity
     return tuple(m.name for m in chip.memories if isfinite(m.capacity) and not (fits and m is outermost))
 
 
-def on_a_share(chip: Chip, level: str, footprint: Mapping[str, Number]) -> dict[str, Number]:
-    """The ``footprint`` [B] by memory of a stage that has a share of the clusters of a ``level`` to itself, as it matters to the
-    other stages: of a memory in the clusters all of it, the capacity, if it fits.
+def footprint_on_partition(chip: Chip, level: str, footprint: Mapping[str, Number]) -> dict[str, Number]:
+    """The ``footprint`` [B] by memory of a stage on its own partition of the clusters of a ``level``, simplified: for memories in
+    the clusters, a footprint that fits is rounded up to the capacity.
 
-    The Holds around shares lie outside the clusters. So a memory there holds what one stage after the other has in it, and the
-    stages of a share fit if each of them does; once it does, it is all one how much it takes. Sets of mappings that differ in
-    this alone are equal then, and the smaller one no longer has to be kept beside the cheaper one. The order is kept: a lower
-    bound of what a set takes gives one of this, and it is above the capacity where that is."""
+    Holds outside the partitions are outside the clusters. So the stages of a partition use a memory in the clusters one after the
+    other, and fit if each of them fits; the exact footprint of one that fits does not matter. With the simplified footprint, sets
+    of mappings that differ only in it dominate each other by cost. The simplification is monotonic: a lower bound of the
+    footprint gives a lower bound of the result, which exceeds the capacity if and only if the footprint's bound does."""
     inside = chip.levels.index(chip.level(level))
 
     def told(name: str, used: Number) -> Number:

@@ -1,4 +1,4 @@
-"""Sets of chains of tile sizes, one node per dim: where they begin, and how they are split."""
+"""Sets of tile-size chains, given by one tree node per dim: their initial nodes, and how they are split."""
 
 from __future__ import annotations
 
@@ -13,29 +13,31 @@ from halley.mapping.space.masked_tiles import PairTree
 from halley.mapping.space.stages import Slot
 from halley.mapping.space.tile_chains import ChainTree
 
-CHUNK = 1 << 10
-"""Sets of mappings to refine at once."""
+SETS_PER_BATCH = 1 << 10
+"""Sets of mappings that are refined at once."""
 
-UNSETTLED = 1 << 6
-"""Numbers of buffers are settled as soon as no dim has more chains than this left: bounds with open ones are poor, but to settle
-all of their hundreds of combinations before the first tile size would bound each set of tiles as often."""
+CHAINS_WITH_OPEN_BUFFERS = 1 << 6
+"""Numbers of buffers are fixed once every dim has at most this many chains left. Bounds with open numbers of buffers are weak,
+but fixing all of their hundreds of combinations first would multiply the number of bounds."""
 
-BEAM = 8
-"""Sets that a dive for a first mapping follows."""
+DIVE_BEAM_WIDTH = 8
+"""Beam width of a dive for a first mapping [sets]."""
 
-DIVES = 4
-"""Shapes of a stage that are tried for a first mapping: the most promising ones."""
+DIVE_SHAPES = 4
+"""Number of shapes of a stage, the most promising ones, that are tried for a first mapping."""
 
 
-def foremost(stack: list[tuple[Values, Indices]], hopeless: Callable[[Values], Flags], beam: int = 0) -> tuple[Values, Indices]:
-    """Bounds and nodes of the most promising sets of those on top of a stack. What is ``hopeless`` is gone, the others go back;
+def most_promising(
+    stack: list[tuple[Values, Indices]], pruned: Callable[[Values], Flags], beam: int = 0
+) -> tuple[Values, Indices]:
+    """Bounds and nodes of the most promising sets of those on top of a stack. What is ``pruned`` is gone, the others go back;
     in a dive just a ``beam`` of sets is followed, and the others are gone, too."""
-    bounds, nodes = _taken(stack, CHUNK)
-    alive = np.flatnonzero(~hopeless(bounds))
+    bounds, nodes = _taken(stack, SETS_PER_BATCH)
+    alive = np.flatnonzero(~pruned(bounds))
     alive = alive[np.lexsort(bounds[alive].T[::-1])]
     if not beam:
-        _put_back(stack, bounds[alive[CHUNK:]], nodes[alive[CHUNK:]])
-    alive = alive[: beam or CHUNK]
+        _put_back(stack, bounds[alive[SETS_PER_BATCH:]], nodes[alive[SETS_PER_BATCH:]])
+    alive = alive[: beam or SETS_PER_BATCH]
     return bounds[alive], nodes[alive]
 
 
@@ -51,12 +53,12 @@ def _taken(stack: list[tuple[Values, Indices]], enough: int) -> tuple[Values, In
 
 def _put_back(stack: list[tuple[Values, Indices]], bounds: Values, nodes: Indices) -> None:
     """Put sets back that are in order, in parts that are enough each, the first on top: none is sorted again with the rest."""
-    for start in reversed(range(0, len(bounds), CHUNK)):
-        stack.append((bounds[start : start + CHUNK], nodes[start : start + CHUNK]))
+    for start in reversed(range(0, len(bounds), SETS_PER_BATCH)):
+        stack.append((bounds[start : start + SETS_PER_BATCH], nodes[start : start + SETS_PER_BATCH]))
 
 
 class Tree(Protocol):
-    """Sets by node: how many single things are in each, and its children."""
+    """Sets as nodes of a tree: by node, the number of elements, the number of children, and the first child."""
 
     size: Indices
     children: Indices
@@ -64,7 +66,7 @@ class Tree(Protocol):
 
 
 def split_in(trees: Sequence[Tree], parents: Indices, split: Indices) -> Indices:
-    """The sets that parents (a node of each tree per row) fall into where each is split in one tree."""
+    """The subsets of ``parents`` (a node of each tree per row), each split in one tree (``split``)."""
     made: list[Indices] = []
     for at, tree in enumerate(trees):
         own = parents[split == at]
@@ -81,7 +83,8 @@ def split_in(trees: Sequence[Tree], parents: Indices, split: Indices) -> Indices
 
 
 def opened(rows: Indices, column: int, parts: Callable[[Indices], tuple[Indices, Indices]]) -> Indices:
-    """Sets (a node per dim and row) with each set of one dim replaced by ``parts`` of it: these, and how many each has."""
+    """Sets (a node per dim and row) with the node in one ``column`` replaced by its ``parts``; and the number of parts of
+    each."""
     nodes, number = parts(rows[:, column])
     result: Indices = rows.take(np.arange(len(rows)).repeat(number), axis=0)
     result[:, column] = nodes
@@ -89,7 +92,7 @@ def opened(rows: Indices, column: int, parts: Callable[[Indices], tuple[Indices,
 
 
 def starts(trees: Mapping[str, ChainTree], shared: Sequence[Slot], rows: int) -> dict[str, Indices]:
-    """For each combination of shared sizes, the node of each dim that stands for it."""
+    """For each combination of shared sizes, the node of each dim that fixes it."""
     order = tuple(dict.fromkeys(slot.dim for slot in shared))
     grids = np.meshgrid(*(trees[dim].given for dim in order), indexing="ij") if order else []
     found = {dim: grid.ravel() for dim, grid in zip(order, grids, strict=True)}

@@ -1,4 +1,4 @@
-"""Lower bounds that need no search: what a group must compute, and move to and from the outer memory, whatever its mapping."""
+"""Compulsory costs: lower bounds for any mapping of a group, from its work and its compulsory traffic of the outer memory."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from halley.mapping.space.hierarchy import Hierarchy
 
 
 @dataclass(frozen=True, slots=True)
-class Floors:
-    """Lower bounds of a fused group. ``kept``: the tensors that the outer memory holds, which cross its ports once at least: read
-    if they come from outside the group, written if they are made there."""
+class CompulsoryBounds:
+    """Lower bounds of a fused group. ``kept``: the tensors that the outer memory holds. They pass its ports at least once: they
+    are read if they come from outside the group, and written if the group computes them."""
 
     workload: Workload
     chip: Chip
@@ -30,7 +30,7 @@ class Floors:
     _known: dict[Compute, tuple[float, float]] = field(default_factory=dict)
 
     def group(self) -> dict[str, float]:
-        """Least time [s] and energy [J] of ops that may overlap: the work of each engine at the peak of all of its kind."""
+        """Least time [s] and energy [J] of ops that may overlap: the work of each kind of engine at its total peak rate."""
         return self._group(None)
 
     def _group(self, laid: Compute | None) -> dict[str, float]:
@@ -40,8 +40,8 @@ class Floors:
         return self._costs(max(matrix, vector), laid)
 
     def frame(self, frame: Frame, laid: Compute | None = None) -> dict[str, float]:
-        """The same for one frame: where stages are at work on shares of the clusters, those of one child follow each other.
-        ``laid``: of the shapes in which these dims of a contraction lie on the array."""
+        """The same for one frame: on partitions of the clusters, the stages of one child are sequential. ``laid``: only for
+        shapes with these dims of a contraction on the array."""
         shares = frame.shares
         if shares is None:
             return self._group(laid)
@@ -91,10 +91,10 @@ def _work(workload: Workload, chip: Chip, machine: Hierarchy, op: Op, array: Arr
 
 
 def _at_work(workload: Workload, engine: MatrixEngine, array: Array) -> tuple[int, int]:
-    """The rows and columns of the array that are at work at most.
+    """The largest number of rows and columns of the array that can be busy.
 
-    Where the dims on a side have fewer points than it is wide, as many: a tile with t of e points there, on a width w, takes
-    ceil(t / w) passes, no fewer than t / min(w, e).
+    It is min(w, e) for a side of width w whose dims have e points: a tile of t points takes ceil(t / w) passes, at least
+    t / min(w, e).
     """
     if not array:
         return engine.rows, engine.cols
@@ -103,8 +103,8 @@ def _at_work(workload: Workload, engine: MatrixEngine, array: Array) -> tuple[in
 
 
 def _operand_energy(workload: Workload, chip: Chip, machine: Hierarchy, op: Op, rows: int, columns: int) -> float:
-    """Least energy [J] of what an array reads and writes at the buffers beside it: operands that stream past serve all columns
-    (or rows) at work at once, results come from all rows at once. What stays in the array is left out."""
+    """Least energy [J] of an array's accesses to its buffers: one read of a streamed operand serves all busy columns (or rows),
+    and results are reduced over all busy rows. The stationary operand is omitted."""
     macs = math.prod(workload.dims[dim] for dim in op.dims)
     assert machine.engine is not None
     match machine.engine.dataflow:

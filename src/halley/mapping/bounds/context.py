@@ -1,4 +1,4 @@
-"""What the cost of a stage depends on, of the tree around it."""
+"""The context of a stage: the parts of the surrounding tree on which its cost depends."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel
 from halley.ir.workload import Workload
 
 
-def essence(tree: Node, workload: Workload) -> Hashable:
-    """All that a tree's cost depends on: stages in different groups, or variants, have equal costs where these are equal. That is
-    the tree without the tensors that nothing in it touches and without empty sequences, as neither moves or computes anything;
-    the ops in it, their tensors, and the dims."""
+def cost_context(tree: Node, workload: Workload) -> Hashable:
+    """A key for a tree's cost: stages in different groups or variants have equal costs if their keys are equal. It has the tree
+    without unused tensors and without empty sequences, the ops in it, their tensors, and the dims."""
     nodes = [node for _, node in walk(tree)]
     ops = tuple(workload.op(node.op) for node in nodes if type(node) is Compute)
     touched = {name for op in ops for name in (*op.inputs, *op.outputs)}

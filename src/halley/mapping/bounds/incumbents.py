@@ -1,4 +1,4 @@
-"""The best values found so far: one number for one objective, a Pareto front for two."""
+"""Incumbents: the best value found for one objective, or the Pareto front for two."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class Frontier:
-    """Minimal points among those added, each with a payload. Points are rows of one or two objectives, all minimised; the first
-    objective ascends.
+    """The non-dominated points among those added, each with a payload. Points are rows of one or two minimised objectives, sorted
+    by the first one.
 
-    ``gap``: with one objective, an improvement by no more than this factor is not worth finding."""
+    ``gap``: with one objective, improvements of at most this relative size are pruned."""
 
     def __init__(self, width: int, gap: float = 0.0) -> None:
         self.width = width
@@ -23,8 +23,8 @@ class Frontier:
         self.gap = gap
         self._second: Values = np.array([np.inf])  # the least second objective of the points up to each, none of them first
 
-    def hopeless(self, bounds: Values) -> Flags:
-        """Which lower bounds (rows) no longer can improve the front: some point is at least as good in every objective."""
+    def pruned(self, bounds: Values) -> Flags:
+        """Which lower bounds (rows) cannot improve the front: some point is at least as good in every objective."""
         if not len(self.points):
             return np.asarray(np.isinf(bounds).any(axis=1))
         if bounds.shape[1] == 1:
@@ -33,8 +33,8 @@ class Frontier:
         return np.asarray((least <= bounds[:, 1]) | np.isinf(bounds[:, 0]))
 
     def add(self, values: Values, payload: Any) -> None:
-        """Add one point; points that it dominates go."""
-        if self.hopeless(values[None, :])[0]:
+        """Add one point, and remove points that it dominates."""
+        if self.pruned(values[None, :])[0]:
             return
         kept: Flags = np.asarray(~(self.points >= values).all(axis=1))
         points = self.points[kept]
@@ -48,7 +48,7 @@ class Frontier:
 
 
 def minimal(points: Values) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Indices of the points that no other is at least as good as in every objective; of equals the first.
+    """Indices of the non-dominated points; of equal ones the first.
 
     >>> minimal(np.array([[1.0, 5.0], [2.0, 4.0], [2.0, 6.0]])).tolist()
     [0, 1]

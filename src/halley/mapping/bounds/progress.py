@@ -1,4 +1,4 @@
-"""What a search did, and how it is stopped."""
+"""Effort counters of a search, and its interruption."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ class Interrupted(Exception):
 
 
 @dataclass(slots=True)
-class Tally:
-    """What a search did. ``tick`` is called often, and raises `Interrupted` to stop."""
+class SearchCounter:
+    """Effort of a search: mappings costed, bounds computed. ``tick`` is called often, and raises `Interrupted` to stop."""
 
     costed: int = 0
     bounds: int = 0

@@ -1,4 +1,4 @@
-"""Shapes of stages, compiled: what they cost on open tile sizes, and bounds of that over sets of tile chains."""
+"""Compiled shapes of stages: costs with open tile sizes, and bounds over sets of tile-size chains."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ import numpy as np
 
 from halley.cost.counting import Sums
 from halley.cost.pairs import PAIRS
-from halley.cost.program import Array, Indices, Normal, Program
+from halley.cost.program import Array, Indices, NormalForms, Program
 from halley.errors import Fault, InternalError
 from halley.formulas.numbers import Number
-from halley.formulas.terms import Term, Terms
+from halley.formulas.terms import Term, TermFactory
 from halley.ir.workload import Workload
 from halley.mapping.bounds.incumbents import Flags, Values
 from halley.mapping.space.masked_tiles import PairTree
 from halley.mapping.space.stages import BUFFERS, Skeleton, Slot
 from halley.mapping.space.tile_chains import ChainTree
 
-PATIENCE = 1 << 13
-"""Sets of mappings that the least costs leave open before the formulas of all costs are compiled to bound them."""
+SETS_BEFORE_FULL_COSTS = 1 << 13
+"""Number of sets that the least costs fail to prune before formulas of all costs are compiled to bound them."""
 
 
 class Trees:
-    """Open tile sizes and their chains, kept for all shapes that have them in common."""
+    """Open tile sizes and their trees of chains, shared by all shapes that have them in common."""
 
     def __init__(self) -> None:
-        self.terms = Terms()
-        self.normal = Normal(self.terms)
-        self.cautious = Normal(self.terms, differences=False)
+        self.terms = TermFactory()
+        self.normal = NormalForms(self.terms)
+        self.cautious = NormalForms(self.terms, differences=False)
         self.stages: dict[Hashable, StageCosts] = {}
         self.whole: dict[Hashable, Values] = {}
         self._programs: dict[Hashable, Compiled] = {}
@@ -42,14 +42,14 @@ class Trees:
         self._sums: dict[tuple[tuple[str, int], ...], Sums] = {}
 
     def sums(self, workload: Workload) -> Sums:
-        """What was found of dims of these extents."""
+        """Cache of sums over dims of these extents."""
         return self._sums.setdefault(tuple(workload.dims.items()), {})
 
     def symbols(self, slots: Sequence[Slot]) -> dict[str, Number]:
         return {slot.name: self.terms.open(slot.name, slot.dim, slot.among) for slot in slots}
 
     def program(self, outputs: Sequence[Number], trees: Mapping[str, ChainTree], where: str) -> Compiled:
-        """Lower bounds of terms over sets of chains, with the tables of their factors; of equal ones, one."""
+        """A program of lower bounds of terms over sets of chains, with the tables of its factors; cached."""
         terms = (output.index if isinstance(output, Term) else (float(output),) for output in outputs)
         key = *terms, *map(id, trees.values())
         if key not in self._programs:
@@ -57,7 +57,7 @@ class Trees:
         return self._programs[key]
 
     def compiled(self, outputs: Sequence[Number], trees: Mapping[str, ChainTree], where: str) -> Compiled:
-        """The same for bounds that are asked for once: it is not kept."""
+        """The same without caching, for bounds that are needed once."""
         for normal in (self.normal, self.cautious):
             program = Program(normal, outputs)
             tables = _tables(program, trees)
@@ -66,7 +66,7 @@ class Trees:
         raise InternalError(Fault("search", "sizes and counts of at least 0", f"a negative factor in {where}", "please report"))
 
     def single(self, outputs: Sequence[Number], trees: Mapping[str, ChainTree]) -> Compiled:
-        """The values of terms on sets of a single choice."""
+        """A program of exact values of terms, for sets of a single choice."""
         program = Program(None, outputs)
         return Compiled(program, _tables(program, trees))
 
@@ -79,7 +79,7 @@ class Trees:
         return self._of[key][0]
 
     def combinations(self, shared: Sequence[Slot]) -> int:
-        """In how many ways shared sizes can be chosen."""
+        """Number of combinations of shared sizes."""
         return math.prod(len(tree.given) for tree in self.of(shared, ()).values())
 
     def _chains(self, shared: Sequence[Slot], slots: Sequence[Slot]) -> dict[str, ChainTree]:
@@ -101,14 +101,14 @@ class Trees:
         return result
 
     def _pairs(self, dims: tuple[str, str], rows: ChainTree, keys: ChainTree) -> PairTree:
-        """The pairs of tiles of two dims: of the same chains, the same."""
+        """The tree of pairs of tiles of two dims, cached."""
         key = *dims, id(rows), id(keys)
         if key not in self._paired:
             self._paired[key] = PairTree(dims, rows, keys)
         return self._paired[key]
 
     def _tree(self, dim: str, slots: Sequence[Slot], given: int, symbols: Mapping[str, Number]) -> ChainTree:
-        """The chains of one dim: of slots that are alike, the same."""
+        """The tree of chains of one dim, cached for equal slots."""
         limits = (slot.limit(symbols) for slot in slots)
         key = (
             given,
@@ -123,7 +123,7 @@ class Trees:
 
 
 def _tables(program: Program, trees: Mapping[str, ChainTree]) -> list[Array]:
-    """Of each factor of a program, its values by node."""
+    """For each factor of a program, its values by node."""
     tables: list[Array] = [np.empty(0)] * len(program.factors)
     for dim, tree in trees.items():
         own = [at for at, factor in enumerate(program.factors) if factor.kind == dim]
@@ -151,9 +151,8 @@ def least_of_buffers(
     rows: int,
     free: bool = False,
 ) -> Values:
-    """Lower bounds of sets, a row each, by the ``costs`` of such sets: the least over numbers of buffers one by one, as sets that
-    leave these open have poor bounds. ``free``: the costs hold whatever number there is, so that only whether a Hold is there
-    matters."""
+    """Lower bounds of sets, a row each: the minimum of ``costs`` over all numbers of buffers, as bounds with open numbers are
+    weak. ``free``: the costs hold for any number of buffers, so that only the presence of each Hold is enumerated."""
     if BUFFERS not in trees:
         return costs(nodes, rows)
     tree = trees[BUFFERS]
@@ -165,8 +164,8 @@ def least_of_buffers(
 
 @dataclass(slots=True)
 class StageCosts:
-    """Costs of a stage in its frame: at ``least``, whatever numbers of buffers there are; lower bounds for the given ones
-    (``given``) and the costs of single mappings (``exact``), once these are asked for."""
+    """Compiled costs of a stage in its frame: minimum over numbers of buffers (``least``); lower bounds for given numbers
+    (``given``) and exact costs of single mappings (``exact``), once they are needed."""
 
     least: Compiled
     given: Compiled | None = None
@@ -175,11 +174,10 @@ class StageCosts:
 
 @dataclass(slots=True)
 class Shape:
-    """A skeleton of a stage, compiled: the chains of its dims, and lower bounds over sets of them, each asked only where those
-    before leave something open. What is needed of each memory (``room``); the objectives whatever numbers of buffers there are
-    (``least``, the cheapest one); the objectives once these numbers are settled (``given``; none if there is nothing to choose);
-    the objectives of single mappings (``exact``; none if they are known by then). Both are compiled when they are first asked
-    for."""
+    """A compiled skeleton of a stage: the chains of its dims, and lower bounds over sets of them, each evaluated only for sets
+    that the ones before do not prune. ``room``: footprint of each memory; ``least``: objectives for any numbers of buffers
+    (cheapest to evaluate); ``given``: objectives for fixed numbers (None if there is no choice); ``exact``: objectives of single
+    mappings (None if they are already known). The last two are compiled on first use."""
 
     skeleton: Skeleton
     trees: Mapping[str, ChainTree]
@@ -191,34 +189,34 @@ class Shape:
     exact: Callable[[], Compiled] | None
     _asked: int = 0
 
-    def bounds(self, nodes: Mapping[str, Indices], rows: int, hopeless: Callable[[Values], Flags] | None = None) -> Values:
-        """Lower bounds of the objectives, one row per set; inf where a memory overflows in all of it, or where the least costs
-        are ``hopeless``. Those of single mappings are what they cost."""
+    def bounds(self, nodes: Mapping[str, Indices], rows: int, pruned: Callable[[Values], Flags] | None = None) -> Values:
+        """Lower bounds of the objectives, one row per set; inf if every mapping of the set overflows a memory, or if the least
+        costs are ``pruned``. Bounds of single mappings are their costs."""
         result = self._fitting(nodes, rows, self.least)
-        left = self._promising(np.arange(rows), result, hopeless)
+        left = self._promising(np.arange(rows), result, pruned)
         if self.given is not None:
             left = left[self.trees[BUFFERS].size[nodes[BUFFERS][left]] == 1]
             self._asked += len(left)
-            if self._asked >= PATIENCE and len(left):
+            if self._asked >= SETS_BEFORE_FULL_COSTS and len(left):
                 result[left] = np.maximum(result[left], self.given()(_some(nodes, left), len(left)))
-                left = self._promising(left, result, hopeless)
+                left = self._promising(left, result, pruned)
         if self.exact is not None:
             left = left[np.logical_and.reduce([tree.size[nodes[dim][left]] == 1 for dim, tree in self.trees.items()])]
             if len(left):
                 result[left] = np.maximum(result[left], self.exact()(_some(nodes, left), len(left)))
         return result
 
-    def _promising(self, some: Indices, result: Values, hopeless: Callable[[Values], Flags] | None) -> Indices:
-        """Those of some sets that are not hopeless; the others are left out of the result."""
+    def _promising(self, some: Indices, result: Values, pruned: Callable[[Values], Flags] | None) -> Indices:
+        """The sets that are not pruned; pruned ones become inf in ``result``."""
         left: Indices = some[result[some, 0] < np.inf]
-        if hopeless is not None:
-            gone = hopeless(result[left])
+        if pruned is not None:
+            gone = pruned(result[left])
             result[left[gone]] = np.inf
             left = left[~gone]
         return left
 
     def _fitting(self, nodes: Mapping[str, Indices], rows: int, costs: Compiled) -> Values:
-        """Lower bounds of the objectives, of those that fit."""
+        """Lower bounds of the objectives; inf for sets that do not fit."""
         if not len(self.capacities):
             return costs(nodes, rows)
         left = np.flatnonzero((self.room(nodes, rows) <= self.capacities).all(axis=1))
@@ -227,7 +225,7 @@ class Shape:
         return result
 
     def floor(self, nodes: Mapping[str, Indices], rows: int) -> Values:
-        """Lower bounds like `bounds`, the least over which Holds are left out, one by one: sets that leave that open have poor
+        """Lower bounds like `bounds`, as the minimum over all choices of omitted Holds, as sets with this choice open have weak
         bounds."""
         if self.given is None:
             return self.bounds(nodes, rows)

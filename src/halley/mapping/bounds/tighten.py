@@ -1,7 +1,7 @@
-"""Least times of the shapes of a stage, with the shared sizes given: closer than what one look at all of its mappings can say.
+"""Bound tightening: least times of a stage's shapes with the shared sizes given, by a small branch-and-bound search.
 
-A stage on a share of the clusters is in as many frames as the other stages have shares, and its least time is the same in all of
-them. So it is worth a search of its own, which is done once; frames that differ in shares are then mostly seen to be hopeless.
+A stage on a partition of the clusters is in many frames, which differ in the partitions of other stages, and its least time is
+the same in all of them. So one search for it tightens the bounds of all these frames, and most of them are pruned.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from halley.mapping.bounds.incumbents import Flags
 from halley.mapping.space.stages import BUFFERS
 from halley.mapping.space.tile_chains import ChainTree
 
-PATIENCE = 1 << 13
-"""Sets that are bounded before the least time is left as it is known by then."""
+SETS_LIMIT = 1 << 13
+"""Largest number of sets bounded in one search; then the bound reached so far is used."""
 
-AT_ONCE = 1 << 6
-"""Sets that are split at once, those of the least times."""
+SETS_PER_STEP = 1 << 6
+"""Number of sets, those of least time, that are split per step."""
 
 
 def least_time(
@@ -29,8 +29,8 @@ def least_time(
     start: Mapping[str, int],
     fits: Callable[[Array], Flags],
 ) -> float:
-    """A lower bound of the time [s] of all chains below ``start`` (a node per dim) that fit, mostly the least one itself;
-    infinite where none fits. ``bounds`` of sets (a column each): their time first, then what ``fits`` judges."""
+    """A lower bound of the time [s] of all chains below ``start`` (a node per dim) that fit, usually the minimum itself; infinite
+    if none fits. ``bounds`` of sets (a column each): their time in the first row, then the arguments of ``fits``."""
     dims, every = tuple(trees), tuple(trees.values())
     rows = np.array([[start[dim] for dim in dims]], dtype=np.int64)
     if BUFFERS in trees:
@@ -47,10 +47,10 @@ def least_time(
             return float("inf")
         order = np.argsort(times, kind="stable")
         times, rows = times[order], rows[order]
-        sizes = np.stack([tree.size[rows[:AT_ONCE, at]] for at, tree in enumerate(every)], axis=1)
+        sizes = np.stack([tree.size[rows[:SETS_PER_STEP, at]] for at, tree in enumerate(every)], axis=1)
         splits = sizes.argmax(axis=1)
         first_single = int(np.argmax(np.append(sizes.max(axis=1) == 1, True)))
-        if not first_single or looked > PATIENCE:
+        if not first_single or looked > SETS_LIMIT:
             return float(times[0])
         fresh = split_in(every, rows[:first_single], splits[:first_single])
         known, left = times[first_single:], rows[first_single:]

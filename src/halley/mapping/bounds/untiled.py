@@ -1,10 +1,10 @@
-"""Stages whose own tiles are as large as what they cut: no choice of tile sizes takes less, if room is left out of account.
+"""Untiled relaxation of a stage: its own tiles have full size, and capacities are ignored. No tile sizes have lower costs.
 
-A loop over tiles moves, sums up, computes and waits no less than its body does once for all of them: visits to what it does not
-index add up, tiles cover all points, rounded-up shares and passes of the parts are no fewer than those of the whole, and an entry
-waits for no more latencies than many. Only the first fill and the last drain are longer for a large tile: without what they take
-by size (`ramps` of `halley.cost.evaluate`) the whole is a lower bound of all times, energies and busy times. Shapes that differ
-in the order of their loops are then the same, so that most are seen to be hopeless before their formulas run.
+A loop over tiles has at least the traffic, work and waits of one full-size tile: repeated visits add up, the tiles cover all
+points, rounded-up parts and passes are at least those of the full tile, and every entry pays latencies. Only the first fill and
+the last drain of a full-size tile are longer: without their transfer times (`ramps` of `halley.cost.evaluate`) the untiled stage
+is a lower bound of all times, energies and busy times. Shapes that differ only in the order of their loops have the same
+relaxation, so most of them are pruned before their formulas are compiled.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from halley.ir.mapping import Sequence as Steps
 from halley.mapping.space.stages import BUFFERS, Slot, Tiles
 
 Loops = Set[tuple[str, Number]]
-"""Dims and tiles of loops that take one step."""
+"""Dims and tiles of loops with one iteration."""
 
 
 def whole_sizes(slots: Sequence[Slot], given: Tiles) -> dict[str, Number]:
-    """The sizes that are given, and those of a stage's slots as large as they can be; numbers of buffers stay as they are."""
+    """The given sizes, and the largest sizes of a stage's slots; numbers of buffers are unchanged."""
     sizes = dict(given)
     for slot in slots:
         if slot.dim != BUFFERS:
@@ -31,7 +31,7 @@ def whole_sizes(slots: Sequence[Slot], given: Tiles) -> dict[str, Number]:
 
 
 def without_loops(node: Node, slots: Sequence[Slot], sizes: Tiles) -> Node:
-    """A stage built on whole sizes, without its loops over them: each takes one step."""
+    """A stage built with the largest sizes, without its loops, which have one iteration."""
     return _unlooped(node, {(slot.dim, sizes[slot.name]) for slot in slots if slot.dim != BUFFERS})
 
 
@@ -51,14 +51,14 @@ def _unlooped(node: Node, loops: Loops) -> Node:
 
 
 def _held(hold: Hold, body: Node) -> Node:
-    """A Hold around what may begin with others, in the order of their tensors: which is around which makes no difference, unless
-    one makes a phase of what is inside and the other does not."""
+    """A Hold around a body that may start with other Holds, sorted by their tensors: their nesting order does not matter, unless
+    one of them makes its body a phase and the other does not."""
     if isinstance(body, Hold) and body.tensors < hold.tensors and _alike(body.buffers, hold.buffers):
         return replace(body, body=_held(hold, body.body))
     return replace(hold, body=body)
 
 
 def _alike(first: Number, second: Number) -> bool:
-    """Whether both numbers of buffers are open, or the same."""
+    """Whether both numbers of buffers are open, or equal."""
     given = [type(number) is int for number in (first, second)]
     return first == second if all(given) else not any(given)

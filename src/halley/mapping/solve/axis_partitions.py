@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 def promising(search: GroupSearch, frame: Frame) -> tuple[Frame, list[Values]] | None:
-    """The frame with those shapes of its stages that may beat what is found, and what each takes alone (shapes x combinations of
-    the shared sizes x time and energy but for what leaks); none where a stage has no such shape."""
-    if search.found.hopeless(search.least_of(frame)).all() or (useful := search.useful(frame)) is None:
+    """The frame with the shapes of its stages that may improve on the incumbents, and the least cost of each alone (shapes x
+    combinations of the shared sizes x (time, energy without leakage)); None if a stage has no such shape."""
+    if search.found.pruned(search.least_of(frame)).all() or (useful := search.useful(frame)) is None:
         return None
     frame = useful
     rows, stages = search.costs.combinations(frame), range(len(frame.stages))
@@ -38,11 +38,11 @@ def promising(search: GroupSearch, frame: Frame) -> tuple[Frame, list[Values]] |
     for index in sorted(stages, key=lambda index: sum(id(shape) not in known for shape in frame.stages[index].skeletons)):
         found = [_alone(search, frame, index, shape)[:, :2] for shape in frame.stages[index].skeletons]
         alone[index] = np.array(found).reshape(-1, rows, 2)
-        if _hopeless(search, frame, index, alone).all():
+        if _pruned(search, frame, index, alone).all():
             return None
     kept = []
     for index, stage in enumerate(frame.stages):
-        left = np.flatnonzero(~_hopeless(search, frame, index, alone))
+        left = np.flatnonzero(~_pruned(search, frame, index, alone))
         if not len(left):
             return None
         alone[index] = alone[index][left]
@@ -51,20 +51,20 @@ def promising(search: GroupSearch, frame: Frame) -> tuple[Frame, list[Values]] |
 
 
 def least_alone(search: GroupSearch, frame: Frame, index: int) -> Values:
-    """What a stage takes alone at least (`_alone`), whatever its shape; infinite where it has none."""
-    least: Values = np.full((search.costs.combinations(frame), 2 + len(common(search, frame))), np.inf)
+    """Least cost of a stage alone (`_alone`) over all its shapes; infinite if it has none."""
+    least: Values = np.full((search.costs.combinations(frame), 2 + len(common_resources(search, frame))), np.inf)
     for shape in frame.stages[index].skeletons:
         if not search.wastes(frame, shape):
             least = np.minimum(least, _alone(search, frame, index, shape))
     return least
 
 
-MANY = 4
-"""From so many numbers of members on, a stage is looked at on all of its shares at once."""
+MEMBER_COUNTS_FOR_JOINT_BOUND = 4
+"""With at least this many different numbers of members, a stage is bounded on all of its partitions together."""
 
 
-def common(search: GroupSearch, frame: Frame) -> list[Resource]:
-    """What all shares of the clusters have in common: the ways into and out of the memories around them."""
+def common_resources(search: GroupSearch, frame: Frame) -> list[Resource]:
+    """Resources that all partitions of the clusters share: ports of the memories outside the clusters."""
     chip, shares = search.chip, frame.shares
     assert shares is not None
     outside = [memory for memory in chip.memories if chip.depth(memory.name) < chip.levels.index(chip.level(shares.level))]
@@ -72,9 +72,9 @@ def common(search: GroupSearch, frame: Frame) -> list[Resource]:
 
 
 def _alone(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton) -> Values:
-    """What a shape of a stage takes alone at least, whatever its own tile sizes and the room that it takes: time, energy but for
-    what leaks, and busy times of what it has in common with other shares, a row for each combination of the shared sizes. Frames
-    that differ in their cut, or in the shares of other stages, have it in common."""
+    """Least costs of a shape of a stage alone, for any of its own tile sizes and without capacity constraints: time, energy
+    without leakage, and busy times of resources shared with other partitions, a row for each combination of the shared sizes. It
+    is the same in frames that differ in their cut, or in the partitions of other stages."""
     known = search.costs.lone
     if id(skeleton) not in known:
         known[id(skeleton)] = _found_alone(search, frame, index, skeleton)
@@ -96,12 +96,13 @@ def _found_alone(search: GroupSearch, frame: Frame, index: int, skeleton: Skelet
 
 
 def _open_members(search: GroupSearch, frame: Frame, skeleton: Skeleton) -> Slot | None:
-    """The number of members of a stage's share as an open number, where the shares of its axis are many, and it says no more than
-    how large the parts of a split are: not for one member, which splits nothing, nor where collectives take steps by it."""
+    """The number of members of a stage's partition as an open number, if there are many partitions of its axis and the number
+    determines only the sizes of split tiles. It does not for one member, which splits nothing, nor with collectives, whose steps
+    depend on it."""
     shares = frame.shares
     assert shares is not None
     most = search.chip.axis(shares.level, shares.axis).size - 1
-    if most - 1 < MANY or skeleton.splits_reduction:
+    if most - 1 < MEMBER_COUNTS_FOR_JOINT_BOUND or skeleton.splits_reduction:
         return None
     node = skeleton.build(search.costs.symbols(frame, skeleton))
     split = [
@@ -119,18 +120,18 @@ def _members(level: str, axis: str, dim: str, most: int) -> Slot:
 
 
 def _bounds(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton, further: Sequence[Slot]) -> Values:
-    """The same with further open numbers beside the shared sizes: combinations of them all."""
+    """The same with further open numbers in addition to the shared sizes: all combinations."""
 
     def parts(found: Estimate) -> list[Number]:
         energy = total(part for name, part in found.energy_by.items() if name != "static")
-        return [found.time, energy, *(found.busy.get(resource, 0) for resource in common(search, frame))]
+        return [found.time, energy, *(found.busy.get(resource, 0) for resource in common_resources(search, frame))]
 
     return search.costs.on_whole(frame, index, skeleton, parts, further)
 
 
-def _hopeless(search: GroupSearch, frame: Frame, index: int, alone: list[Values]) -> Flags:
-    """Which shapes of a stage cannot matter, whatever the shared sizes and the other stages' shapes: the longest child sets the
-    time, energies add up."""
+def _pruned(search: GroupSearch, frame: Frame, index: int, alone: list[Values]) -> Flags:
+    """Which shapes of a stage are pruned for all shared sizes and all shapes of the other stages: the time is that of the longest
+    child, energies add up."""
     least = [own.min(axis=0) for own in alone]
     child_of = {stage: at for at, child in enumerate(frame.cut) for stage in child}
     times: Values = np.zeros((len(frame.cut), *alone[index].shape[:2]))
@@ -143,4 +144,4 @@ def _hopeless(search: GroupSearch, frame: Frame, index: int, alone: list[Values]
     time = np.maximum(times.max(axis=0), floor["time"])
     costs = {"time": time, "energy": np.maximum(energy + search.chip.static_power * time, floor["energy"])}
     bounds = np.stack([costs[name] for name in search.objectives], axis=-1)
-    return np.asarray(search.found.hopeless(bounds.reshape(-1, bounds.shape[-1])).reshape(bounds.shape[:2]).all(axis=1))
+    return np.asarray(search.found.pruned(bounds.reshape(-1, bounds.shape[-1])).reshape(bounds.shape[:2]).all(axis=1))

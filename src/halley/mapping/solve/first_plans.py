@@ -1,4 +1,4 @@
-"""First mappings, quickly: what is no better than them need not be looked at."""
+"""Dives: first mappings found quickly, as incumbents for pruning."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from halley.mapping.bounds.incumbents import Values
 if TYPE_CHECKING:
     from halley.mapping.solve.group_search import GroupSearch
 
-VAIN = 32
-"""First mappings in a row that are no better than what is found before no more are looked for."""
+DIVES_WITHOUT_GAIN = 32
+"""Dives end after this many consecutive mappings that do not improve the incumbents."""
 
 
 def dive(search: GroupSearch, bounds: Values, places: Sequence[tuple[int, int]], order: Indices) -> None:
-    """A first mapping of each frame, of its most promising combination (``order``: of the places), until many in a row are no
-    better than what is found. A good value early spares most of the rest; which one it is changes no result."""
+    """A first mapping of each frame for its most promising combination (``order``: of ``places``), until many consecutive ones do
+    not improve the incumbents. A good incumbent prunes most of the search; which one it is does not change the result."""
     dived: set[int] = set()
-    vain = 0
+    without_gain = 0
     for position in order:
         frame, combination = places[position]
-        if vain == VAIN:
+        if without_gain == DIVES_WITHOUT_GAIN:
             return
-        if frame not in dived and not search.found.hopeless(bounds[position][None, :])[0]:
+        if frame not in dived and not search.found.pruned(bounds[position][None, :])[0]:
             dived.add(frame)
             before = search.found.points
             search.solve(frame, combination, quick=True)
-            vain = vain + 1 if search.found.points is before else 0
+            without_gain = without_gain + 1 if search.found.points is before else 0

@@ -1,7 +1,7 @@
-"""The order in which the frames of a group are searched: those on all clusters, then those with stages on shares of them.
+"""The order in which the frames of a group are searched: those on all clusters, then those with stages on partitions of an axis.
 
-The latter are searched some at a time, so that neither they nor what is known of them have to be kept, and against what those
-before have reached: most are hopeless by then, and never made.
+The latter are searched in batches, so that neither the frames nor their bounds have to be stored, and against the incumbents of
+earlier batches: most are pruned without being constructed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from halley.mapping.solve.pipelines import Pipelines
 if TYPE_CHECKING:
     from halley.mapping.solve.group_search import GroupSearch
 
-WAVE = 1 << 8
-"""Frames with stages on shares of the clusters that are at hand at once: each keeps bounds of all shapes that are left."""
+FRAMES_PER_BATCH = 1 << 8
+"""Number of frames with stages on partitions in one batch: each stores bounds of all its remaining shapes."""
 
 
 def search_all(search: GroupSearch) -> None:
@@ -33,15 +33,15 @@ def search_all(search: GroupSearch) -> None:
 
 
 def _bounds(search: GroupSearch, every: Sequence[Pipelines]) -> Values:
-    """Lower bounds of some families."""
+    """Lower bounds of several implicit sets of frames."""
     return np.vstack([np.empty((0, len(search.objectives))), *(pipelines.bounds() for pipelines in every)])
 
 
 def _on_shares(search: GroupSearch, pipelines: Pipelines, left: Values) -> None:
-    """Search a family. ``left``: lower bounds of this and those whose turn comes after."""
+    """Search an implicit set of frames. ``left``: lower bounds of this and the following sets."""
     first, frames = len(search.frames), pipelines.frames()
     try:
-        while wave := list(islice(frames, WAVE)):
+        while wave := list(islice(frames, FRAMES_PER_BATCH)):
             search.frames += wave
             _wave(search, range(first, len(search.frames)), left)
             search.forget(first)
@@ -52,18 +52,18 @@ def _on_shares(search: GroupSearch, pipelines: Pipelines, left: Values) -> None:
 
 
 def _wave(search: GroupSearch, numbers: Sequence[int], later: Values) -> None:
-    """Search some of the frames. ``later``: lower bounds of those whose turn comes after."""
+    """Search one batch of frames. ``later``: lower bounds of the following ones."""
     left = np.vstack([np.empty((0, len(search.objectives))), *(search.least_of(search.frames[number]) for number in numbers)])
     try:
         bounds, places = search.candidates(numbers)
         left, order = bounds, np.lexsort(bounds.T[::-1])
-        order = order[~search.found.hopeless(bounds[order])]
+        order = order[~search.found.pruned(bounds[order])]
         dive(search, bounds, places, order)
-        order = order[~search.found.hopeless(bounds[order])]
+        order = order[~search.found.pruned(bounds[order])]
         if len(search.objectives) > 1:  # against a poor front stages that overlap have too many trade-offs: the others before
             order = order[np.argsort([bool(search.frames[places[position][0]].cut) for position in order], kind="stable")]
         for index, position in enumerate(order):
-            if search.found.hopeless(bounds[position][None, :])[0]:
+            if search.found.pruned(bounds[position][None, :])[0]:
                 continue
             left = bounds[order[index:]]
             search.tally.tick()

@@ -1,4 +1,4 @@
-"""Further buffers for a plan that was chosen for its energy alone."""
+"""Further buffers for a plan that was chosen only for its energy."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import numpy as np
 
 from halley.cost.evaluate import evaluate
 from halley.mapping.solve.group_search import GroupSearch
-from halley.mapping.space.choice import Choice
+from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.stages import BUFFERS, Slot
 
 
-def hasten(search: GroupSearch, choice: Choice) -> Choice:
+def add_buffers(search: GroupSearch, choice: GroupMapping) -> GroupMapping:
     """The mapping of a group with more buffers wherever that makes it faster and fits.
 
-    Stages follow each other, so that each is settled for itself; traffic stays what it is."""
+    Stages are sequential, so each is optimised separately; the traffic does not change."""
     frame = choice.frame
     for slots in (frame.shared, *(skeleton.slots for skeleton in choice.skeletons)):
         choice = _fastest(search, choice, [s for s in slots if s.dim == BUFFERS and choice.tiles[s.name]])
     return choice
 
 
-def _fastest(search: GroupSearch, choice: Choice, slots: Sequence[Slot]) -> Choice:
-    """The fastest choice of some Holds' buffers that fits, the others given: all of them at once, as arrays."""
+def _fastest(search: GroupSearch, choice: GroupMapping, slots: Sequence[Slot]) -> GroupMapping:
+    """The fastest numbers of buffers of some Holds that fit, with the others given; all combinations are costed as arrays."""
     if not slots:
         return choice
     grid = np.meshgrid(*(np.arange(1.0, int(slot.limit({})) + 1) for slot in slots), indexing="ij")

@@ -1,4 +1,4 @@
-"""What a frame with overlapped stages takes by itself, around its stages: rounds, ramps, traffic, room."""
+"""Cost outside the stages: rounds, ramps, traffic and footprint of a frame's own Holds and loops, for overlapped stages."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Visits:
-    """Of tensors that share a buffer, for each combination of the shared tile sizes: how long their fills and drains take, one
-    after the other (``moving`` [s]), and how many ``buffers`` there are; the first and the last child that touches them."""
+class BufferVisits:
+    """Tensors that share a buffer: for each combination of the shared tile sizes, the sum of their fill and drain times
+    (``moving`` [s]) and the number of ``buffers``; the ``first`` and the ``last`` child that accesses them."""
 
     moving: Array
     buffers: Array
@@ -41,13 +41,13 @@ class Visits:
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
-    """For each combination of the shared tile sizes: ``entries``, the rounds, in so many ``phases``; ``ramps`` [s] of the Holds
-    around the stages, or what a resource that is busy in these waits for at the ``ends`` of the rounds [s] instead; what Holds
-    with one buffer take that lie outside the phases (``serial`` [s]); ``energy`` [J]; ``busy`` time [s] of each resource for the
-    Holds inside the phases, and for those ``beside`` them; the ``visits`` of those inside; the ``room`` [B] in each memory with a
-    limit (memories x combinations). ``counted`` [B]: what a stage's own footprint has of it, as that is found with the stages in
-    turn."""
+class OutsideCost:
+    """Cost outside the stages, for each combination of the shared tile sizes: number of rounds (``entries``) and of ``phases``;
+    ``ramps`` [s] of the Holds around the stages, and for resources that are busy in the ramps, their waits at the ``ends`` of the
+    rounds [s] instead; transfers of Holds with one buffer outside the phases (``serial`` [s]); ``energy`` [J]; ``busy`` time [s]
+    of each resource by Holds inside the phases, and by those ``beside`` them; the ``visits`` of Holds inside; the ``room``
+    (bytes) in each memory that may overflow (memories x combinations). ``counted`` [B]: the part of ``room`` that a stage's own
+    footprint already contains, as that is computed with sequential stages."""
 
     entries: Array
     phases: Array
@@ -57,24 +57,25 @@ class Around:
     energy: Array
     busy: Mapping[Resource, Array]
     beside: Mapping[Resource, Array]
-    visits: Sequence[Visits]
+    visits: Sequence[BufferVisits]
     room: Array
     counted: Array
 
 
-def around(search: GroupSearch, frame: Frame) -> Around:
-    """What a frame takes by itself, whatever shapes its stages have: its Holds see of these which tensors they touch. Holds
-    around shares of an axis lie outside the clusters, so that it is the same for all shares."""
+def outside_cost(search: GroupSearch, frame: Frame) -> OutsideCost:
+    """The cost of a frame outside its stages. It does not depend on the shapes of the stages, as Holds depend only on which
+    tensors the stages access. Holds around partitions of an axis are outside the clusters, so it is the same for all
+    partitions."""
     if frame.shares is None:
         return _found(search, frame)
     key = frame.cut, frame.shares.axis
-    if key not in search.arounds:
-        search.arounds[key] = _found(search, frame)
-    return search.arounds[key]
+    if key not in search.outside_costs:
+        search.outside_costs[key] = _found(search, frame)
+    return search.outside_costs[key]
 
 
 def rounds(search: GroupSearch, frame: Frame) -> Array:
-    """How often a frame's stages run, for each combination of the shared tile sizes."""
+    """Number of runs of a frame's stages, for each combination of the shared tile sizes."""
     symbols, stages = search.trees.symbols(frame.shared), [Steps(()) for _ in frame.stages]
     tree = search.around(frame.in_turn(symbols, stages))
     path = next(path for path, node in walk(tree) if node is stages[0])
@@ -83,9 +84,9 @@ def rounds(search: GroupSearch, frame: Frame) -> Array:
     return search.trees.program([entries], trees, frame.name)(starts(trees, frame.shared, rows), rows)[:, 0]
 
 
-def has_room(search: GroupSearch, frame: Frame) -> Flags:
-    """For which combinations of the shared tile sizes a frame's own Holds fit. Those of a finer cut take no less: what passes
-    between children has as many buffers as children are on its way."""
+def holds_fit(search: GroupSearch, frame: Frame) -> Flags:
+    """For which combinations of the shared tile sizes a frame's own Holds fit. Holds of a finer cut need at least as many bytes,
+    as a handed-over tensor has one buffer per child on its path."""
     room = _room(search, frame, frame.tree(_shared_sizes(search, frame), frame.users()))
     capacities = [search.chip.memory(name).capacity for name in search.costs.limited]
     return np.asarray((room <= np.reshape(capacities, (-1, 1))).all(axis=0))
@@ -99,7 +100,7 @@ def _room(search: GroupSearch, frame: Frame, tree: Node) -> Array:
     return np.reshape(every, (-1, rows))
 
 
-def _found(search: GroupSearch, frame: Frame) -> Around:
+def _found(search: GroupSearch, frame: Frame) -> OutsideCost:
     sizes, rows = _shared_sizes(search, frame), search.costs.combinations(frame)
     shapes = [stage.skeletons[0] for stage in frame.stages]  # whichever: what they take themselves is left out
     sizes |= {slot.name: 1 for shape in shapes for slot in shape.slots}
@@ -115,7 +116,7 @@ def _found(search: GroupSearch, frame: Frame) -> Around:
     outside = [event for event in estimate.events if len(event.path) < len(path) and path[: len(event.path)] == event.path]
     parts = _with_kept if frame.kept else _by_phases
     ramps, ends, serial, busy, beside = parts(search, frame, nodes, estimate, path, outside)
-    return Around(
+    return OutsideCost(
         entries=each(estimate.nodes[path].entries),
         phases=each(_phases(nodes, estimate, path)),
         ramps=each(ramps),
@@ -135,19 +136,21 @@ def _found(search: GroupSearch, frame: Frame) -> Around:
 
 def _shared_sizes(search: GroupSearch, frame: Frame) -> dict[str, Number]:
     """The shared sizes of each combination, by slot."""
-    shared = search.costs.unsettled(frame.shared)
+    shared = search.costs.searched_slots(frame.shared)
     trees = search.trees.of(shared, ())
-    sizes: dict[str, Number] = dict(search.costs.settled(frame.shared))
+    sizes: dict[str, Number] = dict(search.costs.fixed_sizes(frame.shared))
     for dim, nodes in starts(trees, shared, search.costs.combinations(frame)).items():
         sizes |= {name: column[trees[dim].start[nodes]] for name, column in trees[dim].columns.items()}
     return sizes
 
 
 Parts = tuple[Number, dict[Resource, Number], Number, dict[Resource, Number], dict[Resource, Number]]
-"""Ramps, ends, serial, busy and beside of an `Around`."""
+"""Ramps, ends, serial, busy and beside of an `OutsideCost`."""
 
 
-def _visits(search: GroupSearch, frame: Frame, nodes: Mapping[Path, Node], estimate: Estimate, path: Path) -> Iterator[Visits]:
+def _visits(
+    search: GroupSearch, frame: Frame, nodes: Mapping[Path, Node], estimate: Estimate, path: Path
+) -> Iterator[BufferVisits]:
     """The visits of the Holds in the phase of the rounds, of as many as there are buffers at once."""
     phase = next((at + 1 for at in range(len(path) - 1, 0, -1) if isinstance(nodes[path[:at]], Steps)), 0)
     ops = [[search.workload.op(op) for stage in child for op in frame.stages[stage].ops] for child in frame.children]
@@ -160,7 +163,7 @@ def _visits(search: GroupSearch, frame: Frame, nodes: Mapping[Path, Node], estim
             users = [child for child, names in enumerate(touched) if names.intersection(group)]
             if users:  # with one buffer, transfers are before and after all that is inside
                 several = np.asarray(hold.buffers) > 1
-                yield Visits(np.where(several, moving, -np.inf), np.maximum(hold.buffers, 1), users[0], users[-1])
+                yield BufferVisits(np.where(several, moving, -np.inf), np.maximum(hold.buffers, 1), users[0], users[-1])
 
 
 def _by_phases(
@@ -174,8 +177,8 @@ def _by_phases(
     ends = {name: phase.entries * time for name, time in phase.ends.items()}
     serial: Number = 0.0
     if own != first:
-        around = whole.filling + whole.ramp_down
-        ramps, ends = ramps + around, {name: time + around for name, time in ends.items()}
+        outside_cost = whole.filling + whole.ramp_down
+        ramps, ends = ramps + outside_cost, {name: time + outside_cost for name, time in ends.items()}
         serial = whole.work - estimate.nodes[own[:-1]].work
     return ramps, ends, serial, _busy(search, outside, len(own), len(path)), _busy(search, outside, 0, len(own))
 

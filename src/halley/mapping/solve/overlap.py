@@ -1,13 +1,12 @@
-"""Exact search of stages that overlap: rounds of tiles, each stage at work on another one (docs/model.md, "Rounds").
+"""Exact search of overlapped stages, which work on different tiles in rounds (docs/model.md, "Rounds").
 
-Stages that follow each other add up their times, so that each is searched for itself. Stages that overlap do not: the busiest of
-children and shared resources sets the time, and all keep their tiles at once. A *state* holds what that takes of some stages: the
-energy, the time of each child, the work of each shared resource, the room in each memory by child. Children on clusters of their
-own share less: what lies in the clusters is each child's, and its time says how long that works. A stage that follows when all
-rounds are over stands beside the children, with a time and room of its own. States of disjoint stages
-join (sums; of the room in one child the largest), and no part of a state makes a plan better by growing. So a state of lower
-bounds bounds its plans, and a partial plan whose state is no less than another's in every part can go. An array of states has a
-column for each.
+Times of sequential stages add up, so each stage is searched separately. For overlapped stages the time is that of the busiest
+child or shared resource, and all hold their tiles at the same time. A *state* of some stages has the energy, the time of each
+child, the busy time of each shared resource, and the footprint in each memory by child. Resources in the clusters are not shared
+by children on separate partitions of the clusters: the time of the child includes them. A stage that runs after all rounds has
+its own time and footprint. States of disjoint stages are combined (sums; maxima of footprints in one child), and the cost of a
+plan is monotonic in every component. So a state of lower bounds gives a lower bound of its plans, and a partial plan is dominated
+by another one whose state is no larger in every component. An array of states has one column per state.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ from halley.mapping.bounds.chain_sets import starts
 from halley.mapping.bounds.incumbents import Flags, Values
 from halley.mapping.bounds.shapes import Compiled, least_of_buffers
 from halley.mapping.bounds.tighten import least_time
-from halley.mapping.solve.fixed_shared_tiles import Settling
-from halley.mapping.solve.outside_stages import around
+from halley.mapping.solve.fixed_shared_tiles import FixedTileSearch
+from halley.mapping.solve.outside_stages import outside_cost
 from halley.mapping.solve.stage_fronts import Pick
 from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.stages import Skeleton
@@ -39,12 +38,12 @@ from halley.mapping.space.tile_chains import ChainTree
 if TYPE_CHECKING:
     from halley.mapping.solve.group_search import GroupSearch
 
-SHARED = 8
-"""Members of an axis, up to which the least times of shapes on shares of it serve too few frames to be worth a search."""
+MEMBERS_WITHOUT_TIGHTENING = 8
+"""Up to this number of members of an axis, bound tightening is not worth a search, as few frames use its result."""
 
 
-TINY = 1e-30
-"""In place of no time at all [s], to divide by."""
+MIN_TIME = 1e-30
+"""Smallest time [s] in divisions, to avoid division by zero."""
 
 
 def fits(chip: Chip, estimate: Estimate) -> bool:
@@ -53,8 +52,9 @@ def fits(chip: Chip, estimate: Estimate) -> bool:
 
 
 def in_children(search: GroupSearch, in_turn: Sequence[Values]) -> list[Values]:
-    """Of each stage, least time and energy but for what leaks (shapes x combinations x both), from its costs ``in_turn``: it
-    takes as long in its child. Where there is leakage, some of its energy is of a time that the others may hide."""
+    """For each stage, least time and energy (shapes x combinations x 2), from its costs in sequential order (``in_turn``): its
+    time in a child is the same. With static power the energy is 0, as the costs contain leakage over a time that other stages may
+    hide."""
     found: list[Values] = []
     for costs in in_turn:
         values: Values = np.zeros((*costs.shape[:2], 2))
@@ -67,10 +67,10 @@ def in_children(search: GroupSearch, in_turn: Sequence[Values]) -> list[Values]:
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """A shape of a stage, compiled: lower bounds of its time, its energy without leakage, the busy time of each resource and the
-    footprint of each memory with a limit (rows in this order); the time of single mappings (``exact``). ``starts``: the sets of
-    all tiles, one for each combination of the shared sizes, of which `at_least` keeps bounds; ``times``: least times of
-    combinations that were looked at closely."""
+    """A compiled shape of a stage: lower bounds of its time, its energy without leakage, the busy time of each resource and the
+    footprint of each memory that may overflow (rows in this order); the time of single mappings (``exact``). ``starts``: the sets
+    of all tiles, one for each combination of the shared sizes, whose bounds `at_least` caches; ``times``: tightened least times
+    by combination."""
 
     skeleton: Skeleton
     costs: Compiled
@@ -82,8 +82,7 @@ class Vector:
     _least: dict[int, Array] = field(default_factory=dict)
 
     def at_least(self, rows: Indices) -> Array:
-        """Bounds for some combinations of the shared sizes. Frames that have a shape in common ask for different ones, each for
-        those that are left."""
+        """Bounds for some combinations of the shared sizes, cached: frames with the same shape need different combinations."""
         new = np.array([row for row in rows.tolist() if row not in self._least], dtype=np.int64)
         if len(new):
             nodes = {dim: own[new] for dim, own in self.starts.items()}
@@ -91,7 +90,7 @@ class Vector:
         return np.stack([self._least[row] for row in rows.tolist()], axis=1)
 
     def bounds(self, nodes: Mapping[str, Indices], rows: int) -> Array:
-        """Of sets, a column each; of single mappings what they take."""
+        """Bounds of sets, a column each; exact for single mappings."""
         found = self.costs(nodes, rows).T
         alone = np.ones(rows, dtype=bool)
         for dim, tree in self.trees.items():
@@ -112,14 +111,14 @@ class Rounds:
         self.memories = search.costs.limited
         self.capacities = np.array([self.chip.memory(name).capacity for name in self.memories])
         self.child_of = {stage: at for at, child in enumerate((*frame.children, frame.last)) for stage in child}
-        self.shared = search.costs.unsettled(frame.shared)
+        self.shared = search.costs.searched_slots(frame.shared)
         self.rows = search.costs.combinations(frame)
         self.left = np.empty(0, dtype=np.int64)
         if not self.rows or not all(stage.skeletons for stage in frame.stages):
             return
-        if self.search.found.hopeless(self._least(alone)).all():
+        if self.search.found.pruned(self._least(alone)).all():
             return
-        self.around = around(search, frame)
+        self.around = outside_cost(search, frame)
         self.left = self._worthwhile()
         if not len(self.left):
             return
@@ -143,8 +142,8 @@ class Rounds:
         self.floors = [[self._floor(at, part) for part in parts] for at, parts in enumerate(self.parts)]
 
     def _least(self, alone: Sequence[Values]) -> Values:
-        """Lower bounds of the objectives for each combination of shared sizes, before anything else is known of the frame: the
-        longest child, and what follows."""
+        """First lower bounds of the objectives for each combination of shared sizes: the longest child, and the stages after the
+        rounds."""
         least = [own.min(axis=0) for own in alone]
         times = np.zeros((self.after + 1, self.rows))
         for stage, own in enumerate(least):
@@ -154,18 +153,19 @@ class Rounds:
         return np.stack([costs[name] for name in self.search.objectives], axis=1)
 
     def _worthwhile(self) -> Indices:
-        """The combinations of shared sizes that can be better than anything elsewhere. On all clusters these have several
-        rounds to a phase: in a single one no stage hides another, so that stages in turn, of the same shapes, take no longer and
-        hold no more. On shares they may be shapes that stages in turn do not have."""
+        """The combinations of shared sizes that may be better than other frames. On all clusters, these have several rounds per
+        phase: in a single round no stage overlaps another, so sequential stages of the same shapes are as fast with no larger
+        footprint. On partitions, stages may have shapes that sequential stages do not have."""
         return np.flatnonzero(self.around.entries > (self.around.phases if self.frame.cut and not self.frame.shares else 0))
 
     @property
     def after(self) -> int:
-        """The number of what follows the rounds, among the children."""
+        """The index, among the children, of the stages after the rounds."""
         return len(self.frame.children)
 
     def _lay_out(self, resources: Iterable[Resource], later: Iterable[Resource]) -> None:
-        """The parts of a state: energy; times; work of ``resources`` in the rounds, then of those ``later``; room."""
+        """The layout of a state: energy; times; busy times of ``resources`` in the rounds, then of those ``later``;
+        footprints."""
         self.resources, self.later = tuple(resources), tuple(later)
         children = self.after + bool(self.frame.last)
         self.busy = slice(1 + children, 1 + children + len(self.resources))
@@ -173,8 +173,9 @@ class Rounds:
         self.width = self.adding + children * len(self.memories)
 
     def _promising(self, alone: Sequence[Values]) -> list[list[Vector]]:
-        """Of each stage the shapes that may matter, and in ``left`` the combinations of shared sizes: by what each shape takes
-        ``alone``, then by what those take that are compiled, stage by stage. Of most frames nothing is left before all are."""
+        """The shapes of each stage that are not pruned, with the remaining combinations of shared sizes in ``left``: first by the
+        costs of each shape ``alone``, then by compiled bounds, stage by stage. Most frames are pruned before all shapes are
+        compiled."""
         shapes = [list(stage.skeletons) for stage in self.frame.stages]
         states = [self._from_costs(stage, costs) for stage, costs in enumerate(alone)]
         parts: list[list[Vector]] = [[] for _ in shapes]
@@ -189,14 +190,14 @@ class Rounds:
         return [[part for part in own if id(part.skeleton) in kept[at]] for at, own in enumerate(parts)]
 
     def _narrow(self, states: list[Values], shapes: list[list[Skeleton]]) -> None:
-        """Leave out shapes (and their ``states``: parts x shapes x combinations) and combinations that cannot matter, whatever
-        the other stages' shapes are."""
+        """Prune shapes (and their ``states``: components x shapes x combinations) and combinations that cannot improve the
+        frontier with any shapes of the other stages."""
         for stage, skeletons in enumerate(shapes):
             least = [own[:, :, self.left].min(axis=1) for at, own in enumerate(states) if at != stage]
             own = states[stage][:, :, self.left].reshape(self.width, -1)
             joined = self.join(np.tile(self.together(least), len(skeletons)), own)
-            hopeless = self.search.found.hopeless(self.objectives(joined, np.tile(self.left, len(skeletons))))
-            possible = ~hopeless.reshape(len(skeletons), -1)
+            pruned = self.search.found.pruned(self.objectives(joined, np.tile(self.left, len(skeletons))))
+            possible = ~pruned.reshape(len(skeletons), -1)
             self.left = self.left[possible.any(axis=0)]
             if not len(self.left):
                 return
@@ -204,7 +205,8 @@ class Rounds:
             states[stage], shapes[stage] = states[stage][:, kept], [skeletons[at] for at in kept]
 
     def _from_costs(self, stage: int, costs: Values) -> Values:
-        """States (parts x shapes x combinations) of what a stage's shapes cost at least; room and resources open."""
+        """States (components x shapes x combinations) from the least costs of a stage's shapes, with footprints and resources
+        0."""
         states: Values = np.zeros((self.width, *costs.shape[:2]))
         states[1 + self.child_of[stage]], states[0] = costs[..., 0], costs[..., 1]
         return states
@@ -212,11 +214,11 @@ class Rounds:
     # --- what is compiled ---------------------------------------------------------------------------------------------
 
     def _unknown(self, stage: int, skeletons: Sequence[Skeleton]) -> int:
-        """How many of some shapes of a stage are not compiled yet."""
+        """Number of a stage's shapes that are not compiled yet."""
         return sum(self.frame.known_by(stage, skeleton) not in self.search.vectors for skeleton in skeletons)
 
     def _vector(self, index: int, skeleton: Skeleton) -> Vector:
-        """A shape of a stage, compiled. Frames that differ in what overlaps have it in common."""
+        """The compiled shape of a stage, shared by frames that differ only in what overlaps."""
         known, key = self.search.vectors, self.frame.known_by(index, skeleton)
         if key not in known:
             known[key] = self._compile(index, skeleton)
@@ -225,7 +227,7 @@ class Rounds:
     def _compile(self, index: int, skeleton: Skeleton) -> Vector:
         self.search.tally.tick()
         estimate = self.search.costs.draft(self.frame, index, skeleton)
-        trees = self.search.trees.of(self.shared, self.search.costs.unsettled(skeleton.slots))
+        trees = self.search.trees.of(self.shared, self.search.costs.searched_slots(skeleton.slots))
         energy = total(part for name, part in estimate.energy_by.items() if name != "static")
         room = [estimate.footprint.get(name, 0) for name in self.memories]
         outputs = [estimate.time, energy, *estimate.busy.values(), *room]
@@ -241,7 +243,7 @@ class Rounds:
     # --- states -------------------------------------------------------------------------------------------------------
 
     def _floor(self, stage: int, part: Vector) -> Values:
-        """The least states of a stage's shape, one for each combination of shared sizes; infinite where nothing is left of it."""
+        """The least states of a stage's shape, one for each combination of shared sizes; infinite where it is pruned."""
         self.search.tally.bounds += len(self.left)
         found: Values = np.full((self.width, self.rows), np.inf)
         found[:, self.left] = self.state(stage, part, part.at_least(self.left), self.left)
@@ -265,14 +267,14 @@ class Rounds:
         return states
 
     def join(self, first: Values, second: Values) -> Values:
-        """The states of both together; one column broadcasts."""
+        """The combined states; a single column is broadcast."""
         result: Values = np.empty((self.width, max(first.shape[1], second.shape[1])))
         np.add(first[: self.adding], second[: self.adding], out=result[: self.adding])
         np.maximum(first[self.adding :], second[self.adding :], out=result[self.adding :])
         return result
 
     def objectives(self, states: Values, at: Indices) -> Values:
-        """What plans of these states cost, a row each; infinite where they do not fit. ``at``: as for `state`."""
+        """Costs of plans with these states, a row each; infinite where they do not fit. ``at``: as for `state`."""
         time = self._time(states, at) if self.search.costs.timed else 0.0
         costs = {"time": time, "energy": states[0] + self.around.energy[at] + self.chip.static_power * time}
         result: Values = np.stack([costs[name] for name in self.search.objectives], axis=1)
@@ -284,30 +286,30 @@ class Rounds:
         return result
 
     def _time(self, states: Values, at: Indices) -> Values:
-        """What plans of these states take at least: the busiest child or resource, what the others wait at the ends of the
-        rounds, and what follows. It rises with every part, also where that makes the busiest one wait less: no more than by what
-        that rises, as no phase has more than one entry to a round."""
-        around = self.around
+        """Least time of plans with these states: the busiest child or resource, pipeline fill and drain, and the stages after the
+        rounds. It is monotonic in every component: a larger component may shorten fill and drain, but by no more than its
+        increase, as every round has at least one entry per phase."""
+        outside_cost = self.around
         children, after, busy = states[1 : 1 + self.after], states[1 + self.after : self.busy.start], states[self.busy]
         work: dict[Resource, Values] = dict(zip(self.resources, busy, strict=True))
-        for resource, time in around.busy.items():
+        for resource, time in outside_cost.busy.items():
             work[resource] = time[at] + work.get(resource, 0.0)
         busiest = children.max(axis=0)
         for engine, users in self.contended.items():
-            times = [np.maximum(children[child], TINY) for child in users]
+            times = [np.maximum(children[child], MIN_TIME) for child in users]
             busiest = np.maximum(busiest, contended_time(times, work.get(engine, 0.0)))
-        for resource in work.keys() - around.ends.keys():
+        for resource in work.keys() - outside_cost.ends.keys():
             busiest = np.maximum(busiest, work[resource])
-        waiting = around.phases[at] * waiting_time(children.sum(axis=0), busiest, around.entries[at])
-        result = busiest + waiting + around.ramps[at]
-        for resource in work.keys() & around.ends.keys():
-            result = np.maximum(result, work[resource] + around.ends[resource][at])
-        for visits in around.visits:
+        waiting = outside_cost.phases[at] * waiting_time(children.sum(axis=0), busiest, outside_cost.entries[at])
+        result = busiest + waiting + outside_cost.ramps[at]
+        for resource in work.keys() & outside_cost.ends.keys():
+            result = np.maximum(result, work[resource] + outside_cost.ends[resource][at])
+        for visits in outside_cost.visits:
             inside = children[visits.first : visits.last + 1].sum(axis=0)
             result = np.maximum(result, in_flight_time(visits.moving[at] + inside, visits.buffers[at]))
-        result = result + after.sum(axis=0) + around.serial[at]
+        result = result + after.sum(axis=0) + outside_cost.serial[at]
         later = dict(zip(self.later, states[self.busy.stop : self.adding], strict=True))
-        for resource, time in around.beside.items():
+        for resource, time in outside_cost.beside.items():
             result = np.maximum(result, time[at] + work.get(resource, 0.0) + later.get(resource, 0.0))
         return np.asarray(result)
 
@@ -321,57 +323,58 @@ class Rounds:
     # --- shared tile sizes fixed --------------------------------------------------------------------------------------
 
     def solve(self, combination: int, quick: bool = False) -> None:
-        """Find what each stage can be, then the plans that beat the frontier. ``quick`` follows the most promising choice alone.
+        """Find the Pareto set of each stage, then the plans that improve the frontier. ``quick`` follows only the most promising
+        choice.
 
-        Most resources and memories limit no plan. So mappings of a stage are told apart by their times and energies alone at
-        first, and by the limits that frames before were found to need. Where a plan of what is left then costs more, by a limit
-        that was left out of account, all is done again with that."""
+        Most resources and memories limit no plan. So the dominance resources are refined lazily: at first, mappings of a stage
+        are compared only in time and energy, and in the limits that earlier frames needed. If a plan then costs more because of
+        an omitted limit, the search is repeated with that limit."""
         at = np.array([combination])
         if not quick and self._in_many():
-            self._sharpen(at)
-        told = self.search.told[self.frame.shares is not None]
-        while limits := Settling(self, at, quick, {} if quick else self._hidden(told)).run():
-            told |= limits
+            self._tighten(at)
+        dominance_resources = self.search.dominance_resources[self.frame.shares is not None]
+        while limits := FixedTileSearch(self, at, quick, {} if quick else self._hidden(dominance_resources)).run():
+            dominance_resources |= limits
 
-    def _hidden(self, told: Set[Hashable]) -> Mapping[Hashable, Sequence[int]]:
-        """The parts of a state that a resource or a memory limits, by that; without those by which mappings are told apart."""
+    def _hidden(self, dominance_resources: Set[Hashable]) -> Mapping[Hashable, Sequence[int]]:
+        """The components of a state by the resource or memory that they belong to, without the dominance resources."""
         found: dict[Hashable, list[int]] = {}
         for place, resource in enumerate((*self.resources, *self.later), self.busy.start):
             found.setdefault(resource, []).append(place)
         for place, name in enumerate(self.memories, self.adding):
             found[name] = [*range(place, self.width, len(self.memories))]
-        return {limit: parts for limit, parts in found.items() if limit not in told}
+        return {limit: parts for limit, parts in found.items() if limit not in dominance_resources}
 
     def reach(self, picks: Mapping[int, Pick], expected: Values) -> None:
-        """Add a plan, by the pick of each stage, with its exact cost to the frontier: what is ``expected`` of it or more, as the
-        visits of Holds around all phases may take longer."""
-        tiles = self.search.costs.settled(self.frame.shared)
+        """Add a plan, given by the pick of each stage, with its exact cost to the frontier: at least ``expected``, as visits of
+        Holds outside all phases may take longer."""
+        tiles = self.search.costs.fixed_sizes(self.frame.shared)
         for part, nodes in picks.values():
             for tree, node in zip(part.trees.values(), nodes, strict=True):
                 tiles |= tree.sizes(int(node))
-            tiles |= self.search.costs.settled(part.skeleton.slots)
+            tiles |= self.search.costs.fixed_sizes(part.skeleton.slots)
         values = self.search.reach(self.frame, tuple(picks[stage][0].skeleton for stage in range(len(picks))), tiles)
         if (values < expected * (1 - 1e-9)).any():
             got = f"{values} for {self.frame.name}"
             raise InternalError(Fault("search", f"overlapped stages to cost at least {expected} together", got, "please report"))
 
     def _in_many(self) -> bool:
-        """Whether a stage's shapes are in many frames: as many as the others can have members of an axis."""
+        """Whether a stage's shapes are in many frames, which differ in the partitions of the other stages."""
         shares = self.frame.shares
-        return shares is not None and self.chip.axis(shares.level, shares.axis).size > SHARED
+        return shares is not None and self.chip.axis(shares.level, shares.axis).size > MEMBERS_WITHOUT_TIGHTENING
 
-    def _sharpen(self, at: Indices) -> None:
-        """Raise what shapes take at least, as far as they may matter, to their least times. These are found once for
-        all frames that have the shapes, most of which are hopeless then."""
+    def _tighten(self, at: Indices) -> None:
+        """Tighten the bounds of shapes that are not pruned to their least times, which are computed once for all frames with the
+        shapes; most of these frames are then pruned."""
         for stage, (parts, floors) in enumerate(zip(self.parts, self.floors, strict=True)):
             others = self.together([state for other, state in enumerate(self.least_states(at)) if other != stage])
             for part, floor in zip(parts, floors, strict=True):
-                if not self.search.found.hopeless(self.objectives(self.join(others, floor[:, at]), at))[0]:
+                if not self.search.found.pruned(self.objectives(self.join(others, floor[:, at]), at))[0]:
                     child, time = 1 + self.child_of[stage], self._least_time(part, at)
                     floor[child, at] = np.maximum(floor[child, at], time if np.isfinite(time) else 0.0)
 
     def _least_time(self, part: Vector, at: Indices) -> float:
-        """Of a shape, with the shared sizes given; the same in all frames that have it."""
+        """The least time of a shape with given shared sizes; the same in all frames with the shape."""
         combination = int(at[0])
         if combination not in part.times:
             self.search.tally.tick()
@@ -386,11 +389,11 @@ class Rounds:
         return part.times[combination]
 
     def least_states(self, at: Indices) -> list[Values]:
-        """Of each stage the least of its shapes, for some combinations of shared sizes."""
+        """For each stage the minimum over its shapes, for some combinations of shared sizes."""
         return [np.min([floor[:, at] for floor in floors], axis=0) for floors in self.floors]
 
     def together(self, states: Sequence[Values]) -> Values:
-        """The join of some states."""
+        """The combination of several states."""
         result = states[0]
         for state in states[1:]:
             result = self.join(result, state)

@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 
 from halley.mapping.bounds.shapes import Trees
-from halley.mapping.space.frame_sets import Family, Frame, Space
-from halley.mapping.space.stages import Slot, Stage
+from halley.mapping.space.frame_sets import Frame, GroupSpace, ImplicitFrames
+from halley.mapping.space.stages import GroupStage, Slot
 from halley.mapping.space.tile_chains import ChainTree
 
 Counts = np.ndarray[Any, np.dtype[np.object_]]
 
 
-def count_mappings(space: Space, trees: Trees) -> int:
+def count_mappings(space: GroupSpace, trees: Trees) -> int:
     """Mappings of a group: over frames, shared tile sizes, shapes of each stage, and its tile sizes.
 
-    Dims are independent of each other once the shared sizes are given, so each stage's count is a product over dims of numbers of
-    chains; Python integers, exact at any size.
+    Dims are independent once the shared sizes are given, so each stage's count is a product over dims of numbers of chains.
+    Counts are Python integers, exact at any size.
     """
     counter = _Counter(trees)
     return sum(map(counter.frame, space.plain)) + sum(map(counter.family, space.families))
@@ -29,7 +29,7 @@ def count_mappings(space: Space, trees: Trees) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Counter:
-    """``known``: counts of stages, by stage and shared tile sizes: many frames have the same ones."""
+    """``known``: cached counts of stages by stage and shared tile sizes, as many frames have the same ones."""
 
     trees: Trees
     known: dict[tuple[int, ...], Counts] = field(default_factory=dict)
@@ -38,10 +38,10 @@ class _Counter:
         """The mappings of one frame."""
         return int(np.sum(math.prod((self._stage(frame.shared, stage) for stage in frame.stages), start=self._one(frame.shared))))
 
-    def family(self, family: Family) -> int:
-        """The mappings of all frames of a family: of the first stages on so many members, for all cuts at once.
+    def family(self, family: ImplicitFrames) -> int:
+        """The mappings of all frames of an implicit set, by a dynamic program over the first stages and their total members.
 
-        The last of their runs starts at some stage, and has some of the members. One run alone has no share, but all of them."""
+        The last run starts at some stage and has some of the members. A single run is excluded, as it has all members."""
         shared, stages, members = family.whole.shared, len(family.whole.stages), family.members
         one = self._one(shared)
         first = np.zeros((stages + 1, members + 1, *one.shape), dtype=object)
@@ -58,14 +58,14 @@ class _Counter:
         """One for each combination of the shared tile sizes."""
         return np.ones([tree.count for tree in self.trees.of(shared, ()).values()], dtype=object)
 
-    def _stage(self, shared: Sequence[Slot], stage: Stage) -> Counts:
+    def _stage(self, shared: Sequence[Slot], stage: GroupStage) -> Counts:
         """The mappings of a stage, for each combination of the shared tile sizes."""
         key = id(stage), *map(id, self.trees.of(shared, ()).values())
         if key not in self.known:
             self.known[key] = self._counted(shared, stage)
         return self.known[key]
 
-    def _counted(self, shared: Sequence[Slot], stage: Stage) -> Counts:
+    def _counted(self, shared: Sequence[Slot], stage: GroupStage) -> Counts:
         dims = self.trees.of(shared, ())
         alike: dict[tuple[ChainTree, ...], int] = {}  # most shapes have the same chains of the shared dims
         for skeleton in stage.skeletons:

@@ -1,4 +1,4 @@
-"""The Pareto set of a stage that overlaps others (`halley.mapping.solve.overlap`), as a tree of sets with bounds."""
+"""The Pareto set of an overlapped stage (`halley.mapping.solve.overlap`), as a tree of sets with bounds."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from halley.mapping.bounds.incumbents import Flags, Values
 if TYPE_CHECKING:
     from halley.mapping.solve.overlap import Vector
 
-BLOCK = 1 << 8
-"""States compared with each other at once."""
+STATES_PER_COMPARISON = 1 << 8
+"""Number of states that are compared with each other at once."""
 
-BRANCHES = 8
-"""Children of a set of what a stage can be."""
+CHILDREN_PER_SET = 8
+"""Number of children of a node in the tree of a Pareto set."""
 
 Pick = tuple["Vector", tuple[int, ...]]
 """A shape of a stage, and a node per dim."""
 
 
 class Fronts:
-    """What a stage can be, as a tree of sets that are bounded together: ``states`` of least parts by node, the root first, and
-    the ``picks`` of the leaves, which are the last nodes."""
+    """A Pareto set as a tree: ``states`` by node, the root first, are componentwise minima over the leaves below; the leaves are
+    the last nodes, with their ``picks``."""
 
     def __init__(self, states: Values, picks: Sequence[Pick]) -> None:
         order = _alike(states, np.arange(len(picks)))
         levels, sizes = [states[:, order]], [np.ones(len(picks), dtype=np.int64)]
         children = [np.zeros(len(picks), dtype=np.int64)]
         while len(sizes[0]) > 1:
-            start = np.arange(0, len(sizes[0]), BRANCHES)
+            start = np.arange(0, len(sizes[0]), CHILDREN_PER_SET)
             children.insert(0, np.diff(np.append(start, len(sizes[0]))))
             levels.insert(0, np.minimum.reduceat(levels[0], start, axis=1))
             sizes.insert(0, np.add.reduceat(sizes[0], start))
@@ -43,7 +43,7 @@ class Fronts:
         self._picks = [picks[place] for place in order]
 
     def pick(self, node: int) -> Pick:
-        """The only pick of a node of size 1, which may stand some levels above its leaf."""
+        """The only pick of a node of size 1, which may be some levels above its leaf."""
         node = int(node)
         while self.children[node]:
             node = int(self.first_child[node])
@@ -51,22 +51,22 @@ class Fronts:
 
 
 def _alike(states: Values, places: Indices) -> list[int]:
-    """An order in which states that are alike stand together: cut in two by the part that differs most."""
-    if len(places) <= BRANCHES:
+    """An order with similar states adjacent, by recursive bisection along the component that differs most."""
+    if len(places) <= CHILDREN_PER_SET:
         return [int(place) for place in places]
     own = states[:, places]
     least, most = own.min(axis=1), own.max(axis=1)
     part = int(np.argmax((most - least) / np.where(most > 0, most, 1.0)))
     order = places[np.argsort(own[part], kind="stable")]
-    half = -(-len(order) // (2 * BRANCHES)) * BRANCHES
+    half = -(-len(order) // (2 * CHILDREN_PER_SET)) * CHILDREN_PER_SET
     return [*_alike(states, order[:half]), *_alike(states, order[half:])]
 
 
 def dominated(states: Values, front: Values) -> Flags:
-    """Which states are no less than some state of the front in every part."""
+    """Which states are dominated: no less than some state of the front in every component."""
     result = np.zeros(states.shape[1], dtype=bool)
-    for start in range(0, front.shape[1], BLOCK):
-        block, left = front[:, start : start + BLOCK], np.flatnonzero(~result)
+    for start in range(0, front.shape[1], STATES_PER_COMPARISON):
+        block, left = front[:, start : start + STATES_PER_COMPARISON], np.flatnonzero(~result)
         if not len(left):
             break
         less = np.ones((len(left), block.shape[1]), dtype=bool)
@@ -77,11 +77,11 @@ def dominated(states: Values, front: Values) -> Flags:
 
 
 def undominated(states: Values) -> Indices:
-    """Of states those that no other is as good as in every part; of equals the first."""
+    """The non-dominated states; of equal ones the first."""
     order = np.lexsort((*states[::-1], states.sum(axis=0)))  # whoever dominates comes before
     kept: Indices = np.empty(0, dtype=np.int64)
-    for start in range(0, len(order), BLOCK):
-        block = order[start : start + BLOCK]
+    for start in range(0, len(order), STATES_PER_COMPARISON):
+        block = order[start : start + STATES_PER_COMPARISON]
         block = block[~dominated(states[:, block], states[:, kept])]
         own = states[:, block]
         less = np.ones((len(block), len(block)), dtype=bool)

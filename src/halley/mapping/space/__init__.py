@@ -1,1 +1,1 @@
-"""Which mappings there are: shapes of trees and tile sizes that a search chooses among."""
+"""The map space: shapes of trees, and tile sizes."""

@@ -1,4 +1,4 @@
-"""Which dims of a contraction may lie on the array: the choices of its stage (docs/model.md, "Matrix engine")."""
+"""Choices of the dims of a contraction that are mapped to the array (docs/model.md, "Matrix engine")."""
 
 from __future__ import annotations
 

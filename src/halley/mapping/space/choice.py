@@ -10,7 +10,7 @@ from halley.mapping.space.stages import Skeleton, Tiles
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class GroupMapping:
     """A complete mapping of a group: frame, one skeleton per stage, a size per slot (arrays for several at once)."""
 
     frame: Frame

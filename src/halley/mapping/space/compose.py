@@ -1,9 +1,9 @@
-"""How the stages of a fused group are composed: in turn, overlapped on successive rounds (docs/model.md, "Rounds"), or as a
-pipeline, which is the same with clusters of its own for each child.
+"""Composition of the stages of a fused group: sequential, overlapped on successive rounds (docs/model.md, "Rounds"), or
+overlapped with separate clusters for each child (a pipeline).
 
-A *cut* says which stages follow each other in one child: ``((0,), (1, 2))`` has stage 0 at work on one tile while stages 1 and 2
-are at work on the tile before. What passes between children has as many buffers as rounds are under way. Children run on all
-clusters (`Overlap`) or on `Shares` of them (`Parallel`).
+A *cut* lists the stages of each child: with ``((0,), (1, 2))`` stage 0 works on one tile while stages 1 and 2, in sequence, work
+on the tile before. Tensors that are handed over between children have one buffer per round in flight. Children run on all
+clusters (`Overlap`) or on the parts of an `AxisPartition` (`Parallel`).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def cuts(stages: int) -> Iterator[Cut]:
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
-    """Members of an axis for each child of a cut: ``counts[i]`` consecutive ones for child i."""
+class AxisPartition:
+    """A partition of an axis over the children of a cut: ``counts[i]`` consecutive members for child i."""
 
     level: str
     axis: str
@@ -46,9 +46,9 @@ class Shares:
         """The children at once, each on its share."""
         return Parallel(self.level, self.axis, self.counts, tuple(children))
 
-    def of(self, child: int) -> Shares:
+    def of(self, child: int) -> AxisPartition:
         """The share of one child alone."""
-        return Shares(self.level, self.axis, (self.counts[child],))
+        return AxisPartition(self.level, self.axis, (self.counts[child],))
 
 
 def compositions(members: int, parts: int) -> Iterator[tuple[int, ...]]:
@@ -74,7 +74,7 @@ class Handover:
     groups: tuple[tuple[str, ...], ...]
     stages: tuple[tuple[Op, ...], ...]
 
-    def body(self, nodes: Sequence[Node], cut: Cut, shares: Shares | None) -> Node:
+    def body(self, nodes: Sequence[Node], cut: Cut, shares: AxisPartition | None) -> Node:
         """The stages' nodes inside the Holds of what they hand over. ``shares``: of the children of the cut, if these
         have members of their own."""
         if not cut:

@@ -1,4 +1,4 @@
-"""Groups that are alike: the same but for the names of dims, tensors and ops. One search serves them all."""
+"""Groups that are equal except for the names of dims, tensors and ops, which share one search."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Hashable, Sequence
 from itertools import count
 
 from halley.ir.workload import Op, OpKind, Workload
-from halley.mapping.space.choice import Choice
-from halley.mapping.space.frame_sets import Space
+from halley.mapping.space.choice import GroupMapping
+from halley.mapping.space.frame_sets import GroupSpace
 
 
 class _Numbers:
@@ -47,7 +47,7 @@ def form(workload: Workload, ops: Sequence[Op], kept: Sequence[str]) -> Hashable
     return made, shapes, windows, extents, tensors(*kept)
 
 
-def renamed(choice: Choice, space: Space, own: Space) -> Choice:
+def renamed(choice: GroupMapping, space: GroupSpace, own: GroupSpace) -> GroupMapping:
     """The mapping of a group with the names of one like it: what stands at the same place in its ``own`` frames as the choice in
     ``space``, with the same tile sizes."""
     theirs, frame = space.counterpart(choice.frame, space), own.counterpart(choice.frame, space)
@@ -58,4 +58,4 @@ def renamed(choice: Choice, space: Space, own: Space) -> Choice:
     others = (*choice.frame.shared, *(slot for skeleton in choice.skeletons for slot in skeleton.slots))
     slots = (*frame.shared, *(slot for skeleton in shapes for slot in skeleton.slots))
     tiles = {slot.name: choice.tiles[other.name] for slot, other in zip(slots, others, strict=True)}
-    return Choice(frame, tuple(shapes), tiles)
+    return GroupMapping(frame, tuple(shapes), tiles)

@@ -1,8 +1,8 @@
-"""The frames of a group: those that are few, and families of those that are too many to be made one by one.
+"""The frames of a group: an explicit list, and implicit sets of frames that are too many to enumerate.
 
-Stages that hand over through the shared buffer may have shares of the clusters: every cut of the stages into runs, and every way
-to share out the members of an axis among these. Seven stages on forty members are millions of frames, which differ in nothing but
-who has how many. A family makes those that are asked for.
+Stages that hand over through the shared buffer may run on partitions of an axis: with every cut of the stages into runs, and
+every partition of the members among the runs. Seven stages on forty members have millions of frames, which differ only in the
+numbers of members. An implicit set constructs frames on demand.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 
 from halley.ir.mapping import Compute, Node
 from halley.ir.mapping import Sequence as Steps
-from halley.mapping.space.compose import Cut, Shares, compositions, cuts
-from halley.mapping.space.stages import Skeleton, Slot, Stage, Tiles
+from halley.mapping.space.compose import AxisPartition, Cut, compositions, cuts
+from halley.mapping.space.stages import GroupStage, Skeleton, Slot, Tiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +26,14 @@ class Frame:
 
     name: str
     shared: tuple[Slot, ...]
-    stages: tuple[Stage, ...]
-    wrap: Callable[[Tiles, Sequence[Node], Cut, Shares | None], Node]
+    stages: tuple[GroupStage, ...]
+    wrap: Callable[[Tiles, Sequence[Node], Cut, AxisPartition | None], Node]
     splits_reduction: bool
     streamed: bool = False
     behind: int = 0
     kept: tuple[tuple[str, frozenset[int]], ...] = ()
     cut: Cut = ()
-    shares: Shares | None = None
+    shares: AxisPartition | None = None
 
     def tree(self, tiles: Tiles, nodes: Sequence[Node]) -> Node:
         """The group's tree."""
@@ -87,20 +87,20 @@ def _text(cut: Cut) -> str:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Family:
-    """The frames with stages on shares of all ``members`` of an axis, one for each cut and each way to share these out.
+class ImplicitFrames:
+    """An implicit set of frames: stages on partitions of the ``members`` of an axis, one frame for each cut and partition.
 
-    ``whole``: the frame with the stages in turn on all clusters. ``lay_out(stage, members)``: a stage on that many members of the
-    axis, which all frames have in common where they give it as many."""
+    ``whole``: the frame with sequential stages on all clusters. ``lay_out(stage, members)``: a stage on a number of members of
+    the axis, shared by all frames that give it this number."""
 
     level: str
     axis: str
     members: int
     whole: Frame
-    lay_out: Callable[[int, int], Stage]
-    _made: dict[tuple[int, int], Stage] = field(default_factory=dict)
+    lay_out: Callable[[int, int], GroupStage]
+    _made: dict[tuple[int, int], GroupStage] = field(default_factory=dict)
 
-    def stage(self, index: int, members: int) -> Stage:
+    def stage(self, index: int, members: int) -> GroupStage:
         """A stage on so many members of the axis, made once."""
         if (index, members) not in self._made:
             self._made[index, members] = self.lay_out(index, members)
@@ -111,27 +111,27 @@ class Family:
         stages = tuple(self.stage(index, count) for child, count in zip(cut, counts, strict=True) for index in child)
         name = f"{self.whole.name}, stages {_text(cut)} on {'|'.join(map(str, counts))} of {self.axis}"
         reduces = any(skeleton.splits_reduction for stage in stages for skeleton in stage.skeletons)
-        shares = Shares(self.level, self.axis, counts)
+        shares = AxisPartition(self.level, self.axis, counts)
         return replace(self.whole, name=name, stages=stages, splits_reduction=reduces, cut=cut, shares=shares)
 
     def part(self, run: tuple[int, ...], members: int) -> Frame:
         """What is known of all frames in which a run of stages has so many members: no others are at work here. The shapes of the
         stages are those on all clusters."""
-        return replace(self.whole, cut=(run,), shares=Shares(self.level, self.axis, (members,)))
+        return replace(self.whole, cut=(run,), shares=AxisPartition(self.level, self.axis, (members,)))
 
     def coarsest(self) -> Iterator[Frame]:
         """The cuts of the stages into two runs, with shapes of the stages on all clusters."""
         every = range(len(self.whole.stages))
         for first in every[1:]:
             cut = tuple(every[:first]), tuple(every[first:])
-            yield replace(self.whole, cut=cut, shares=Shares(self.level, self.axis, (1, self.members - 1)))
+            yield replace(self.whole, cut=cut, shares=AxisPartition(self.level, self.axis, (1, self.members - 1)))
 
     def alone(self, index: int, members: int) -> Frame:
         """What is known of all frames in which a stage is alone on so many members, with its own shapes."""
         part, stage = self.part((index,), members), self.stage(index, members)
         return replace(part, stages=(*part.stages[:index], stage, *part.stages[index + 1 :]))
 
-    def restricted(self, to: Callable[[Stage], Stage]) -> Family:
+    def restricted(self, to: Callable[[GroupStage], GroupStage]) -> ImplicitFrames:
         """The same with some of the shapes of each stage."""
         return replace(self, lay_out=lambda index, members: to(self.stage(index, members)), _made={})
 
@@ -145,11 +145,12 @@ class Family:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Space:
-    """Frames: ``plain`` ones, on all clusters, and ``families`` of those with stages on shares of them."""
+class GroupSpace:
+    """The frames of a group: ``plain`` ones, on all clusters, and ``families``: implicit sets with stages on partitions of an
+    axis."""
 
     plain: tuple[Frame, ...] = ()
-    families: tuple[Family, ...] = ()
+    families: tuple[ImplicitFrames, ...] = ()
 
     def __iter__(self) -> Iterator[Frame]:
         """Every frame, made when its turn comes."""
@@ -166,7 +167,7 @@ class Space:
         some = (*self.plain, *(family.whole for family in self.families))[:1]
         return tuple(op for frame in some for stage in frame.stages for op in stage.ops)
 
-    def counterpart(self, frame: Frame, other: Space) -> Frame:
+    def counterpart(self, frame: Frame, other: GroupSpace) -> Frame:
         """The frame that stands here where another one, or some of its shapes, stands in a space that is alike."""
         if frame.shares is not None:
             family = next(own for own in self.families if own.axis == frame.shares.axis)

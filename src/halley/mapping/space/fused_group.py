@@ -1,5 +1,5 @@
-"""A group of ops that is fused, as its frames ask about it: its stages, what passes between them, what all of them walk, and
-what clusters may split."""
+"""Properties of a fused group of ops that its frames need: its stages, the tensors between them, common dims, and dims that
+clusters may split."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def prefix(run: Sequence[Op]) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Fused:
-    """Ops, in the order of the workload, that are fused on a machine."""
+class FusedOps:
+    """A fused group of ops, in the order of the workload, on a chip template."""
 
     workload: Workload
     hierarchy: Hierarchy

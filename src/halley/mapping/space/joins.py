@@ -1,11 +1,11 @@
-"""Joins: the collectives that bring partial results together, where clusters split a dim that an op reduces over."""
+"""Joins: the collectives that combine partial results where clusters split a reduced dim."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from halley.cost.exchange import exchange_rates
+from halley.cost.collective import exchange_rates
 from halley.ir.hardware import Axis, Topology
 from halley.ir.mapping import Collective, CollectiveKind
 from halley.ir.workload import Op, Workload, roles

@@ -1,7 +1,7 @@
-"""Pairs of tiles that a mask lets through, for a search: numbers that depend on the shared tile sizes of two dims at once.
+"""Numbers of visible pairs of tiles under a mask in the search, which depend on the shared tile sizes of two dims.
 
-A frame that walks the visible keys inside its rows shares both sizes among its stages, and shared sizes are always given: so each
-combination of them is a set of its own, with exact numbers, like one more dim without any sizes to choose.
+In a frame with a loop over visible keys inside the rows, both sizes are shared sizes, which are always fixed first. So each
+combination of them is a set with exact numbers, like an additional dim without sizes to choose.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from halley.cost.pairs import Counts, Seen, numbers, of_open
+from halley.cost.pairs import Counts, MaskedPairs, of_open, pair_counts
 from halley.cost.program import Array, Factor, Indices, made_of, tabulate
 from halley.formulas.terms import Operation, Term
 from halley.mapping.space.tile_chains import ChainTree
@@ -28,7 +28,7 @@ class PairTree(ChainTree):
         self.size: Indices = np.ones(combinations, dtype=np.int64)
         self.first_child = self.children = np.zeros(combinations, dtype=np.int64)
         self.columns = {}
-        self._seen: dict[Seen, Counts] = {}
+        self._seen: dict[MaskedPairs, Counts] = {}
         self._values: dict[int, Array] = {}
 
     @property
@@ -66,7 +66,7 @@ class PairTree(ChainTree):
             found = iter(tabulate([tile for tile in tiles if isinstance(tile, Term)], columns))
             made = [next(found) if isinstance(tile, Term) else np.full(len(self.start), tile) for tile in tiles]
             hows = tuple(cut.how for cut in seen.cuts)
-            self._seen[seen] = numbers(seen.mask, seen.rows, seen.keys, hows, np.stack(made, axis=1))
+            self._seen[seen] = pair_counts(seen.mask, seen.rows, seen.keys, hows, np.stack(made, axis=1))
         return np.asarray(self._seen[seen][2 * rows + keys])
 
     def _sizes(self) -> dict[str, Array]:

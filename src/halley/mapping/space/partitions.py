@@ -1,9 +1,8 @@
-"""Kernels of a workload (single ops, where it lets them be cut), and the ways to part them into fused groups that can run one
-after the other.
+"""Partitions of a workload's kernels (single ops, if they are divisible) into fused groups that can run in sequence.
 
-A group is a set of kernels that no path of the graph leaves and enters again: all that it reads can be made before it. A
-partition is a set of such groups without a circle among them. `Partitions` has them all as the paths of a small graph, so that
-one dynamic programme counts them, bounds them and finds the best.
+A group is a convex set of kernels: no path of the graph leaves it and enters it again. A partition is a set of such groups
+without cyclic dependencies. `Partitions` represents all of them as the paths of a small graph, so that one dynamic program counts
+them, bounds them and finds the best.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from halley.mapping.space.fused_group import walked
 Kernels = int
 """A set of kernels: bit i stands for kernel i."""
 
-MOST_GROUPS = 2_000
-"""Groups of kernels that a search looks at; where there are more, only some of them are tried (`Breadth`)."""
+GROUP_LIMIT = 2_000
+"""Largest number of groups of kernels in a search; with more, only a subset is tried (`Breadth`)."""
 
-MOST_STEPS = 100_000
-"""Steps of the graph of partitions, likewise."""
+STEP_LIMIT = 100_000
+"""Largest number of steps of the graph of partitions; likewise."""
 
 Value = TypeVar("Value")
 
 
 class TooMany(Exception):
-    """More groups or partitions than a search can look at."""
+    """More groups or partitions than the limits of a search."""
 
 
 def kernels(workload: Workload) -> tuple[tuple[str, ...], ...]:
@@ -98,7 +97,7 @@ def convex_groups(workload: Workload, joined: bool = False) -> list[Kernels]:
             if dims and grown not in found:
                 found[grown] = dims
                 left.append((grown, sources, readers))
-                if len(found) > MOST_GROUPS:
+                if len(found) > GROUP_LIMIT:
                     raise TooMany
     return sorted(found, key=lambda group: (group.bit_count(), members(group)))
 
@@ -116,7 +115,7 @@ def consecutive_groups(count: int) -> list[Kernels]:
     return [(1 << length) - 1 << start for length in range(1, count + 1) for start in range(count - length + 1)]
 
 
-class State(NamedTuple):
+class PartitionState(NamedTuple):
     """A place on the way through the kernels: those that have run, and groups that were chosen but wait for others to run first,
     the last to be chosen first in turn."""
 
@@ -128,7 +127,7 @@ class State(NamedTuple):
         return self.done + sum(self.pending)
 
 
-class Step(NamedTuple):
+class PartitionStep(NamedTuple):
     """The choice of a group, from a state to a state."""
 
     source: int
@@ -142,7 +141,7 @@ class Partitions:
     lower to higher states, in the order of these. No partition: no steps, and no states."""
 
     states: int
-    steps: tuple[Step, ...]
+    steps: tuple[PartitionStep, ...]
 
     @cached_property
     def groups(self) -> tuple[Kernels, ...]:
@@ -195,7 +194,7 @@ class Partitions:
             for step in steps
             for seen in (0, 1)
         ]
-        return _pruned([Step(*step) for step in sorted(doubled)], 2 * self.states)
+        return _pruned([PartitionStep(*step) for step in sorted(doubled)], 2 * self.states)
 
 
 class Breadth(Enum):
@@ -213,7 +212,7 @@ def every_partition(workload: Workload) -> tuple[Partitions, Breadth]:
     for breadth in (Breadth.CONVEX, Breadth.JOINED):
         try:
             groups = convex_groups(workload, joined=breadth is Breadth.JOINED)
-            return partitions(needs, groups, most=MOST_STEPS), breadth
+            return partitions(needs, groups, most=STEP_LIMIT), breadth
         except TooMany:
             continue
     return partitions(needs, consecutive_groups(len(needs))), Breadth.CONSECUTIVE
@@ -234,7 +233,7 @@ def partitions(
     Raises TooMany: more steps than ``most``.
     """
     everything = (1 << len(needs)) - 1
-    start = State(0 if inside is None else everything & ~inside)
+    start = PartitionState(0 if inside is None else everything & ~inside)
     having = [[group for group in groups if group >> place & 1 and not group & start.done] for place in range(len(needs))]
     sources = {group: _union(needs, group) & ~group for group in groups}
     places = {start: 0}
@@ -246,7 +245,7 @@ def partitions(
         for group in having[(target & -target).bit_length() - 1] if target else ():
             if group & state.chosen or sources[group] & waiting:
                 continue  # taken already, or each would wait for the other
-            following = _settled(State(state.done, (*state.pending, group)), sources)
+            following = _settled(PartitionState(state.done, (*state.pending, group)), sources)
             if following not in places:
                 places[following] = len(places)
                 left.append(following)
@@ -255,9 +254,9 @@ def partitions(
                 raise TooMany
     ordered = sorted(places, key=lambda state: (state.chosen.bit_count(), places[state]))
     order = {state: place for place, state in enumerate(ordered)}
-    if State(everything) not in order:
+    if PartitionState(everything) not in order:
         return Partitions(0, ())
-    return _pruned(sorted(Step(order[source], group, order[target]) for source, group, target in steps), len(order))
+    return _pruned(sorted(PartitionStep(order[source], group, order[target]) for source, group, target in steps), len(order))
 
 
 def in_order(needs: Sequence[Kernels], groups: Sequence[Kernels]) -> tuple[Kernels, ...]:
@@ -283,15 +282,15 @@ def _union(needs: Sequence[Kernels], group: Kernels) -> Kernels:
     return found
 
 
-def _settled(state: State, sources: dict[Kernels, Kernels]) -> State:
+def _settled(state: PartitionState, sources: dict[Kernels, Kernels]) -> PartitionState:
     """With the groups run that wait for nothing any more."""
     done, pending = state
     while pending and not sources[pending[-1]] & ~done:
         done, pending = done | pending[-1], pending[:-1]
-    return State(done, pending)
+    return PartitionState(done, pending)
 
 
-def _pruned(steps: Sequence[Step], states: int) -> Partitions:
+def _pruned(steps: Sequence[PartitionStep], states: int) -> Partitions:
     """Only the states and steps that lie on a path from the first state to the last."""
     reached, useful = {0}, {states - 1}
     for step in steps:
@@ -304,4 +303,6 @@ def _pruned(steps: Sequence[Step], states: int) -> Partitions:
     if len(kept) < 2 or kept[0] != 0:
         return Partitions(0, ())
     place = {state: number for number, state in enumerate(kept)}
-    return Partitions(len(kept), tuple(Step(place[a], group, place[b]) for a, group, b in steps if a in place and b in place))
+    return Partitions(
+        len(kept), tuple(PartitionStep(place[a], group, place[b]) for a, group, b in steps if a in place and b in place)
+    )

@@ -1,4 +1,4 @@
-"""Resident frames: intermediates stay in the clusters' output buffers, and one split lies around all stages."""
+"""Resident frames: intermediates stay in the clusters' output buffers, with one split around all stages."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterator, Sequence
 
 from halley.ir.mapping import Node, Temporal
 from halley.ir.workload import Op, OpKind, roles
-from halley.mapping.space.compose import Cut, Handover, Shares
+from halley.mapping.space.compose import AxisPartition, Cut, Handover
 from halley.mapping.space.frame_sets import Frame
-from halley.mapping.space.fused_group import Fused, prefix
+from halley.mapping.space.fused_group import FusedOps, prefix
 from halley.mapping.space.hierarchy import OPERANDS
 from halley.mapping.space.joins import joins
 from halley.mapping.space.rows import RowStage, resident_skeletons
 from halley.mapping.space.stages import (
+    GroupStage,
     Ranges,
     Skeleton,
     Slot,
     Split,
-    Stage,
     Tiles,
     gemm_skeletons,
     in_place,
@@ -27,7 +27,7 @@ from halley.mapping.space.stages import (
 )
 
 
-def resident(group: Fused) -> Iterator[Frame]:
+def resident(group: FusedOps) -> Iterator[Frame]:
     """Contractions and vector runs whose intermediates stay in the clusters."""
     if not group.hierarchy.takes_results():
         return
@@ -46,10 +46,10 @@ def resident(group: Fused) -> Iterator[Frame]:
 
 
 def split_around(
-    group: Fused,
+    group: FusedOps,
     kind: str,
     split: Split,
-    stages: tuple[Stage, ...],
+    stages: tuple[GroupStage, ...],
     reduces: bool,
     shared: tuple[Slot, ...] = (),
     holds: tuple[tuple[str, ...], ...] = (),
@@ -57,7 +57,7 @@ def split_around(
     """A frame whose split lies outside all loops: batch dims one by one, then rows by the shared tile, then holds."""
     handover = Handover(group.workload, group.hierarchy.output, holds, group.runs)
 
-    def wrap(tiles: Tiles, nodes: Sequence[Node], cut: Cut, shares: Shares | None) -> Node:
+    def wrap(tiles: Tiles, nodes: Sequence[Node], cut: Cut, shares: AxisPartition | None) -> Node:
         node = handover.body(nodes, cut, shares)
         for slot in reversed(shared):
             node = Temporal(slot.dim, tiles[slot.name], node)
@@ -66,7 +66,7 @@ def split_around(
     return Frame(f"{kind}, clusters split {named(split)}", shared, stages, wrap, reduces)
 
 
-def _chains(group: Fused) -> tuple[tuple[str, ...], ...]:
+def _chains(group: FusedOps) -> tuple[tuple[str, ...], ...]:
     """Intermediates in the output buffers: chains in place share one buffer."""
     left = list(group.inside)
     result: list[tuple[str, ...]] = []
@@ -77,7 +77,7 @@ def _chains(group: Fused) -> tuple[tuple[str, ...], ...]:
     return tuple(result)
 
 
-def _stages(group: Fused, ranges: Callable[[Tiles], Ranges], split: Split, long: str) -> Iterator[Stage]:
+def _stages(group: FusedOps, ranges: Callable[[Tiles], Ranges], split: Split, long: str) -> Iterator[GroupStage]:
     for index, run in enumerate(group.runs):
         if run[0].kind is OpKind.CONTRACT:
             name, skeletons = run[0].name, _gemm(group, run[0], ranges, split)
@@ -86,10 +86,10 @@ def _stages(group: Fused, ranges: Callable[[Tiles], Ranges], split: Split, long:
             for join in group.row_joins(split, long, run):
                 stage = RowStage(group.workload, group.hierarchy, run, long, frozenset(group.inside), join)
                 skeletons += resident_skeletons(stage, ranges, group.sizes, prefix(run), group.row)
-        yield Stage(name, tuple(op.name for op in run), tuple(skeletons))
+        yield GroupStage(name, tuple(op.name for op in run), tuple(skeletons))
 
 
-def _gemm(group: Fused, op: Op, ranges: Callable[[Tiles], Ranges], split: Split) -> list[Skeleton]:
+def _gemm(group: FusedOps, op: Op, ranges: Callable[[Tiles], Ranges], split: Split) -> list[Skeleton]:
     role = roles(group.workload, op)
     stays = op.outputs[0] in group.inside
     chip, output = group.hierarchy, group.hierarchy.read_at("output")

@@ -1,4 +1,4 @@
-"""Stages of vector operations: rows resident in the clusters, rows brought in chunk by chunk, rows streamed in passes."""
+"""Stages of vector operations: rows resident in the clusters, filled in chunks, or streamed in passes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from halley.mapping.space.stages import (
     Tiles,
     buffers,
     in_place,
+    join_text,
     member_ranges,
     named,
     passes,
     spread,
-    told,
 )
 from halley.mapping.space.tile_sizes import Sizes
 
@@ -102,7 +102,7 @@ def resident_skeletons(
     slots: tuple[Slot, ...] = (coming,) if stage.arriving else ()
     if last:
         slots += (Slot(f"{prefix}{rows}2", rows, sizes(rows), lambda t: ranges(t)[rows]), leaving)
-    return [Skeleton("rows in place" + told(stage.join), slots, build, bool(stage.join))]
+    return [Skeleton("rows in place" + join_text(stage.join), slots, build, bool(stage.join))]
 
 
 def chunked_skeletons(
@@ -122,7 +122,7 @@ def chunked_skeletons(
     extra = tuple(name for name in stage.made if name not in chain and name not in stage.statistics())
     reduces = bool(stage.join)
     split_name = f", clusters split {named(inner_split)}" if inner_split else ""
-    split_name += told(stage.join)
+    split_name += join_text(stage.join)
 
     chunk, around = (buffers(f"{prefix}{what}", hierarchy.memory(hierarchy.vector)) for what in ("chunks", "rows around passes"))
     short = tuple((name,) for name in others if stage.long not in workload.tensors[name].dims)

@@ -11,18 +11,18 @@ from itertools import compress, product
 from halley.formulas.numbers import Number
 from halley.ir.mapping import Hold, Node, Temporal
 from halley.ir.workload import Op, OpKind, roles
-from halley.mapping.space.compose import Cut, Handover, Shares
-from halley.mapping.space.frame_sets import Family, Frame
-from halley.mapping.space.fused_group import Fused, prefix
+from halley.mapping.space.compose import AxisPartition, Cut, Handover
+from halley.mapping.space.frame_sets import Frame, ImplicitFrames
+from halley.mapping.space.fused_group import FusedOps, prefix
 from halley.mapping.space.hierarchy import OPERANDS
 from halley.mapping.space.joins import joins
 from halley.mapping.space.rows import RowStage, chunked_skeletons
 from halley.mapping.space.stages import (
+    GroupStage,
     Ranges,
     Skeleton,
     Slot,
     Split,
-    Stage,
     Tiles,
     buffers,
     gemm_skeletons,
@@ -40,11 +40,11 @@ class Laid:
     all that their shapes depend on of their group, and their ``tiles`` of the dims that groups walk. One group has few that
     no smaller one has."""
 
-    stages: dict[Hashable, Stage] = field(default_factory=dict)
+    stages: dict[Hashable, GroupStage] = field(default_factory=dict)
     tiles: dict[tuple[str, str, Number], Slot] = field(default_factory=dict)
 
 
-def through_shared(group: Fused, laid: Laid) -> Iterator[ThroughShared]:
+def through_shared(group: FusedOps, laid: Laid) -> Iterator[ThroughShared]:
     """Every memory further out than the results' own in which stages may hand over, with every split of the rows and of batch
     dims over the axes around it."""
     chip = group.hierarchy
@@ -60,7 +60,7 @@ class ThroughShared:
     """The stages of a group that hand over through a ``memory`` of a ``tier``. ``split``: of all of them, over the axes around
     that memory; ``walk``: a dim that they walk inside their rows, if any; ``kept``: what is held in that memory around it."""
 
-    group: Fused
+    group: FusedOps
     laid: Laid
     tier: int
     memory: str
@@ -86,7 +86,7 @@ class ThroughShared:
         rows, *further = slots = self._slots()
         around = buffers(f"{' '.join(self.kept)} in {shared}", group.hierarchy.memory(shared))
 
-        def wrap(tiles: Tiles, nodes: Sequence[Node], cut: Cut, shares: Shares | None) -> Node:
+        def wrap(tiles: Tiles, nodes: Sequence[Node], cut: Cut, shares: AxisPartition | None) -> Node:
             node = handover.body(nodes, cut, shares)
             for slot in further:
                 node = Temporal(slot.dim, tiles[slot.name], node)
@@ -131,20 +131,20 @@ class ThroughShared:
                 if all(chosen):
                     yield from frame.overlapped()
 
-    def pipelined(self, whole: Frame) -> Iterator[Family]:
+    def pipelined(self, whole: Frame) -> Iterator[ImplicitFrames]:
         """The same with stages on parts of an axis: of each axis inside the memory that is not like one before, in every way."""
         inside = [own for own in self.group.hierarchy.axes if own.tier in self.inside]
         for own in {own.alike: own for own in reversed(inside)}.values():
             if own.axis.size > 1:
                 on_part = partial(self._on_part, own.level, own.axis.name)
-                yield Family(own.level, own.axis.name, own.axis.size, whole, on_part)
+                yield ImplicitFrames(own.level, own.axis.name, own.axis.size, whole, on_part)
 
-    def _on_part(self, level: str, axis: str, stage: int, members: int) -> Stage:
+    def _on_part(self, level: str, axis: str, stage: int, members: int) -> GroupStage:
         """A stage as it is laid out on some members of an axis."""
         narrowed = replace(self.group, hierarchy=self.group.hierarchy.narrowed(level, axis, members))
         return replace(self, group=narrowed).stage(stage)
 
-    def stage(self, index: int) -> Stage:
+    def stage(self, index: int) -> GroupStage:
         """A stage that reads from and writes to the shared buffer, with its own split: the same in all groups that walk the
         same rows and batch around it, hand over the same of its tensors, and leave the same of its dims whole."""
         group, run = self.group, self.group.runs[index]
@@ -156,10 +156,10 @@ class ThroughShared:
             self.laid.stages[key] = self._made(run, handed)
         return self.laid.stages[key]
 
-    def _made(self, run: tuple[Op, ...], handed: tuple[str, ...]) -> Stage:
+    def _made(self, run: tuple[Op, ...], handed: tuple[str, ...]) -> GroupStage:
         ranges = self.group.walking(self.ranges, self._slots())
         skeletons = self._gemm(run[0], handed, ranges) if run[0].kind is OpKind.CONTRACT else self._rows(run, ranges)
-        return Stage(run[0].name, tuple(op.name for op in run), tuple(skeletons))
+        return GroupStage(run[0].name, tuple(op.name for op in run), tuple(skeletons))
 
     def _gemm(self, op: Op, handed: tuple[str, ...], ranges: Callable[[Tiles], Ranges]) -> list[Skeleton]:
         group, chip = self.group, self.group.hierarchy
@@ -188,7 +188,7 @@ def _touches(run: Sequence[Op], name: str) -> bool:
     return any(name in (*op.inputs, *op.outputs) for op in run)
 
 
-def _walkable(group: Fused) -> Iterator[str]:
+def _walkable(group: FusedOps) -> Iterator[str]:
     """Dims that stages through the shared buffer may walk inside their rows: those of every op, which none reduces over but
     contractions whose sums leave. These sums grow from tile to tile; what else leaves, or is handed over, is done with. None
     where something is handed over and leaves."""

@@ -1,7 +1,7 @@
-"""Stages: the tree shapes for one contraction or one run of vector operations, with their tile sizes left open.
+"""Stages: tree shapes of one contraction or one run of vector operations, with open tile sizes.
 
-A `Skeleton` is a tree with slots for tile sizes. Loop orders that give the same reuse are one skeleton: with three dims only the
-innermost loop matters, since a tensor is held just inside the last loop that indexes it.
+A `Skeleton` is a tree with slots for tile sizes. Loop orders with equal reuse are one skeleton: with three dims only the
+innermost loop matters, as a tensor is held just inside the last loop that indexes it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Skeleton:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class GroupStage:
     """A step of a group and its alternative shapes."""
 
     name: str
@@ -213,11 +213,11 @@ def _distinct(hierarchy: Hierarchy, found: Iterable[Split]) -> tuple[Split, ...]
     return tuple(kept.values())
 
 
-def told(join: Join) -> str:
+def join_text(join: Join) -> str:
     """A join in words, to tell shapes apart by.
 
     >>> from halley.ir.mapping import CollectiveKind
-    >>> told((Collective(CollectiveKind.REDUCE_SCATTER, ("C",), "core", "x", "ring", "n"),))
+    >>> join_text((Collective(CollectiveKind.REDUCE_SCATTER, ("C",), "core", "x", "ring", "n"),))
     ', reduce-scatter ring to n'
     """
     if not join:
@@ -337,7 +337,7 @@ class _Form:
             for role, tensor in _by_role(op)
             if len(_choices(self.of.hierarchy, at, role)) > 1 and (memory := held.get(tensor, ""))
         )
-        name += told(self.after) + (f", {' x '.join(map(side_text, self.array))} on the array" if self.array else "")
+        name += join_text(self.after) + (f", {' x '.join(map(side_text, self.array))} on the array" if self.array else "")
         return self.outside + name + (f", clusters split {named(split)}" if split is not None else "")
 
 

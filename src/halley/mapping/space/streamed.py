@@ -10,29 +10,29 @@ from halley.ir.mapping import Hold, Node, Spatial, Temporal
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.masks import mask_over, masks
 from halley.ir.workload import Op, OpKind, roles
-from halley.mapping.space.compose import Cut, Handover, Shares
+from halley.mapping.space.compose import AxisPartition, Cut, Handover
 from halley.mapping.space.frame_sets import Frame
-from halley.mapping.space.fused_group import Fused
+from halley.mapping.space.fused_group import FusedOps
 from halley.mapping.space.joins import all_reduces
 from halley.mapping.space.rows import RowStage, resident_skeletons
 from halley.mapping.space.stages import (
     NO_LOOPS,
+    GroupStage,
     Ranges,
     Skeleton,
     Slot,
     Split,
-    Stage,
     Tiles,
     buffers,
     gemm_skeletons,
     in_place,
+    join_text,
     named,
     spread,
-    told,
 )
 
 
-def streamed(group: Fused) -> Iterator[Frame]:
+def streamed(group: FusedOps) -> Iterator[Frame]:
     """Attention with running softmax, clusters split over batch, rows and keys; none where the ops are not that."""
     if not _can_stream(group) or not group.hierarchy.takes_results():
         return
@@ -41,7 +41,7 @@ def streamed(group: Fused) -> Iterator[Frame]:
     yield from map(attention.frame, group.splits((*group.batch, group.row, attention.key)))
 
 
-def _can_stream(group: Fused) -> bool:
+def _can_stream(group: FusedOps) -> bool:
     """Whether the ops are scores, running statistics, values and a closing, which need nothing else: what the streamed frame
     knows."""
     kinds = [run[0].kind is OpKind.CONTRACT for run in group.runs]
@@ -57,7 +57,7 @@ def _can_stream(group: Fused) -> bool:
 class _Attention:
     """The ops of a group by the stage that they are in."""
 
-    group: Fused
+    group: FusedOps
     scores: Op
     running: tuple[Op, ...]
     values: Op
@@ -91,7 +91,7 @@ class _Attention:
         chain = in_place(group.workload, (scores, *self.running), scores.outputs[0])
         handover = Handover(group.workload, hierarchy.output, (chain,), group.runs[:3])
 
-        def wrap(tiles: Tiles, nodes: Sequence[Node], cut: Cut, shares: Shares | None) -> Node:
+        def wrap(tiles: Tiles, nodes: Sequence[Node], cut: Cut, shares: AxisPartition | None) -> Node:
             inner = handover.body(nodes[:3], cut, shares)
             if outermost:
                 inner = Hold(outermost, tuple((t,) for t in staged), inner, tiles[keys.name])
@@ -129,7 +129,7 @@ class _Attention:
             rows = rows * own.axis.size
         return Temporal(row, rows, node)
 
-    def _stages(self, inside: Ranges, ranges: Callable[[Tiles], Ranges], split: Split) -> tuple[Stage, ...]:
+    def _stages(self, inside: Ranges, ranges: Callable[[Tiles], Ranges], split: Split) -> tuple[GroupStage, ...]:
         """``inside``: what a member has of each dim; ``ranges``: what is left of it inside the loops over rows and keys."""
         workload, hierarchy, sizes, row = self.group.workload, self.group.hierarchy, self.group.sizes, self.group.row
 
@@ -145,10 +145,12 @@ class _Attention:
         )
         (last,) = resident_skeletons(end, after_keys, sizes, "3", row)
         return (
-            Stage(self.scores.name, (self.scores.name,), tuple(first)),
-            Stage("rows 1", tuple(op.name for op in self.running), tuple(resident_skeletons(middle, ranges, sizes, "1", row))),
-            Stage(self.values.name, (self.values.name,), tuple(second)),
-            Stage("close", tuple(op.name for op in self.closing), tuple(self._joined(last, split))),
+            GroupStage(self.scores.name, (self.scores.name,), tuple(first)),
+            GroupStage(
+                "rows 1", tuple(op.name for op in self.running), tuple(resident_skeletons(middle, ranges, sizes, "1", row))
+            ),
+            GroupStage(self.values.name, (self.values.name,), tuple(second)),
+            GroupStage("close", tuple(op.name for op in self.closing), tuple(self._joined(last, split))),
         )
 
     def _joined(self, last: Skeleton, split: Split) -> Iterator[Skeleton]:
@@ -160,5 +162,5 @@ class _Attention:
             def build(tiles: Tiles, joins: tuple[Node, ...] = joins) -> Node:
                 return Steps((*joins, last.build(tiles))) if joins else last.build(tiles)
 
-            name = last.name + (f", after{told(join)[1:]}" if join else "")
+            name = last.name + (f", after{join_text(join)[1:]}" if join else "")
             yield Skeleton(name, last.slots, build, bool(joins))

@@ -1,8 +1,8 @@
-"""Chains of tile sizes of one dim, outermost first, as a tree: sets of chains that are bounded together and refined.
+"""Chains of tile sizes of one dim, outermost first, as a tree of sets for branch and bound.
 
-The root stands for all chains. Shared sizes are fixed first; then a node's children cut its chains by the octave of each further
-size, by parts of octaves, and last by the sizes themselves. Nodes are numbered level by level: the values of a factor over all
-nodes are one array.
+The root is the set of all chains. Shared sizes are fixed first; then the children of a node divide its chains by the octave of
+each further size, by parts of octaves, and finally by the sizes. Nodes are numbered level by level, so that the values of a
+factor over all nodes form one array.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from halley.formulas.numbers import Number
 from halley.formulas.terms import Term
 from halley.mapping.space.stages import BUFFERS, Slot
 
-PARTS = (1, 4)
-"""Into how many parts an octave of sizes is cut, level by level, before single sizes: from octaves to these at once, a set would
-fall into dozens, each to be bounded."""
+PARTS_PER_OCTAVE = (1, 4)
+"""Number of parts of an octave of sizes, by level, before single sizes: a direct step from octaves to sizes would split a set
+into dozens of subsets to bound."""
 
 
 class ChainTree:
@@ -32,7 +32,7 @@ class ChainTree:
         if dim == BUFFERS:
             coarse = [np.minimum(column, most) for most in (1, 2) for column in sizes[shared:]]
         else:
-            coarse = [np.floor(parts * np.log2(column)) for parts in PARTS for column in sizes[shared:]]
+            coarse = [np.floor(parts * np.log2(column)) for parts in PARTS_PER_OCTAVE for column in sizes[shared:]]
         keys = [*sizes[:shared], *coarse, *sizes[shared:]]
         order = np.lexsort(keys[::-1])
         self.columns = {name: column[order] for name, column in columns.items()}

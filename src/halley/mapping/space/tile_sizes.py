@@ -1,4 +1,4 @@
-"""Tile sizes that a search tries for one range."""
+"""Tile sizes that the search tries for one range."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ SWITCH: tuple[_Row, ...] = (
     (_SPREADS, "multicast", _steps(1), _all()),
     (_GATHERS, "multicast", _steps(1), _plain(busiest.most_of_others_bytes)),
     ((_K.ALL_REDUCE,), "in-network", _steps(1), _all()),
-    ((_K.ALL_REDUCE,), "pulled", lambda n, k: floor_div(k, n) + 1, busiest.pulled_bytes),
+    ((_K.ALL_REDUCE,), "pulled", lambda n, k: floor_div(k, n) + 1, busiest.switch_all_reduce_bytes),
 )
 
 RING: tuple[_Row, ...] = (

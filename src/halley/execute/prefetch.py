@@ -1,4 +1,4 @@
-"""Which Holds of a `Sequence` with prefetch are open early or late, beside the child before or after (docs/model.md)."""
+"""Holds of a `Sequence` with prefetch that are filled before or drained after their child runs (docs/model.md)."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ from halley.ir.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
-class Early:
-    """``holds``: of each child, the identities of the Holds that are open beside its neighbours; ``beside``: which those are."""
+class PrefetchedHolds:
+    """``holds``: of each child, the ids of the Holds that are also open while its neighbours run; ``beside``: the indices of
+    these neighbours."""
 
     holds: tuple[frozenset[int], ...]
     beside: tuple[frozenset[int], ...]
 
 
-def early_holds(workload: Workload, chip: Chip, tree: Node) -> Mapping[int, Early]:
-    """By identity of each such sequence."""
-    found: dict[int, Early] = {}
+def prefetched_holds(workload: Workload, chip: Chip, tree: Node) -> Mapping[int, PrefetchedHolds]:
+    """The prefetched Holds of each sequence with prefetch, by the id of the sequence."""
+    found: dict[int, PrefetchedHolds] = {}
     _look(workload, chip, tree, False, found)
     return found
 
 
-def prefetch_faults(tree: Node, early: Mapping[int, Early]) -> list[Fault]:
-    """Sequences that ask for what no Hold can do."""
+def prefetch_faults(tree: Node, early: Mapping[int, PrefetchedHolds]) -> list[Fault]:
+    """Faults of sequences with prefetch in which no Hold can be prefetched."""
     expected = "a child that holds, in several buffers, what no other child changes or needs"
     empty = [node for _, node in walk(tree) if id(node) in early and not any(early[id(node)].holds)]
     return [Fault("sequence prefetch", expected, "none", "write 'sequence', or give a hold two buffers") for _ in empty]
 
 
-def _look(workload: Workload, chip: Chip, node: Node, repeated: bool, found: dict[int, Early]) -> None:
-    """``repeated``: a loop in time lies between the start of the phase and the node."""
+def _look(workload: Workload, chip: Chip, node: Node, repeated: bool, found: dict[int, PrefetchedHolds]) -> None:
+    """``repeated``: there is a loop in time between the start of the phase and the node."""
     match node:
         case Temporal():
             repeated = True
@@ -51,18 +52,18 @@ def _look(workload: Workload, chip: Chip, node: Node, repeated: bool, found: dic
         _look(workload, chip, child, repeated, found)
 
 
-def _early(workload: Workload, chip: Chip, node: Sequence, repeated: bool) -> Early:
+def _early(workload: Workload, chip: Chip, node: Sequence, repeated: bool) -> PrefetchedHolds:
     count = len(node.children)
     uses, changes = zip(*(_touches(workload, child) for child in node.children), strict=True)
     handed = {name for i in range(count) for j in range(count) if i != j for name in changes[i] & uses[j]}
     early = [[hold for hold in _prefetched(chip, child) if not handed.intersection(hold.names)] for child in node.children]
     pairs = [(i, i + 1) for i in range(count - 1)] + ([(count - 1, 0)] if repeated else [])
     beside = [frozenset({b for a, b in pairs if a == i} | {a for a, b in pairs if b == i}) - {i} for i in range(count)]
-    return Early(tuple(frozenset(map(id, holds)) for holds in early), tuple(beside))
+    return PrefetchedHolds(tuple(frozenset(map(id, holds)) for holds in early), tuple(beside))
 
 
 def _touches(workload: Workload, tree: Node) -> tuple[set[str], set[str]]:
-    """Tensors that ops and collectives in a tree use, and those that they change."""
+    """Tensors that ops and collectives in a tree access, and those that they change."""
     uses: set[str] = set()
     changes: set[str] = set()
     for _, node in walk(tree):
@@ -77,7 +78,7 @@ def _touches(workload: Workload, tree: Node) -> tuple[set[str], set[str]]:
 
 
 def _prefetched(chip: Chip, node: Node) -> Iterator[Hold]:
-    """Holds of several buffers between a child and its first block."""
+    """Holds of several buffers on the path from a child to its first node that is no loop, split or Hold."""
     while isinstance(node, Temporal | Spatial | Hold):
         if isinstance(node, Hold):
             if node.buffers == 1:
@@ -89,7 +90,7 @@ def _prefetched(chip: Chip, node: Node) -> Iterator[Hold]:
 
 
 def _closed(chip: Chip, node: Hold) -> bool:
-    """Whether what is inside is over before the next visit, as there is one buffer or as each visit is a step in lockstep."""
+    """Whether the body ends before the next visit: the Hold has one buffer, or each visit is a lockstep step."""
     if node.buffers == 1:
         return True
     inner = [other for _, other in walk(node.body) if isinstance(other, Hold) and other.buffers > 1]

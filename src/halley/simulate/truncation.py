@@ -1,8 +1,7 @@
-"""The beginning of a mapping that is too long to simulate: its first iterations, at the same tiles.
+"""Truncation of a mapping that is too long to simulate to its first iterations, with the same tiles.
 
-A cut mapping differs from the whole in how often its outermost loops go round, and in nothing inside them. Holds outside these
-loops keep, and are filled with, less. So its time is that of another, smaller mapping, for which formula and simulation can be
-compared like for any other.
+A truncated mapping has fewer iterations of its outermost loops; their bodies are unchanged. Holds outside these loops hold and
+fill less. It is a smaller mapping of its own, for which formula and simulation can be compared like for any other.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from halley.ir.mapping import Collective, Compute, Hold, Node, Pipeline, Spatial
 from halley.ir.masks import masks
 from halley.ir.workload import Workload
 
-ITERATIONS = (256, 128, 64, 32, 16, 8, 6, 5, 4, 3, 2, 1)
-"""How many first iterations `affordable` tries."""
+ITERATION_COUNTS = (256, 128, 64, 32, 16, 8, 6, 5, 4, 3, 2, 1)
+"""Numbers of iterations that `truncated_to_tasks` tries, in this order."""
 
 
 _Split = tuple[str, str, str, int]
@@ -23,34 +22,34 @@ _Split = tuple[str, str, str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
-    """``tree`` maps ``workload``. ``iterations`` of each dim's outermost loop are left, 0: all of them."""
+class TruncatedMapping:
+    """``tree`` maps ``workload``. ``iterations``: how many of each dim's outermost loop remain; 0: all."""
 
     workload: Workload
     tree: Node
     iterations: int = 0
 
 
-def affordable(workload: Workload, tree: Node, visits: int) -> Beginning:
-    """As much of a mapping as takes about so many tasks."""
-    if entered(tree, workload.dims) <= visits:
-        return Beginning(workload, tree)
-    for count in ITERATIONS:
-        found = beginning(workload, tree, count)
-        if entered(found.tree, found.workload.dims) <= visits:
+def truncated_to_tasks(workload: Workload, tree: Node, visits: int) -> TruncatedMapping:
+    """The mapping, truncated to about as many tasks as ``visits``."""
+    if estimated_tasks(tree, workload.dims) <= visits:
+        return TruncatedMapping(workload, tree)
+    for count in ITERATION_COUNTS:
+        found = truncated(workload, tree, count)
+        if estimated_tasks(found.tree, found.workload.dims) <= visits:
             break
     return found
 
 
-def beginning(workload: Workload, tree: Node, iterations: int) -> Beginning:
-    """The mapping with each dim cut to what the first iterations of its outermost loop in time cover.
+def truncated(workload: Workload, tree: Node, iterations: int) -> TruncatedMapping:
+    """The mapping with each dim truncated to the range of the first iterations of its outermost loop in time.
 
-    Where splits lie around that loop, each member gets so many iterations: the splits' tiles shrink with it.
+    If there are splits outside that loop, each member gets this number of iterations, and the tiles of the splits shrink.
 
     before: ``spread m by 64 over pe.x``, ``for m by 2`` over 256  ->  after: ``spread m by 8 over pe.x``, ``for m by 2`` over 32
 
-    A dim keeps its extent where an op needs it whole or has no loop over it, where a mask tells its points apart, and where not
-    all ways to its outermost loop pass the same splits. Where a dim is walked in several places, the largest tile counts.
+    A dim keeps its extent if it must be untiled in some op, if some op has no loop over it, if it is a dim of a mask, or if not
+    all paths to its outermost loops have the same splits. If a dim has several outermost loops, the largest tile counts.
     """
     whole = {dim for op in workload.ops for dim in workload.whole(op)}
     whole |= {dim for window in workload.windows.values() for dim in (window.dim, window.base, window.offset)}
@@ -58,7 +57,7 @@ def beginning(workload: Workload, tree: Node, iterations: int) -> Beginning:
     extents = dict(workload.dims)
     shrunk: dict[_Split, int] = {}
     for dim in workload.dims:
-        ways = set(_ways(workload, tree, dim, ()))
+        ways = set(_touch_paths(workload, tree, dim, ()))
         tiles = [tile for _, tile in ways]
         if dim in whole or not all(tiles) or len({splits for splits, _ in ways}) != 1:
             continue
@@ -66,11 +65,13 @@ def beginning(workload: Workload, tree: Node, iterations: int) -> Beginning:
         if (cut := _cut(workload.dims[dim], [tile for *_, tile in splits], max(tiles) * iterations)) is not None:
             extents[dim], made = cut
             shrunk.update(zip(splits, made, strict=True))
-    return Beginning(replace(workload, dims=extents), _rebuilt(tree, shrunk), iterations)
+    return TruncatedMapping(replace(workload, dims=extents), _rebuilt(tree, shrunk), iterations)
 
 
-def _ways(workload: Workload, node: Node, dim: str, splits: tuple[_Split, ...]) -> Iterator[tuple[tuple[_Split, ...], int]]:
-    """(splits passed, tile of the outermost loop in time) on the way to each op that has the dim: tile 0 without a loop."""
+def _touch_paths(
+    workload: Workload, node: Node, dim: str, splits: tuple[_Split, ...]
+) -> Iterator[tuple[tuple[_Split, ...], int]]:
+    """(splits, tile of the outermost loop in time) on the path to each op that has the dim; tile 0 if there is no loop."""
     if isinstance(node, Temporal | Pipeline) and node.dim == dim:
         yield splits, node.tile
         return
@@ -81,11 +82,11 @@ def _ways(workload: Workload, node: Node, dim: str, splits: tuple[_Split, ...]) 
         if dim in op.dims or any(dim in workload.tensors[name].dims for name in (*op.inputs, *op.outputs)):
             yield splits, 0
     for child in children(node):
-        yield from _ways(workload, child, dim, splits)
+        yield from _touch_paths(workload, child, dim, splits)
 
 
 def _cut(extent: int, tiles: list[int], most: int) -> tuple[int, list[int]] | None:
-    """The extent and the splits' tiles, outermost first, where a member gets ``most`` points; None where it has no more.
+    """The extent and the splits' tiles, outermost first, if a member gets ``most`` points; None if it has no more than that.
 
     >>> _cut(256, [64], 8), _cut(256, [64, 16], 8), _cut(100, [], 30), _cut(20, [], 30)
     ((32, [8]), (128, [32, 8]), (30, []), None)
@@ -102,7 +103,7 @@ def _cut(extent: int, tiles: list[int], most: int) -> tuple[int, list[int]] | No
 
 
 def _rebuilt(node: Node, shrunk: Mapping[_Split, int]) -> Node:
-    """The tree with other tiles in some splits."""
+    """The tree with new tiles in some splits."""
     if isinstance(node, Spatial):
         node = replace(node, tile=shrunk.get((node.dim, node.level, node.axis, node.tile), node.tile))
     if isinstance(node, Temporal | Spatial | Hold):
@@ -112,12 +113,12 @@ def _rebuilt(node: Node, shrunk: Mapping[_Split, int]) -> Node:
     return replace(node, children=tuple(_rebuilt(child, shrunk) for child in node.children))
 
 
-def entered(node: Node, extents: Mapping[str, int]) -> int:
-    """Holds, computes and collectives that are entered, at most (as if each tile were whole): about the tasks of a simulation."""
+def estimated_tasks(node: Node, extents: Mapping[str, int]) -> int:
+    """Upper estimate of the number of tasks of a simulation: entries of Holds, computes and collectives with full tiles."""
     times = 1
     if isinstance(node, Temporal | Spatial | Pipeline):
         extent, tile = extents[node.dim], min(node.tile, extents[node.dim])
         times = 1 if isinstance(node, Spatial) else -(-extent // tile)
         extents = {**extents, node.dim: tile}
     own = isinstance(node, Hold | Compute | Collective)
-    return times * (own + sum(entered(child, extents) for child in children(node)))
+    return times * (own + sum(estimated_tasks(child, extents) for child in children(node)))

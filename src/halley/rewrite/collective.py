@@ -1,4 +1,4 @@
-"""The rules of a `Collective`: its algorithm, its place in the tree, what it finds and what it leaves."""
+"""Legality rules of a `Collective`: its algorithm, its position in the tree, and the placements before and after it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from halley.ir.mapping import Collective, CollectiveKind
 from halley.ir.placement import Partial, Placement, Replicate, Shard, Single
 from halley.ir.text import to_text
 from halley.network.time.axis import able, algorithms
-from halley.rewrite.computing import cut_once
-from halley.rewrite.keeping import kept, kept_beyond
-from halley.rewrite.layout import AxisKey, all_at_work, beyond, dealt, least_parts, most_parts, restrict
-from halley.rewrite.residence import Held, Residence, combined, reduced_dims, repeating, unfit
-from halley.rewrite.scopes import Path, Scope
-from halley.rewrite.state import State, dot
+from halley.rewrite.compute import cut_once
+from halley.rewrite.held_regions import held_outside_share, held_region
+from halley.rewrite.hold_state import HoldState, TensorState, combined, reduced_dims, repeating, unfit
+from halley.rewrite.layout import AxisKey, all_at_work, beyond, distributing_cuts, least_parts, most_parts, restrict
+from halley.rewrite.scopes import NodeScope, Path
+from halley.rewrite.walk_state import WalkState, dot
 
 _SHARDING = (CollectiveKind.REDUCE_SCATTER, CollectiveKind.SCATTER, CollectiveKind.ALL_TO_ALL)
 _REDUCING = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.REDUCE)
@@ -29,10 +29,10 @@ _STARTS_FROM: dict[CollectiveKind, tuple[type[Placement], ...]] = {
     CollectiveKind.SCATTER: (Single,),
     CollectiveKind.SHIFT: (Shard, Replicate, Single),
 }
-"""The placement along its axis that each kind starts from."""
+"""By kind, the placements along the axis that it accepts."""
 
 
-def collective(state: State, node: Collective, path: Path) -> None:
+def collective(state: WalkState, node: Collective, path: Path) -> None:
     scope, key = state.scopes[path], (node.level, node.axis)
     where = to_text(node)
     misfit = unfit(node, scope)
@@ -41,7 +41,7 @@ def collective(state: State, node: Collective, path: Path) -> None:
         remedy = did_you_mean(node.algorithm, known) if known else f"no algorithm serves {node.kind} here"
         state.fault(where, *misfit, remedy)
     homes = {name: _home(state, where, node, name) for name in node.tensors}
-    if [name for name, home in homes.items() if home and not _in_its_share(state, where, name, home, scope)]:
+    if [name for name, home in homes.items() if home and not _check_share(state, where, name, home, scope)]:
         return
     if scope.size(key) == 1:
         return
@@ -52,10 +52,10 @@ def collective(state: State, node: Collective, path: Path) -> None:
         return
     for name, home in homes.items():
         if home and _combinable(state, where, node, name, home, path):
-            held = _met(state, name, home.held[name], key) if node.kind in _REDUCING else home.held[name]
+            held = _combined_members(state, name, home.held[name], key) if node.kind in _REDUCING else home.held[name]
             home.held[name] = combined(node, held, scope, path)
             if home.held[name].placement(key) == Replicate():
-                state.settle(home, name)
+                state.after_collective(home, name)
     for name in state.maxima & set(node.tensors):
         state.versions[name] += 1
     for name, home in homes.items():
@@ -63,9 +63,9 @@ def collective(state: State, node: Collective, path: Path) -> None:
             home.held[name] = replace(home.held[name], relative=(maximum, state.versions[maximum]))
 
 
-def _met(state: State, name: str, held: Held, key: AxisKey) -> Held:
-    """What the members have once the parts along an axis are joined: of those that a split further in leaves idle on some of
-    that axis' members, it is enough that they had work on another."""
+def _combined_members(state: WalkState, name: str, held: TensorState, key: AxisKey) -> TensorState:
+    """The tensor's state with members along the axis treated as one, as a reduction over it combines their parts. A member that
+    an inner split leaves idle for some index of the axis counts as active if it has work for another index."""
     writer, active = state.scopes[state.computes[state.producers[name].name]], dict(held.active)
     for axis, chain in held.idled.items():
         if any(cut.axis == key for cut in chain[:-1]):
@@ -74,17 +74,17 @@ def _met(state: State, name: str, held: Held, key: AxisKey) -> Held:
     return replace(held, active=active)
 
 
-def _in_its_share(state: State, where: str, name: str, home: Residence, scope: Scope) -> bool:
-    """What the collective does to the tensor holds for all members that keep it: none of them is outside its share of an axis."""
-    outside = kept_beyond(state.workload, home, name, state.scopes, scope)
+def _check_share(state: WalkState, where: str, name: str, home: HoldState, scope: NodeScope) -> bool:
+    """Every member that holds the tensor must take part: none of them may be outside the collective's share of an axis."""
+    outside = held_outside_share(state.workload, home, name, state.scopes, scope)
     if outside:
         expected = f"all members of {dot(outside)} that keep {name} in {home.node.memory} in its share"
         state.fault(where, expected, "others outside it", f"move it out of that share, or hold {name} inside it")
     return outside is None
 
 
-def _home(state: State, where: str, node: Collective, name: str) -> Residence | None:
-    """The innermost Hold at the collective's level."""
+def _home(state: WalkState, where: str, node: Collective, name: str) -> HoldState | None:
+    """The innermost Hold of the tensor at the collective's level."""
     depth = [level.name for level in state.chip.levels].index(node.level)
     found = [home for home in state.open.get(name, ()) if home.depth == depth]
     if not found:
@@ -93,8 +93,8 @@ def _home(state: State, where: str, node: Collective, name: str) -> Residence | 
     return found[-1] if found else None
 
 
-def _placed(state: State, where: str, node: Collective, scope: Scope, dims: tuple[str, ...]) -> bool:
-    """The collective stands outside the splits that would hide parts of its payload."""
+def _placed(state: WalkState, where: str, node: Collective, scope: NodeScope, dims: tuple[str, ...]) -> bool:
+    """The collective must be outside splits that would hide parts of its payload."""
     before = len(state.findings)
     levels = [level.name for level in state.chip.levels]
     for level, axis in scope.split:
@@ -116,8 +116,8 @@ def _placed(state: State, where: str, node: Collective, scope: Scope, dims: tupl
     return len(state.findings) == before
 
 
-def _combinable(state: State, where: str, node: Collective, name: str, home: Residence, path: Path) -> bool:
-    """The tensor lies along the axis as the kind wants it, whole state and all."""
+def _combinable(state: WalkState, where: str, node: Collective, name: str, home: HoldState, path: Path) -> bool:
+    """The tensor must have the placement that the kind requires, and the collective must move all tensors of its state."""
     before, key, scope = len(state.findings), (node.level, node.axis), state.scopes[path]
     held = state.present(where, home, name)
     if held is None:
@@ -145,13 +145,13 @@ def _combinable(state: State, where: str, node: Collective, name: str, home: Res
         got = f"{name} without {lacking[0]}"
         state.fault(where, f"the whole state of {op.name}", got, f"add {lacking[0]} to the collective")
     if op and op.scaled_by:
-        _settled(state, where, name, op.scaled_by, key)
+        _check_maximum_combined(state, where, name, op.scaled_by, key)
     return len(state.findings) == before
 
 
-def _again(state: State, node: Collective, name: str, held: Held, home: Residence, scope: Scope) -> list[str]:
-    """Dims of the loops in which it would move the same again. Moved by a shift, members that all have the same still do, and
-    what lies in other tiles of a loop is not the same."""
+def _again(state: WalkState, node: Collective, name: str, held: TensorState, home: HoldState, scope: NodeScope) -> list[str]:
+    """Dims of the loops in which the collective would move the same data again. For a shift: none if all members have the same
+    data; otherwise only loops over dims that do not select the tensor, as other tiles are other data."""
     again = repeating(scope) - repeating(home.scope) - held.loops
     dims = {loop.dim for loop in scope.loops if loop.path in again}
     if node.kind is CollectiveKind.SHIFT:
@@ -160,8 +160,8 @@ def _again(state: State, node: Collective, name: str, held: Held, home: Residenc
     return sorted(dims)
 
 
-def _uninterrupted(state: State, where: str, node: Collective, name: str, home: Residence, scope: Scope) -> None:
-    """The accumulation in the Hold is over, and a shift's copies have nowhere to go wrong."""
+def _uninterrupted(state: WalkState, where: str, node: Collective, name: str, home: HoldState, scope: NodeScope) -> None:
+    """The accumulation in the Hold must be complete; copies that a shift leaves must neither be drained nor added to."""
     op = state.producers.get(name)
     reduced = reduced_dims(state.workload, op) if op else ()
     inside = [loop.dim for loop in scope.loops[len(home.scope.loops) :] if loop.dim in reduced]
@@ -175,8 +175,8 @@ def _uninterrupted(state: State, where: str, node: Collective, name: str, home: 
         state.fault(where, f"one hold of {name} in {node.level}, for copies do not drain", "two", "hold it once at that level")
 
 
-def _added_to_copies(state: State, node: Collective, name: str, home: Residence, scope: Scope) -> list[str]:
-    """Dims of the loops over reduced dims in which the next visit finds copies of others' parts, as a shift has left them."""
+def _added_to_copies(state: WalkState, node: Collective, name: str, home: HoldState, scope: NodeScope) -> list[str]:
+    """Loops over reduced dims in which the next visit would add to copies that a shift has left; their dims."""
     op = state.producers.get(name)
     reduced = reduced_dims(state.workload, op) if op else ()
     if home.held[name].placement((node.level, node.axis)) == Replicate():
@@ -184,19 +184,19 @@ def _added_to_copies(state: State, node: Collective, name: str, home: Residence,
     return [loop.dim for loop in scope.loops[len(home.scope.loops) :] if loop.repeats and loop.dim in reduced]
 
 
-def _in_order(state: State, held: Held, home: Residence, name: str, scope: Scope, key: AxisKey) -> bool:
-    """Whether the members have, of the region at the collective, the tiles of one dim in their order, or all of it."""
+def _in_order(state: WalkState, held: TensorState, home: HoldState, name: str, scope: NodeScope, key: AxisKey) -> bool:
+    """Whether member i has the i-th tile of one dim of the region at the collective, or every member all of it."""
     selecting = state.workload.selectors(name)
     if key in held.shifted or _idle_lack(state, held, home, name):
         return False
     for axis, (first, stop) in held.active.items():
-        # members that a split of a dim of the tensor leaves idle have an empty region
+        # members left idle by a split of one of the tensor's dims have an empty region
         split = scope.split.get(axis)
         low, high = scope.active(axis) if split and split.dim in selecting else scope.share(axis)
         if (low < first or high > stop) and not (axis == key and key in held.single):
             return False
     for dim, chain in held.chains.items():
-        further = dealt(chain, restrict(scope.chain(dim), home.axes), state.workload.dims[dim])
+        further = distributing_cuts(chain, restrict(scope.chain(dim), home.axes), state.workload.dims[dim])
         splits = [cut for cut in further if cut.axis]
         if not splits:
             continue
@@ -208,8 +208,8 @@ def _in_order(state: State, held: Held, home: Residence, name: str, scope: Scope
     return True
 
 
-def _idle_lack(state: State, held: Held, home: Residence, name: str) -> bool:
-    """Whether a fill has left members without a tensor that sit out what touches it, though they have a region of it."""
+def _idle_lack(state: WalkState, held: TensorState, home: HoldState, name: str) -> bool:
+    """Whether some members have a region of a tensor but were not filled, as they are idle in all nodes that touch it."""
     if held.filled is None:
         return False
     workload, selecting = state.workload, state.workload.selectors(name)
@@ -217,13 +217,13 @@ def _idle_lack(state: State, held: Held, home: Residence, name: str) -> bool:
     members = {key: home.scope.size(key) for key in home.scope.split}
     if not all(all_at_work(home.scope.chain(dim), workload.dims[dim], members) for dim in others):
         return True
-    keeps = kept(workload, home, name, state.scopes)
+    keeps = held_region(workload, home, name, state.scopes)
     splits = {axis: keeps.scope.split[axis] for axis in keeps.idles if axis in keeps.scope.split}
     return any(split.dim not in selecting and split.least < keeps.scope.size(axis) for axis, split in splits.items())
 
 
-def _settled(state: State, where: str, name: str, maximum: str, key: AxisKey) -> None:
-    """Parts relative to a running maximum can be joined only once all are relative to the same one."""
+def _check_maximum_combined(state: WalkState, where: str, name: str, maximum: str, key: AxisKey) -> None:
+    """Partial results relative to a running maximum can be combined only if the maximum was combined over the axis before."""
     around = state.open.get(maximum)
     held = around[-1].held.get(maximum) if around else None
     if held is None or key in held.partial:

@@ -1,4 +1,4 @@
-"""One `Collective`, step by step: how long its axis is taken, and what every member holds afterwards."""
+"""Requests of a `Collective`, step by step, to its axis, and the data that every member holds afterwards."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from halley.ir.mapping import Collective, CollectiveKind
 from halley.ir.workload import Op
 from halley.network.algorithms.tables import Steps, Transfer
 from halley.network.time.axis import route, steps
-from halley.simulate.computing import Computing
+from halley.simulate.compute import ComputeRequests
 from halley.simulate.holds import Visit
-from halley.simulate.members import Box, Member, Scope, common, inside, points
+from halley.simulate.members import Box, Member, SimulationScope, common, inside, points
 from halley.simulate.tasks import Requests
 
 Kind = CollectiveKind
 
 
-class Exchanging:
-    """Collectives of one workload on one chip."""
+class CollectiveRequests:
+    """Requests of the collectives of one workload on one chip."""
 
-    def __init__(self, computing: Computing) -> None:
+    def __init__(self, computing: ComputeRequests) -> None:
         self.computing, self.workload, self.chip = computing, computing.workload, computing.chip
 
-    def requests(self, node: Collective, scope: Scope) -> Iterator[Requests]:
-        """What each step asks for; afterwards the members hold what the kind promises."""
+    def requests(self, node: Collective, scope: SimulationScope) -> Iterator[Requests]:
+        """The requests of each step; afterwards the members hold the result of the kind."""
         team = scope.team
         position = team.axes.position(node.level, node.axis)
         depth = team.axes.depths[position]
@@ -50,11 +50,11 @@ class Exchanging:
         waiting = max(_accessing(memory, word, table, sizes) for memory, word in stores.items())  # of the busiest memory
         pipeline = self.chip.vector.latency if self.chip.vector is not None else 0.0  # members' adders fill once
         for number, step in enumerate(table, start=1):
-            ways = [(move, route(team.topology(position), size, move.source, move.target)) for move in step]
-            carrying = _carrying(axis, ways, chunks)
+            routes = [(move, route(team.topology(position), size, move.source, move.target)) for move in step]
+            carrying = _carrying(axis, routes, chunks)
             waiting -= carrying
-            seconds = _fixed(axis, ways) + carrying
-            if number == len(table):  # what the memories have not done beside the links
+            seconds = _fixed(axis, routes) + carrying
+            if number == len(table):  # memory time that the links do not hide
                 seconds += max(0.0, waiting)
             if any(move.combine and not move.shared for move in step):
                 seconds, pipeline = seconds + pipeline, 0.0
@@ -62,8 +62,8 @@ class Exchanging:
         for name in node.tensors:
             self._put_back(node, name, _hold(scope, name, depth), scope, position)
 
-    def rescale(self, node: Collective, scope: Scope) -> Iterator[Requests]:
-        """Parts that are relative to an older maximum are brought to the present one first."""
+    def rescale(self, node: Collective, scope: SimulationScope) -> Iterator[Requests]:
+        """Requests to rescale partial results that are relative to an older running maximum, before the collective."""
         position = scope.team.axes.position(node.level, node.axis)
         depth = scope.team.axes.depths[position]
         if scope.team.span(position)[1] == 1:
@@ -80,10 +80,10 @@ class Exchanging:
                 stamps.update(dict.fromkeys(stale, present))
                 yield self.computing.scaling(op, hold, scope, list(self._places(op, hold, scope, position)), depth)
 
-    def _places(self, op: Op, hold: Visit, scope: Scope, position: int) -> Iterator[tuple[Member, Box, Box]]:
-        """(instance, what it has of the accumulator, rows of the maximum) on every line."""
+    def _places(self, op: Op, hold: Visit, scope: SimulationScope, position: int) -> Iterator[tuple[Member, Box, Box]]:
+        """(instance, box of the accumulator that it holds, box of the maximum) in all groups along the axis."""
         accumulator, maximum = self.workload.tensors[op.outputs[0]], self.workload.tensors[op.scaled_by]
-        for who, row in _lines(scope, hold, position).items():
+        for who, row in _axis_groups(scope, hold, position).items():
             whole = scope.box(accumulator, row)
             held = [common(part, whole) for part in hold.held.get(op.outputs[0], {}).get(who, ()) if points(common(part, whole))]
             for part in held:
@@ -91,19 +91,19 @@ class Exchanging:
                 rows = dict(zip(maximum.dims, scope.box(maximum, row), strict=True))
                 yield who, part, tuple(extents.get(dim, rows[dim]) for dim in maximum.dims)
 
-    def _put_back(self, node: Collective, name: str, hold: Visit, scope: Scope, position: int) -> None:
-        """Members keep what the kind promises; whatever else stood in the payload is gone."""
+    def _put_back(self, node: Collective, name: str, hold: Visit, scope: SimulationScope, position: int) -> None:
+        """Record the result of the kind on each member; other parts of the payload are dropped."""
         if any(op.scaled_by == name for op in self.workload.ops):
             self.computing.clock += 1
             boxes = (*hold.stamps.get(name, {}), scope.box(self.workload.tensors[name]))
             hold.stamps[name] = dict.fromkeys(boxes, self.computing.clock)
-        if node.kind is Kind.SHIFT:  # copies with a neighbour; they do not drain
+        if node.kind is Kind.SHIFT:  # it leaves copies on neighbours, which are not drained
             return
         tensor = self.workload.tensors[name]
         first, size = scope.team.span(position)
         table = hold.held.setdefault(name, {})
         before = {who: list(boxes) for who, boxes in table.items()}
-        for who, row in _lines(scope, hold, position).items():
+        for who, row in _axis_groups(scope, hold, position).items():
             whole = scope.box(tensor, row)
             table[who] = {box: None for box in table.get(who, {}) if not inside(box, whole)}
             kept: Box | None = whole
@@ -119,34 +119,34 @@ class Exchanging:
                     hold.keep(name, who, common(box, kept))
 
 
-Ways: TypeAlias = list[tuple[Transfer, tuple[tuple[int, int], ...]]]
+Routes: TypeAlias = list[tuple[Transfer, tuple[tuple[int, int], ...]]]
 """Each transfer of a step, and the links that it crosses."""
 
 
-def _fixed(axis: Axis, ways: Ways) -> float:
-    """What a step takes [s] whatever its bytes: set-up, the longest way, the adders that a sum passes on it, the barrier."""
-    adders = max((len(way) for move, way in ways if move.shared and move.combine), default=0)
-    hops = max(len(way) for _, way in ways)
+def _fixed(axis: Axis, routes: Routes) -> float:
+    """Time of a step [s] apart from its bytes: start-up, hops of the longest route, adders on the route of a sum, barrier."""
+    adders = max((len(links) for move, links in routes if move.shared and move.combine), default=0)
+    hops = max(len(links) for _, links in routes)
     return axis.exchange.startup + hops * axis.link.latency + adders * axis.exchange.adder + axis.exchange.barrier
 
 
-def _carrying(axis: Axis, ways: Ways, chunks: list[int]) -> float:
-    """Seconds that the busiest link of a step carries ``chunks`` [B]; what the network copies or adds crosses a link once."""
+def _carrying(axis: Axis, routes: Routes, chunks: list[int]) -> float:
+    """Time [s] of the busiest link of a step for ``chunks`` [B]; merged transfers cross a link once."""
     load: dict[tuple[int, int], int] = {}
     together: set[tuple[int, tuple[int, int]]] = set()
-    for move, way in ways:
-        for crossed in way:
+    for move, links in routes:
+        for crossed in links:
             if (move.chunk, crossed) not in together:
                 load[crossed] = load.get(crossed, 0) + chunks[move.chunk]
             if move.shared:
                 together.add((move.chunk, crossed))
-    adding = any(move.shared and move.combine for move, _ in ways)
+    adding = any(move.shared and move.combine for move, _ in routes)
     bandwidth = min(axis.link.bandwidth, axis.exchange.add_bandwidth) if adding else axis.link.bandwidth
     return max(load.values()) / bandwidth
 
 
 def _accessing(memory: Memory, word: int, table: Steps, sizes: list[int]) -> float:
-    """Seconds that the busiest member's memory takes to read and write what it sends, adds to and receives."""
+    """Time [s] of the busiest member's memory to read what it sends and adds to, and to write what it receives."""
     read: dict[int, float] = {}
     written: dict[int, float] = {}
     for step in table:
@@ -165,7 +165,7 @@ def _accessing(memory: Memory, word: int, table: Steps, sizes: list[int]) -> flo
     return max((*reading.values(), *writing.values()))
 
 
-def _hold(scope: Scope, name: str, depth: int) -> Visit:
+def _hold(scope: SimulationScope, name: str, depth: int) -> Visit:
     """The innermost Hold of the tensor at that depth."""
     found = scope.holds[name]
     while found.depth > depth and (outer := found.parents[name]) is not None:
@@ -173,8 +173,8 @@ def _hold(scope: Scope, name: str, depth: int) -> Visit:
     return found
 
 
-def _lines(scope: Scope, hold: Visit, position: int) -> dict[Member, int]:
-    """By instance at the axis' level, the row of the member whose ranges say what its line moves: the first on the axis."""
+def _axis_groups(scope: SimulationScope, hold: Visit, position: int) -> dict[Member, int]:
+    """By instance at the axis' level, the row of the member whose ranges define the payload: the first one on the axis."""
     width = scope.team.axes.width(hold.depth)
     first: dict[Member, int] = {}
     for row, member in enumerate(scope.team.members):
@@ -196,7 +196,7 @@ def _shards(box: Box, dim: int, size: int) -> list[Box]:
 
 
 def _chunks(node: Collective, dims: tuple[str, ...], box: Box, parts: list[list[Box]]) -> list[int]:
-    """Elements of each chunk of the step table. ``parts``: what each member of the line holds of the payload."""
+    """Elements of each chunk of the step table. ``parts``: the boxes of the payload that each member holds."""
     size = len(parts)
     match node.kind:
         case Kind.ALL_REDUCE | Kind.REDUCE | Kind.BROADCAST:

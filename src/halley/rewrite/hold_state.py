@@ -1,4 +1,4 @@
-"""Where tensors are while a tree runs: the open Holds, and what each has of each tensor on which members."""
+"""State of the open Holds during the static check: which part of each tensor which members hold."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from halley.ir.placement import Partial, Placement, Replicate, Shard, Single
 from halley.ir.workload import Op, OpKind, Workload
 from halley.network.algorithms import ALGORITHMS
 from halley.network.time.axis import able
-from halley.rewrite.layout import AxisKey, Chain, Cut, Interval, Shifts, restrict
-from halley.rewrite.scopes import Path, Scope
+from halley.rewrite.layout import AxisKey, Chain, DimCut, Interval, Shifts, restrict
+from halley.rewrite.scopes import NodeScope, Path
 
-ADDING = ("", "sum", "mean")
-"""Monoids whose parts a network can add on the way up."""
-STATES = ("softmax", "welford")
-"""Monoids with a state whose parts cannot be put back later."""
+NETWORK_ADDED_MONOIDS = ("", "sum", "mean")
+"""Monoids whose partial results a network can add on the way to the parent."""
+STATEFUL_MONOIDS = ("softmax", "welford")
+"""Monoids whose state of several tensors cannot be refilled after a drain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A collective that a tree lacks: ``before`` the node there (or at the end of its body, for a drain), after ``setter``."""
+    """A collective that a tree lacks: to be inserted after the node ``setter`` and before the node ``before`` (``at_end``: at the
+    end of its body, for a drain)."""
 
     node: Collective
     setter: Path
@@ -31,8 +32,9 @@ class Missing:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """A broken rule, the collective that would mend it, if one would, and the node that breaks it; the root where none does."""
+class Violation:
+    """A broken rule, the missing collective, if that is the cause, and the path of the node (of the root if it is no single
+    one)."""
 
     fault: Fault
     missing: Missing | None = None
@@ -40,14 +42,14 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class TensorState:
     """What the members have of a tensor in one Hold.
 
-    ``setter`` is the node that last changed it, in the repeating ``loops``. ``chains``: how each dim is cut. ``partial``: the
-    monoid per axis whose members have parts. ``active``: the members that surely have it, on axes where not all do, and in
-    ``idled`` the cuts that left the others idle. ``single``: axes where a collective left it on the first. ``filled``: what a
-    fill brought is cut like this, and is what its readers select. ``relative``: the running maximum that it is relative to,
-    and which version of it. ``shifted``: axes along which a shift has left members copies of what those before them have.
+    ``setter`` is the node that last changed it, inside the repeating ``loops``. ``chains``: the cuts of each dim. ``partial``: by
+    axis whose members have partial results, the monoid. ``active``: the members that certainly have it, on axes where not all do;
+    ``idled``: the cuts that left the others idle. ``single``: axes where a collective left it on the first member. ``filled``:
+    the cuts of a fill, which brings exactly what its readers select. ``relative``: the running maximum that it is relative to,
+    and its version. ``shifted``: axes along which a shift has copied data from each member to the next.
     """
 
     setter: Path
@@ -71,8 +73,8 @@ class Held:
                 return Shard(dim)
         return Replicate()
 
-    def seen_from(self, axes: frozenset[AxisKey], setter: Path, scope: Scope) -> Held:
-        """The same after it moved, through the node ``setter``, to a memory that lies inside these axes only."""
+    def seen_from(self, axes: frozenset[AxisKey], setter: Path, scope: NodeScope) -> TensorState:
+        """The state after the node ``setter`` moved the tensor to a memory that is private to members of these axes only."""
         return replace(
             self,
             setter=setter,
@@ -87,42 +89,42 @@ class Held:
 
 
 @dataclass(slots=True)
-class Residence:
-    """An open Hold. ``axes``: those of its memory's level and of the levels further out. ``lost``: tensors that another of
-    their group has overwritten, with its name; ``mixed``: tensors that left parts of another standing, with its name;
-    ``replaced``: what there was of that other.
+class HoldState:
+    """An open Hold. ``axes``: those of its memory's level and of outer levels. ``held``: state of each tensor that is present.
+    ``overwritten``: by tensor, the tensor of its group that overwrote it in place. ``partly_replaced``: by tensor, the tensor of
+    its group that it overwrote only in part; ``replaced``: the state of that other tensor before.
     """
 
     node: Hold
     path: Path
-    scope: Scope
+    scope: NodeScope
     depth: int
     axes: frozenset[AxisKey]
-    held: dict[str, Held] = field(default_factory=dict)
-    lost: dict[str, str] = field(default_factory=dict)
-    mixed: dict[str, str] = field(default_factory=dict)
-    replaced: dict[str, Held] = field(default_factory=dict)
+    held: dict[str, TensorState] = field(default_factory=dict)
+    overwritten: dict[str, str] = field(default_factory=dict)
+    partly_replaced: dict[str, str] = field(default_factory=dict)
+    replaced: dict[str, TensorState] = field(default_factory=dict)
 
-    def mates(self, name: str) -> list[str]:
-        """The other tensors of its group that are there."""
+    def group_members(self, name: str) -> list[str]:
+        """The other tensors of its group that are present."""
         return [other for group in self.node.tensors if name in group for other in group if other != name and other in self.held]
 
-    def put(self, name: str, held: Held) -> None:
-        """The tensor is there now, in the place of the others of its group."""
-        for other in self.mates(name):
+    def put(self, name: str, held: TensorState) -> None:
+        """Record that the tensor is present, and that it overwrote the others of its group."""
+        for other in self.group_members(name):
             del self.held[other]
-            self.lost[other] = name
+            self.overwritten[other] = name
         self.held[name] = held
-        self.lost.pop(name, None)
+        self.overwritten.pop(name, None)
 
 
-def repeating(scope: Scope) -> frozenset[Path]:
-    """The loops around a node that run more than once."""
+def repeating(scope: NodeScope) -> frozenset[Path]:
+    """Paths of the loops around a node that have more than one iteration."""
     return frozenset(loop.path for loop in scope.loops if loop.repeats)
 
 
 def reduced_dims(workload: Workload, op: Op) -> tuple[str, ...]:
-    """Dims that an op accumulates over; a scatter adds up all its rows."""
+    """Dims that an op accumulates over; for a scatter, all dims that its result lacks."""
     if op.kind is OpKind.SCATTER:
         kept = {dim for name in op.outputs for dim in workload.tensors[name].dims}
         return tuple(dim for dim in op.dims if dim not in kept)
@@ -130,19 +132,19 @@ def reduced_dims(workload: Workload, op: Op) -> tuple[str, ...]:
 
 
 def is_stateful(op: Op) -> bool:
-    """The op carries a state whose parts cannot simply be put back later."""
-    return bool(op.scaled_by) or op.monoid in STATES
+    """Whether the op accumulates a state that cannot be refilled after a drain."""
+    return bool(op.scaled_by) or op.monoid in STATEFUL_MONOIDS
 
 
-def network_adds(scope: Scope, key: AxisKey, op: Op) -> bool:
-    """The level's network adds the op's parts on the way up."""
+def network_adds(scope: NodeScope, key: AxisKey, op: Op) -> bool:
+    """Whether the level's network adds partial results of the op on the way to the parent."""
     network = scope.chip.level(key[0]).network
     monoid = op.monoid if op.kind is OpKind.REDUCE else "sum"
-    return network is not None and network.reduction and monoid in ADDING and not is_stateful(op)
+    return network is not None and network.reduction and monoid in NETWORK_ADDED_MONOIDS and not is_stateful(op)
 
 
-def written(workload: Workload, scope: Scope, op: Op, name: str, axes: frozenset[AxisKey], setter: Path) -> Held:
-    """What an op leaves in a memory inside ``axes``."""
+def written(workload: Workload, scope: NodeScope, op: Op, name: str, axes: frozenset[AxisKey], setter: Path) -> TensorState:
+    """The state of an op's result in a memory that is private to members of ``axes``."""
     dims, reduced = workload.tensors[name].dims, reduced_dims(workload, op)
     partial: dict[AxisKey, str] = {}
     active = {key: members for key, members in scope.shares.items() if key in axes}
@@ -156,11 +158,11 @@ def written(workload: Workload, scope: Scope, op: Op, name: str, axes: frozenset
         if split.dim not in dims and split.least < scope.size(key):
             active[key], idled[key] = (first, first + split.least), scope.until(key)
     chains = {dim: restrict(scope.chain(dim), axes) for dim in dims}
-    return Held(setter, repeating(scope), chains, partial, active, idled)
+    return TensorState(setter, repeating(scope), chains, partial, active, idled)
 
 
-def combined(node: Collective, held: Held, scope: Scope, path: Path) -> Held:
-    """What a collective leaves."""
+def combined(node: Collective, held: TensorState, scope: NodeScope, path: Path) -> TensorState:
+    """The state of a tensor after a collective."""
     key = (node.level, node.axis)
     first, stop = scope.share(key)
     partial = {axis: monoid for axis, monoid in held.partial.items() if axis != key}
@@ -181,8 +183,8 @@ def combined(node: Collective, held: Held, scope: Scope, path: Path) -> Held:
             return _shifted(replace(after, idled=held.idled), scope, key)
 
 
-def _shifted(held: Held, scope: Scope, key: AxisKey) -> Held:
-    """A shift adds the block of the one before to a member's own."""
+def _shifted(held: TensorState, scope: NodeScope, key: AxisKey) -> TensorState:
+    """After a shift, each member has its own block and that of the member before."""
     (first, stop), before = scope.share(key), held.placement(key)
     if before == Replicate():
         return held
@@ -190,17 +192,17 @@ def _shifted(held: Held, scope: Scope, key: AxisKey) -> Held:
     return replace(held, active=active, shifted={**held.shifted, key: (first, stop)})
 
 
-def even_chain(scope: Scope, key: AxisKey, dim: str) -> Chain:
-    """The cutting of a dim into even shards, one per member of the axis."""
-    return (*scope.chain(dim), Cut(0, key, scope.share(key)[0], scope.size(key)))
+def even_chain(scope: NodeScope, key: AxisKey, dim: str) -> Chain:
+    """The cuts of a dim into even shards, one per member of the axis."""
+    return (*scope.chain(dim), DimCut(0, key, scope.share(key)[0], scope.size(key)))
 
 
 def _axes(chain: Chain) -> set[AxisKey]:
     return {cut.axis for cut in chain if cut.axis is not None}
 
 
-def unfit(node: Collective, scope: Scope) -> tuple[str, str] | None:
-    """(expected, got) where the node's algorithm does not exist or does not serve it."""
+def unfit(node: Collective, scope: NodeScope) -> tuple[str, str] | None:
+    """(expected, got) if the node's algorithm does not exist or does not support the collective; else None."""
     key = (node.level, node.axis)
     algorithm = ALGORITHMS.get(node.algorithm)
     if algorithm is None:

@@ -1,4 +1,4 @@
-"""What one `Collective` node does: bytes on each link, accesses of the members' memories, time (docs/model.md, "Collectives")."""
+"""Events of a `Collective`: bytes on each link, accesses of the members' memories, time (docs/model.md, "Collectives")."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from functools import cached_property, partial
 from itertools import product
 
 from halley.cost.compute import rescale
-from halley.cost.counting import Axes, AxisName, Counter, Loop, OpenHold, Scope
-from halley.cost.events import Access, Crossing, Event, Work
+from halley.cost.counting import Axes, AxisName, Counter, CountingScope, EnclosingHold, Loop
+from halley.cost.events import Access, Event, LinkTraffic, Work
 from halley.formulas.collectives import collective_time, step_overhead, streamed_time
 from halley.formulas.numbers import Number, ceil_div, maximum, minimum
 from halley.formulas.terms import Term
@@ -21,21 +21,21 @@ from halley.network.algorithms.tables import share
 from halley.network.time.axis import Port, Profile, Rates, Streams, busiest, profile, streams
 
 Shared = tuple[str, Number | None]
-"""The dim that members share out along an axis, and the tile that each takes: an even share where it is None."""
+"""The dim that is sharded along an axis, and the tile of each member: None for an even sharding."""
 
 SINGLE: Shared = ("", None)
-"""Member 0 has all."""
+"""Member 0 has the whole tensor."""
 
-WHOLE = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE, CollectiveKind.BROADCAST)
-"""Kinds whose payload is one flat vector per member, cut into chunks."""
+FLAT_PAYLOAD_KINDS = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE, CollectiveKind.BROADCAST)
+"""Kinds whose payload is one flat vector per member, divided into chunks."""
 
 
 def exchange(
-    counter: Counter, scope: Scope, node: Collective, stale: bool, shared: Shared | None, joined: Axes
+    counter: Counter, scope: CountingScope, node: Collective, stale: bool, shared: Shared | None, joined: Axes
 ) -> tuple[Event, ...]:
-    """All events of a Collective over every visit. ``stale``: a scaled tensor's maximum has changed since it was last
-    touched. ``shared``: how the members share out the tensors before it, (dim, tile), None where each has all. ``joined``:
-    axes over which a collective has combined them already."""
+    """All events of a Collective over all visits. ``stale``: a rescaled tensor's maximum has changed since its last access.
+    ``shared``: how the tensors are sharded before it, (dim, tile), None if every member has all. ``joined``: axes over which a
+    collective has already combined them."""
     axis = counter.chip.axis(node.level, node.axis)
     name = (node.level, node.axis)
     size = counter.axis_size(name, scope)
@@ -47,7 +47,7 @@ def exchange(
             members = _members(counter, scope, counter.workload.reduced(producer), joined, held.depth)
             there = replace(scope, holds={**scope.holds, tensor: held})
             events += rescale(counter, there, producer, tensor, producer.scaled_by, (members, 1), held.depth)
-    # part of a ring lacks the link that closes it
+    # part of a ring is a line
     topology = Topology.LINE if axis.topology is Topology.RING and size < axis.size else axis.topology
     shape = profile(node.kind, node.algorithm, topology, size)
     moved = _Moved(counter, scope, node, name, size, topology, shape, shared)
@@ -57,17 +57,17 @@ def exchange(
     return tuple(events)
 
 
-def hold_at(scope: Scope, tensor: str, depth: int) -> OpenHold:
-    """The innermost Hold of the tensor in a memory of that depth: what a collective works on."""
+def hold_at(scope: CountingScope, tensor: str, depth: int) -> EnclosingHold:
+    """The innermost Hold of the tensor in a memory of that depth, on which a collective operates."""
     hold = scope.holds[tensor]
     while hold.depth > depth and hold.parent is not None:
         hold = hold.parent
     return hold
 
 
-def _members(counter: Counter, scope: Scope, reduced: tuple[str, ...], joined: Axes, depth: int) -> Number:
-    """Members that hold a part of an accumulator, along all axes that split a reduced dim: those at work there; all, once
-    a collective has joined the axis' parts."""
+def _members(counter: Counter, scope: CountingScope, reduced: tuple[str, ...], joined: Axes, depth: int) -> Number:
+    """Number of members that hold an accumulator, along all axes that split a reduced dim: the active members, or all members of
+    an axis over which a collective has combined it."""
     result: Number = 1
     for dim in reduced:
         splits = tuple(loop for loop in scope.loops if loop.dim == dim and loop.axis)
@@ -78,12 +78,12 @@ def _members(counter: Counter, scope: Scope, reduced: tuple[str, ...], joined: A
 
 
 class _Moved:
-    """Chunk bytes of one collective, summed over visits and over the groups of members along the other axes."""
+    """Bytes of the chunks of one collective, summed over visits and over groups of members along other axes."""
 
     def __init__(
         self,
         counter: Counter,
-        scope: Scope,
+        scope: CountingScope,
         node: Collective,
         name: AxisName,
         size: int,
@@ -103,8 +103,8 @@ class _Moved:
         self.all_boxes = self._boxes(others) if counter.totals else []
 
     def _repeats(self, across: frozenset[AxisName]) -> Number:
-        """Times that a payload moves: visits by loops over other dims, and groups of members along axes that do not split
-        the payload. Idle groups move theirs too."""
+        """How often a payload moves: iterations of loops over other dims, times groups of members along axes that do not split
+        the payload. Idle groups count too."""
         result: Number = 1
         for dim in dict.fromkeys(loop.dim for loop in self.scope.loops):
             if dim not in self.dims:
@@ -115,7 +115,7 @@ class _Moved:
         return result
 
     def _boxes(self, summed: frozenset[AxisName]) -> list[tuple[tuple[Number, ...], Number]]:
-        """((size per dim), how many) of the payload boxes."""
+        """((size per dim), count) of the payload boxes."""
         per_dim = [self.counter.sizes(dim, self._loops_of(dim), summed) for dim in self.dims]
         result = []
         for combination in product(*per_dim):
@@ -126,21 +126,21 @@ class _Moved:
         return result
 
     def _loops_of(self, dim: str) -> tuple[Loop, ...]:
-        """Loops of the dim, without the split over the collective's own axis where the payload is what that split shares out."""
+        """Loops of the dim, without the split over the collective's own axis if the payload is distributed by that split."""
         loops = tuple(loop for loop in self.scope.loops if loop.dim == dim)
-        if self.node.kind in WHOLE or self.node.kind is CollectiveKind.REDUCE_SCATTER:
+        if self.node.kind in FLAT_PAYLOAD_KINDS or self.node.kind is CollectiveKind.REDUCE_SCATTER:
             return loops
         return tuple(loop for loop in loops if loop.axis != self.name)
 
     def chunk(self, box: Sequence[Number], index: int) -> Number:
         """Elements of one chunk for one payload box."""
         node, size = self.node, self.size
-        if node.kind in WHOLE:
+        if node.kind in FLAT_PAYLOAD_KINDS:
             elements = _prod(box)
             return share(elements, ceil_div(elements, size), index)
         if node.kind in (CollectiveKind.REDUCE_SCATTER, CollectiveKind.SCATTER):
             return self._part(box, (node.dim, None), index) * self._rest(box, node.dim)
-        if self.shared is None:  # a shift of what all have
+        if self.shared is None:  # a shift of a replicated tensor
             return _prod(box)
         if self.shared == SINGLE:
             return 0 if index else _prod(box)
@@ -155,7 +155,7 @@ class _Moved:
         return held_part * wanted_part * self._rest(box, source, node.dim)
 
     def _part(self, box: Sequence[Number], shared: Shared, index: int) -> Number:
-        """Points that a member has of the dim that members share out."""
+        """Points of a sharded dim that a member has."""
         dim, tile = shared
         extent = box[self.dims.index(dim)]
         return share(extent, ceil_div(extent, self.size) if tile is None else tile, index)
@@ -179,9 +179,9 @@ class _Moved:
             result = result + _prod(box) * count * self.groups
         return result
 
-    def _weigh(self, counts: Sequence[int], word: int) -> Number:
-        """Elements over all visits and groups, each chunk as often as counted, times a word."""
-        alike = len(set(counts)) == 1 or self.counter.least  # a part may be one chunk, which has the cheapest way
+    def _weighted_sum(self, counts: Sequence[int], word: int) -> Number:
+        """The sum over chunks of count x elements x ``word``, over all visits and groups."""
+        alike = len(set(counts)) == 1 or self.counter.least  # lower bound: all elements may be in the chunk with the least count
         if alike and self.node.kind not in (CollectiveKind.SHIFT, CollectiveKind.ALL_TO_ALL):
             return min(counts) * self.payload * word
         result: Number = 0
@@ -200,18 +200,18 @@ class _Moved:
                 ("combine", self.shape.combines, True),
                 ("receive", self.shape.receives, False),
             ):
-                total = self._weigh(counts, word)
-                # the links are the bottleneck of a collective by its own time: it adds nothing to the ports' busy time
+                total = self._weighted_sum(counts, word)
+                # the time of a collective includes its memory accesses, so it adds no busy time at the ports
                 yield Access(scope.path, memory, tensor, cause, is_read, total, 0)
 
-    def crossing(self) -> Crossing:
+    def crossing(self) -> LinkTraffic:
         axis = self.counter.chip.axis(self.node.level, self.node.axis)
-        total = self._weigh(self.shape.moves, self.word)
+        total = self._weighted_sum(self.shape.moves, self.word)
         first = self.scope.firsts.get(self.name, 0)
         links: tuple[tuple[tuple[int, int], Number], ...] = ()
-        if not isinstance(total, Term):  # no cost depends on single links
+        if not isinstance(total, Term):  # costs do not depend on the bytes of single links
             links = tuple(
-                ((source + first, target + first), self._weigh(counts, self.word))
+                ((source + first, target + first), self._weighted_sum(counts, self.word))
                 for (source, target), counts in zip(self.shape.links, self.shape.crossings, strict=True)
             )
         overhead, found = self._overhead(axis), self._streams(axis)
@@ -225,17 +225,17 @@ class _Moved:
                 memories = busiest(((1, found.members),), chunk)
                 once = streamed_time(self.shape.hops, axis.link.latency, busiest(found.links, chunk), memories)
             time = time + (once + overhead) * count * self.visits_of_one
-        return Crossing(self.scope.path, self.node.level, self.node.axis, total, links, time)
+        return LinkTraffic(self.scope.path, self.node.level, self.node.axis, total, links, time)
 
     def _overhead(self, axis: Axis) -> float:
-        """What one execution takes [s] whatever it moves, hops aside."""
+        """Time [s] of one execution that depends neither on its bytes nor on hops."""
         vector, given = self.counter.chip.vector, axis.exchange
         adder = given.adder if ALGORITHMS[self.node.algorithm].network else vector.latency if vector else 0.0
         time: float = step_overhead(self.shape.steps, given.startup, given.barrier, self.shape.additions, adder)
         return time
 
     def _streams(self, axis: Axis) -> Streams | None:
-        """Seconds per element on links and in memories; None where links alone take time."""
+        """Time [s] per element on links and in memories; None if only links limit the collective."""
         words: dict[str, int] = {}
         for tensor in self.node.tensors:
             memory = hold_at(self.scope, tensor, self.counter.axis_depth[self.name]).memory
@@ -244,11 +244,11 @@ class _Moved:
         return streams(self.node.kind, self.node.algorithm, self.topology, self.size, rates)
 
     def combining(self) -> Iterator[Work]:
-        """The monoid's work per combined element; it keeps up with the link, so it costs energy and no time."""
+        """The monoid's work per combined element; it is assumed to keep up with the link, so it costs energy but no time."""
         engine = self.counter.chip.vector
         if engine is None or not any(self.shape.adds):
             return
-        elements = self._weigh(self.shape.adds, 1)
+        elements = self._weighted_sum(self.shape.adds, 1)
         for function, count in self.monoid_work().items():
             yield Work(self.scope.path, engine.name, function, "", elements * count, 0)
 
@@ -261,7 +261,7 @@ class _Moved:
 
 
 def exchange_rates(axis: Axis, words: Mapping[Memory, int]) -> Rates:
-    """How fast an axis and the memories of its members move elements: ``words`` [B] of an element in each memory.
+    """Time per element on an axis and in the memories of its members; ``words``: bytes of an element in each memory.
 
     >>> from halley.ir.hardware import Link
     >>> axis = Axis("x", 4, Topology.LINE, Link(8.0))
@@ -274,7 +274,7 @@ def exchange_rates(axis: Axis, words: Mapping[Memory, int]) -> Rates:
 
 
 def _common(held: Sequence[Number], i: int, wanted: Sequence[Number], j: int) -> Number:
-    """Points that share i of one cut and share j of another have in common.
+    """Number of points in the intersection of part i of one partition of a range and part j of another.
 
     >>> [_common([5, 1], 0, [3, 3], j) for j in (0, 1)]
     [3, 2]

@@ -1,4 +1,4 @@
-"""The rules of a `Compute`: its loops, its engine, what it reads, what it leaves behind."""
+"""Legality rules of a `Compute`: its loops, its engine, its operands and its results."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from halley.ir.array import Array
 from halley.ir.hardware import MatrixEngine
 from halley.ir.placement import Partial
 from halley.ir.workload import Op, OpKind
-from halley.rewrite.keeping import kept_beyond
-from halley.rewrite.residence import Held, is_stateful, network_adds, reduced_dims, repeating, written
-from halley.rewrite.scopes import Path, Scope
-from halley.rewrite.state import State, dot
+from halley.rewrite.held_regions import held_outside_share
+from halley.rewrite.hold_state import TensorState, is_stateful, network_adds, reduced_dims, repeating, written
+from halley.rewrite.scopes import NodeScope, Path
+from halley.rewrite.walk_state import WalkState, dot
 
 
-def compute(state: State, op: Op, array: Array, path: Path) -> None:
+def compute(state: WalkState, op: Op, array: Array, path: Path) -> None:
     where, scope = f"compute {op.name}", state.scopes[path]
     touched = dict.fromkeys((*op.inputs, *op.outputs, *((op.scaled_by,) if op.scaled_by else ())))
-    homeless = [name for name in touched if not state.open.get(name)]
-    for name in homeless:
+    unheld = [name for name in touched if not state.open.get(name)]
+    for name in unheld:
         state.fault(where, f"a hold around it with {name}", "none", f"hold {name} in a memory further out")
     _loops(state, where, op, scope)
     _whole_dims(state, where, op, scope)
     cut_once(state, where, scope)
     _beside(state, where, array, scope)
-    if homeless:
+    if unheld:
         return
     _engine(state, where, op)
     for name in op.inputs:
@@ -37,7 +37,7 @@ def compute(state: State, op: Op, array: Array, path: Path) -> None:
     _write(state, where, op, path)
 
 
-def _loops(state: State, where: str, op: Op, scope: Scope) -> None:
+def _loops(state: WalkState, where: str, op: Op, scope: NodeScope) -> None:
     for dim in dict.fromkeys(loop.dim for loop in scope.loops if loop.dim not in op.dims):
         expected = f"loops in time over its own dims ({', '.join(op.dims)})"
         state.fault(where, expected, f"a loop over {dim}", "move it out of that loop")
@@ -54,16 +54,16 @@ def _loops(state: State, where: str, op: Op, scope: Scope) -> None:
             if any(key in home.axes and key not in home.scope.split for key in scope.split):
                 expected = f"no loop over {outside[0]} outside the distributed hold {home.node.memory}: {name}"
                 state.fault(where, expected, "one", f"hold {name} outside that loop, or inside the spread")
-            shared = kept_beyond(state.workload, home, name, state.scopes, scope)
-            if shared:  # members outside it would be filled again with what they never add to, and drain it
+            shared = held_outside_share(state.workload, home, name, state.scopes, scope)
+            if shared:  # members outside the share would refill and drain sums to which they never add
                 place = f"hold {home.node.memory}: {name}, kept beyond its share of {dot(shared)}"
                 expected = f"no loop over {outside[0]} outside {place}"
                 state.fault(where, expected, "one", f"hold {name} outside that loop, or inside the share")
 
 
-def _whole_dims(state: State, where: str, op: Op, scope: Scope) -> None:
-    """Dims along which an op cannot be cut: that of a scan or transform, the rows that an index selects; and splits that
-    would leave parts of windows to who reads them, or overlapping parts to who walks their dim."""
+def _whole_dims(state: WalkState, where: str, op: Op, scope: NodeScope) -> None:
+    """Dims that must be untiled, such as that of a scan or transform and the rows that an index selects; and splits that would
+    distribute windows over members, or give members overlapping parts of the dim that windows read."""
     for barred in state.workload.unsplit(op):
         for key, split in scope.split.items():
             if split.dim in barred:
@@ -75,9 +75,9 @@ def _whole_dims(state: State, where: str, op: Op, scope: Scope) -> None:
             state.fault(where, f"{dim} whole in the tile", got, f"do not loop over or split {dim}")
 
 
-def cut_once(state: State, where: str, scope: Scope) -> None:
-    """No dim that windows are read from is cut itself where what adds up to it is cut: some of the parts would be empty, and
-    members idle, that have work of their own."""
+def cut_once(state: WalkState, where: str, scope: NodeScope) -> None:
+    """A dim that windows read is not tiled together with the window's base or offset: some tiles would be empty, and members with
+    work would be idle."""
     around = {loop.dim for loop in scope.loops} | {split.dim for split in scope.split.values()}
     for window in state.workload.windows.values():
         adding = sorted(around.intersection((window.base, window.offset)))
@@ -86,8 +86,8 @@ def cut_once(state: State, where: str, scope: Scope) -> None:
             state.fault(where, expected, f"one of {window.dim} and one of {adding[0]}", f"remove that of {window.dim}")
 
 
-def _beside(state: State, where: str, array: Array, scope: Scope) -> None:
-    """Of several dims on one side of the array, all but the first are whole: then the points there are as many in every tile."""
+def _beside(state: WalkState, where: str, array: Array, scope: NodeScope) -> None:
+    """Dims mapped to one side of the array are untiled except for the first, so that their number of points is constant."""
     for first, *others in filter(None, array):
         for dim in others:
             if scope.extents[dim] != {state.workload.dims[dim]}:
@@ -96,7 +96,7 @@ def _beside(state: State, where: str, array: Array, scope: Scope) -> None:
                 state.fault(where, expected, got, f"do not loop over or split {dim}, or name it first ({others_first})")
 
 
-def _engine(state: State, where: str, op: Op) -> None:
+def _engine(state: WalkState, where: str, op: Op) -> None:
     contract = op.kind is OpKind.CONTRACT
     engine = state.chip.matrix if contract else state.chip.vector
     if engine is None:
@@ -112,7 +112,7 @@ def _engine(state: State, where: str, op: Op) -> None:
             state.fault(where, f"{role} {name} in {' or '.join(admitted)}", memory, remedy)
 
 
-def _read(state: State, where: str, op: Op, name: str, path: Path) -> None:
+def _read(state: WalkState, where: str, op: Op, name: str, path: Path) -> None:
     scope, home = state.scopes[path], state.open[name][-1]
     held = state.present(where, home, name)
     if held is None:
@@ -136,8 +136,8 @@ def _read(state: State, where: str, op: Op, name: str, path: Path) -> None:
     _check_relative(state, where, op, name, held, producer, path)
 
 
-def _check_relative(state: State, where: str, op: Op, name: str, held: Held, producer: Op, path: Path) -> None:
-    """A value that is relative to a running maximum is used with that same state of the maximum."""
+def _check_relative(state: WalkState, where: str, op: Op, name: str, held: TensorState, producer: Op, path: Path) -> None:
+    """A value relative to a running maximum must be read with the same version of the maximum."""
     maximum = state.maximum(producer)
     if not maximum or not state.open.get(maximum) or not (producer.scaled_by or op.scaled_by == maximum):
         return
@@ -153,7 +153,7 @@ def _check_relative(state: State, where: str, op: Op, name: str, held: Held, pro
         state.fault(where, f"{name} relative to the present {maximum}", got, remedy)
 
 
-def _write(state: State, where: str, op: Op, path: Path) -> None:
+def _write(state: WalkState, where: str, op: Op, path: Path) -> None:
     scope, homes = state.scopes[path], {name: state.open[name][-1] for name in op.outputs}
     if len({home.depth for home in homes.values()}) > 1:
         state.fault(where, f"{' and '.join(op.outputs)} in memories of one level", "two levels", "hold them together")
