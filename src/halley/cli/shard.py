@@ -1,4 +1,4 @@
-"""``halley shard``: any graph on a whole system, every op shared out over its axes."""
+"""``halley shard``: any graph on a whole system, every op sharded over its axes."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ def tiled_plan(problem: Problem, chain: Sequence[Tiled]) -> SpatialPlan:
     if tiles and tiles[0] < 1:
         faults.append(Fault("sequence tile", "at least 1", f"{tiles[0]}"))
     if len(tiles) > 1 and not problem.one_sample:
-        faults.append(Fault("sequence tiles", "one for all partitions, which work off samples in a row", f"{tiles}"))
+        faults.append(Fault("sequence tiles", "one for all partitions, which process samples one after the other", f"{tiles}"))
     if faults:
         raise BadInput(faults)
     found = []

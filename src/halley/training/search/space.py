@@ -29,12 +29,12 @@ T = TypeVar("T")
 Integers = NDArray[np.int64]
 
 LEFT_OUT = (
-    "layers dealt out to chunks other than as evenly as can be",
+    "uneven distributions of layers over chunks",
     "microbatches of different sizes, stages on different numbers of chips",
     "zero-bubble schedules",
     "recomputation of some layers only",
     "offloading anything but the optimizer's state",
-    "gradients of weights that chips of one stage share out summed once for all microbatches",
+    "gradients of weights sharded over the chips of a stage, summed once for all microbatches",
 )
 """What no plan of the space does."""
 
