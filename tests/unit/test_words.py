@@ -31,7 +31,7 @@ INSTEAD = {
     r"priced|price of (a )?(time|mapping|plan|second)s?": "time, cost; Lagrange multiplier",
     r"lies? in (the |a )?(memory|buffer|dram|sram|hbm)": "is held in",
     r"(dealt|dealing|deals?) out": "distributed",
-    r"(shared|sharing) out": "distributed, sharded",
+    r"(shared|shares?|sharing)[ -]out": "distributed, sharded",
     r"work(s|ed|ing)? off": "processed",
     r"(go|goes|went|going) past": "bypasses",
     r"pulled (from|in|into|through|by)": "read",
