@@ -108,7 +108,7 @@ def interleaved_time(first: Number, second: Number, overlap: Number) -> Number:
 
     .. math:: t = \\max(a, b) + (1 - o) \\min(a, b)
 
-    Symbols: a, b [s] time of each engine alone, o [1] overlap, from 0 (in turn) to 1 (side by side). Source: definition.
+    Symbols: a, b [s] time of each engine alone, o [1] overlap, from 0 (sequential) to 1 (concurrent). Source: definition.
 
     >>> interleaved_time(6.0, 4.0, 0.25)
     9.0

@@ -51,7 +51,7 @@ def vector_tile_cycles(rows: Number, columns: Number, lanes: Number) -> Number:
 
 
 def streamed_time(cycles: Number, tiles: Number, clock: Number) -> Number:
-    """Time in which a kernel works off the sequence tiles of a sample.
+    """Time in which a kernel processes the sequence tiles of a sample.
 
     .. math:: t = c n / f
 
@@ -69,7 +69,7 @@ def ramp_time(time: Number, tiles: Number, kernels: Number) -> Number:
     .. math:: t = (D - 1) \\theta / n
 
     Symbols: theta [s] time of the slowest kernel for a sample, n [1] sequence tiles, D [1] kernels on the longest path. Paid once
-    for all samples that a partition works off in a row. Source: a pipeline of D stages takes n + D - 1 steps.
+    for all samples that a partition processes one after the other. Source: a pipeline of D stages takes n + D - 1 steps.
 
     >>> ramp_time(60.0, 20, 5)
     12.0
@@ -92,7 +92,7 @@ def buffer_bytes(tile: Number, distance: Number) -> Number:
 
 
 def resident_samples(capacity: Number, stages: Number, layers: Number, weights: Number, kept: Number) -> Number:
-    """Samples that a partition can work off in a row, as far as memory holds what passes between partitions.
+    """Samples that a partition can process in a row, as far as memory holds what passes between partitions.
 
     .. math:: m = \\lfloor (C S / L - W) / x \\rfloor
 

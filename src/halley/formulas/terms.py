@@ -1,4 +1,4 @@
-"""Symbolic numbers: one run of the formulas on them gives the arithmetic of a whole family of mappings.
+"""Symbolic numbers: one run of the formulas on them gives the arithmetic of a set of mappings.
 
 A `Term` is a node of an expression over named open numbers. Equal terms of one `Terms` are the same object, so what two formulas
 have in common is computed once. The arithmetic is the formulas' own, in their order: evaluated in double precision

@@ -1,4 +1,4 @@
-"""What a chip has of a graph that is shared out over a system: the kernels of its ops at their local extents, with the time of
+"""The part of a chip in a graph that is sharded over a system: the kernels of its ops at their local extents, with the time of
 the collectives before them, and the memory that its tensors take."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Any graph on a whole system: shared out over its axes, with its time, what limits it, and what a chip keeps.
+"""Any graph on a whole system: sharded over its axes, with its time, what limits it, and the memory of a chip.
 
 Two views. By default work and collectives follow each other: kernels take what `halley.kernels.times` says, collectives what
 the real topology takes, and the sharding of least time is proven. In the view of DFModel (arXiv 2412.16432) compute, memory and
@@ -77,7 +77,7 @@ TRIES = 8
 class GraphProblem:
     """A graph on a system.
 
-    ``layers``: the graph is one of so many equal layers, which pipeline stages may share out; ``microbatches``: so many inputs
+    ``layers``: the graph is one of so many equal layers, which pipeline stages may split; ``microbatches``: so many inputs
     follow each other. ``layouts``: by input or output, the dim that an axis splits; axes that are not named leave it whole, and
     tensors that are not named lie as is best. ``together``: inputs and outputs that lie alike. ``in_place``: by output, the
     input whose room it takes. ``overlap``: the view of DFModel; ``fused``: there, kernels run side by side. ``efficiency``: of
@@ -396,7 +396,7 @@ def _kernels(work: Workload) -> list[Group]:
 
 
 def _asked(problem: GraphProblem, mesh: Mesh) -> ShardingProblem:
-    """What is to be shared out; kernels and collectives take no time yet."""
+    """The graph to be sharded; kernels and collectives take no time yet."""
     work, layers = problem.workload, _layers(problem, mesh)
     return ShardingProblem(
         work,

@@ -10,7 +10,7 @@
     argument = term [("+" | "-" | "*" | "/") term] | name "=" number
     ref     = name "[" name {"," name} "]" [":" name]
 
-`#` starts a remark. What is wrong is told with line and column, for all lines at once.
+`#` starts a remark. What is wrong is reported with line and column, for all lines at once.
 """
 
 from __future__ import annotations
