@@ -93,7 +93,7 @@ def test_layouts_that_a_tensor_cannot_have() -> None:
 def test_ties_that_leave_no_way() -> None:
     lines = "S[m,n] = A[m,k] * B[k,n]\nT[m,n] = relu(S[m,n])"
     pair = graph(lines, {"m": 4, "n": 4, "k": 4})
-    with pytest.raises(BadInput, match="sharding of S, T: expected a way to share it out; got none"):
+    with pytest.raises(BadInput, match="sharding of S, T: expected a sharding that all of these ops allow; got none"):
         shard(problem(workload=pair, tied=(("S", "T"),), splits={"S": {"x": "k"}}))
 
 

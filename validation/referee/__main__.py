@@ -74,7 +74,7 @@ def _kept(some: Sequence[tuple[str, Problem]], limit: float, tasks: int, minutes
 
 
 def row_of(chip: str, problem: Problem, limit: float, tasks: int, source: str) -> store.Row:
-    """Search, simulate, race against the rivals."""
+    """Search, simulate, and compare with the next best plans."""
     key = (chip, problem.name, problem.group, sizes(problem))
     try:
         found = compare(chip, problem, limit, tasks)

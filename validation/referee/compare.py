@@ -1,4 +1,4 @@
-"""One problem on one chip: the search's winner, its time by formula and by simulation, and the same of its nearest rivals.
+"""One problem on one chip: the search's winner, its time by formula and by simulation, and the same of the next best plans.
 
 Where a mapping takes more than `TASKS` tasks, both times are those of its first iterations (`halley.simulate.truncation`): the
 same tree with the same tiles on smaller extents. The two are still times of one and the same mapping.
@@ -29,7 +29,7 @@ from halley.simulate.truncation import truncated_to_tasks
 from halley.workloads import variants
 
 TASKS = 100_000
-"""About the most tasks of a simulation; a tenth of it for each rival."""
+"""About the most tasks of a simulation; a tenth of it for each of the next best plans."""
 
 SECONDS = 60.0
 """Limit of each search; where it is reached, the best so far is the winner."""

@@ -13,7 +13,7 @@ from halley.cli.options import JsonOption, ResultArgument, TimeLimitOption
 from halley.io.results.result import read_record
 
 WORDS = {True: ("ok", "green"), False: ("FAIL", "bold red"), None: ("open", "yellow")}
-"""How an outcome is told, and its colour."""
+"""The word of an outcome, and its colour."""
 
 
 def check(

@@ -84,7 +84,7 @@ def _whole(text: str) -> int:
 
 def _zero(text: str) -> Sharded:
     if text not in ("0", "1", "2", "3"):
-        raise ValueError("0, 1, 2 or 3: what data-parallel ranks share out, as ZeRO counts it")
+        raise ValueError("0, 1, 2 or 3: the stage of ZeRO")
     return Sharded(int(text))
 
 

@@ -58,8 +58,8 @@ def solve(problem: Problem, console: Console, label: str = "searching") -> Resul
 
 
 def solve_each(problems: Sequence[tuple[str, Problem]], console: Console, announced: bool = False) -> list[Result]:
-    """The results of searches in turn, each with its label, which may be ``announced`` where no bar shows it. Ctrl-C gives those
-    so far, the best of the search under way among them.
+    """The results of sequential searches, each with its label, which may be ``announced`` where no bar shows it. Ctrl-C gives
+    those so far, the best of the search under way among them.
 
     Raises as `solve`, Cancelled and KeyboardInterrupt only before the first result.
     """

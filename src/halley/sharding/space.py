@@ -179,7 +179,7 @@ def _tied(
         common = _common([free[name] for name in names], called)
         if not common:
             remedy = "split a dim that it has and need not see whole, or untie the ops"
-            raise BadInput(Fault(f"sharding of {', '.join(names)}", "a way to share it out", "none", remedy))
+            raise BadInput(Fault(f"sharding of {', '.join(names)}", "a sharding that all of these ops allow", "none", remedy))
         for op_name, each in zip(names, called, strict=True):
             found[op_name] = tuple(tuple(along[name] for along, name in zip(each, strategy, strict=True)) for strategy in common)
     return found

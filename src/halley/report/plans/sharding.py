@@ -26,7 +26,7 @@ def sharding_tables(
     rows = list(_rows(sharding, op_names(sharding, splitting), dims))
     mesh, shown = sharding.problem.mesh, _every_op(rows) if ops else _forward_ops(rows, sharding.problem.backward)
     head = ("op" if ops else "ops", *(f"split over {axis.name}" for axis in mesh), "name", "work")
-    title = "how every op is shared out" if ops else "how ops are shared out, forward"
+    title = "sharding of every op" if ops else "sharding of the ops, forward"
     yield Table(f"{name}: {title}", head, tuple(shown), frozenset({len(head) - 1}))
     yield from _moves(name, sharding, of)
 
