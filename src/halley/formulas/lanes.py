@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from halley.formulas.numbers import Number, floor_div
+from halley.formulas.numbers import Number, floor_div, maximum
 from halley.formulas.timing import longest, total
 
 
@@ -52,25 +52,54 @@ def around_ring_bytes(members: Number, payload: Number) -> Number:
     return half * (half + 1) / 2 * (payload / members)
 
 
-def phased_time(phases: Sequence[Sequence[Number]], pieces: int) -> Number:
+def slot_time(latencies: Sequence[Number], ups: Sequence[Number], downs: Sequence[Number]) -> Number:
+    """Phases that run side by side on one dimension of a network.
+
+    .. math:: T = \\max_i \\lambda_i + \\max\\left(\\sum_i u_i, \\sum_i d_i\\right)
+
+    Symbols: lambda_i [s] latencies of all steps of phase i; u_i, d_i [s] its transfers on the busiest links from the ranks and to
+    them, summed over its steps. They differ only for phases of one step. Holds for: max-min fair sharing of the links. Source:
+    the phase that ends last, p, takes lambda_p + max(u_p, d_p) alone. While it runs at a rate r < 1, a link is full, of which the
+    other phases use at least 1 - r; so it loses no more than their transfers take.
+
+    >>> slot_time([3, 5], [10, 20], [10, 2])
+    35
+    """
+    return longest(latencies) + maximum(total(ups), total(downs))
+
+
+def phased_time(
+    postings: Sequence[Number],
+    pairs: Sequence[Sequence[Number]],
+    latencies: Sequence[Sequence[Number]],
+    ups: Sequence[Sequence[Number]],
+    downs: Sequence[Sequence[Number]],
+    pieces: int,
+) -> Number:
     """Phases one after the other on several dimensions of a network, of equal pieces that follow each other.
 
-    .. math:: T = \\sum_{u = 0}^{m + k - 2} \\max_d \\sum_{0 \\le i < m,\\; 0 \\le u - i < k} t_{id}
+    .. math:: T = \\sum_{u = 0}^{m + k - 2} \\left(\\sum_i o_i + \\sum_d \\max_i p_{id} + \\max_d T_d(\\lambda_{id}, u_{id}, d_{id})\\right),
+        \\quad 0 \\le i < m,\\; 0 \\le u - i < k
 
-    Symbols: t_id [s] what phase i of m [1] takes of dimension d, for one piece; k [1] pieces; u [1] slots, in each of which every
-    piece that has set out goes through its next phase. Holds for: dimensions that share no link; phases on one dimension take
-    turns. Does not model: pieces that run ahead of their slot; phases that use a dimension in opposite directions. Source: the
+    Symbols: o_i [s] what the busiest rank takes to post the messages of phase i of m [1], for one piece; p_id [s] the same for
+    messages on dimension d that go to the same ranks in all phases, so that those of one slot are posted together; lambda_id,
+    u_id, d_id [s] its latencies and transfers on dimension d, 0 where it does not use it; T_d [s] the time of phases side by side (`slot_time`);
+    k [1] pieces; u [1] slots, in each of which every piece that has set out goes through its next phase. Holds for: dimensions
+    that share no link; a rank posts one message at a time. Does not model: pieces that run ahead of their slot. Source: the
     pipelining of a hierarchical all-reduce in chunks, Cho et al. (BlueConnect), IBM J. Res. Dev. 63, 2019; a synchronous pipeline
     advances at its slowest dimension.
 
-    >>> phased_time([[30, 0], [1, 50], [20, 2]], 4)   # 30, 50, 52, 52, 52, 20
-    256
+    >>> phased_time([0, 0], [[0, 0], [0, 0]], [[3, 0], [0, 5]], [[30, 0], [0, 50]], [[20, 0], [0, 10]], 4)
+    253
     """
-    different = min(len(phases), pieces)
+    different = min(len(postings), pieces)
     slots = []
-    for slot in range(len(phases) + different - 1):
-        working = phases[max(0, slot - different + 1) : slot + 1]
-        busiest = longest([total(times) for times in zip(*working, strict=True)])
+    for slot in range(len(postings) + different - 1):
+        working = slice(max(0, slot - different + 1), slot + 1)
+        by_dimension = (zip(*matrix[working], strict=True) for matrix in (latencies, ups, downs))
+        sides = [slot_time(*side) for side in zip(*by_dimension, strict=True)]
+        together = total(longest(side) for side in zip(*pairs[working], strict=True))
+        found = total(postings[working]) + together + longest(sides)
         # with more pieces than phases, all phases are at work in several slots
-        slots.append(busiest * (pieces - different + 1) if slot == different - 1 else busiest)
+        slots.append(found * (pieces - different + 1) if slot == different - 1 else found)
     return total(slots)
