@@ -31,7 +31,7 @@ from halley.network.graph.lanes import SIMPLE, Crossed, Lane
 from halley.network.graph.topologies import build
 from halley.network.time.evaluate import Layout, layout
 from halley.network.time.forms import FORMS, Form
-from halley.network.time.schedules import COUNTED_PIECES, DGX_1_SCHEDULE, Schedule, is_pieced, laid_out, side_by_side
+from halley.network.time.schedules import COUNTED_PIECES, DGX_1_SCHEDULE, Schedule, counted, is_pieced, side_by_side
 
 _K, _T = CollectiveKind, Topology
 _GATHERS = (_K.ALL_GATHER, _K.REDUCE_SCATTER)
@@ -189,8 +189,8 @@ def lines(kind: CollectiveKind, lane: Lane, startup: float = 0.0) -> Lines:
     """Every schedule on one lane. Raises BadInput as `on_lane`."""
     if isinstance(lane, Axis) and _plain(lane):
         return Lines((*_formed(kind, lane, startup), *_tabled(kind, lane, startup)))
-    counted = tuple(_counted(kind, lane if isinstance(lane, Crossed) else Crossed(lane, lane.size, 1), startup))
-    return Lines((*counted, *_chained(kind, lane, startup)) if isinstance(lane, Axis) else counted)
+    found = tuple(_counted(kind, lane if isinstance(lane, Crossed) else Crossed(lane, lane.size, 1), startup))
+    return Lines((*found, *_chained(kind, lane, startup)) if isinstance(lane, Axis) else found)
 
 
 def _plain(axis: Axis) -> bool:
@@ -287,7 +287,7 @@ def _served(kind: CollectiveKind, axis: Axis, name: str) -> bool:
     """Whether the axis' switch can do what the algorithm asks of it; that does not depend on the ranks, so three are asked."""
     few = replace(axis, size=3)
     try:
-        laid_out(group((few,), range(few.size)), kind, Schedule(name))
+        counted(group((few,), range(few.size)), kind, Schedule(name))
     except BadInput:
         return False
     return True
@@ -299,11 +299,14 @@ def _tabled(kind: CollectiveKind, axis: Axis, startup: float) -> Iterator[Line]:
         return
     team = group((axis,), range(axis.size))
     known = {name for name in ALGORITHMS if (kind, name, axis.topology) in FORMS}.union(_forms(kind, axis))
+    if kind is _K.ALL_REDUCE and axis.topology in (_T.SWITCH, _T.FULL):
+        # bruck has the fewest steps of those with one message at a time, and the fewest bytes
+        known |= {"tree", "double-tree"}
     for name, item in ALGORITHMS.items():
         if name not in known and not item.unfit(kind, axis.size) and not item.network:
             for pieces in COUNTED_PIECES if is_pieced(kind, name) else (1,):
                 schedule = Schedule(name, pieces)
-                yield line_of(laid_out(team, kind, schedule), schedule, startup)
+                yield line_of(counted(team, kind, schedule), schedule, startup)
 
 
 def line_of(laid: Layout, schedule: Schedule, startup: float = 0.0, cut: int | None = None) -> Line:

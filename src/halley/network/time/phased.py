@@ -8,6 +8,7 @@ the whole is written, so that a thousand ranks cost what four do; algorithms tha
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -17,6 +18,7 @@ from math import prod
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from halley.errors import BadInput
 from halley.formulas.lanes import phased_time
@@ -29,7 +31,7 @@ from halley.network.algorithms.tables import Kind
 from halley.network.graph.groups import Group, group
 from halley.network.graph.lanes import lanes
 from halley.network.time.lines import Demand, Dimension, Line, Lines, OnLane, line_of, lines, on_lane
-from halley.network.time.schedules import Schedule, flat_schedules, laid_out
+from halley.network.time.schedules import Schedule, counted, flat_schedules
 
 _K, _T = CollectiveKind, Topology
 
@@ -40,6 +42,9 @@ Matrix: TypeAlias = list[list[Number]]
 
 PIECES = (1, 4, 16, 64)
 """Into how many pieces a payload is cut that go through several lanes behind each other."""
+GRID: NDArray[np.float64] = np.exp2(np.arange(0, 44.5, 0.5))
+"""Payloads [B] between which ways are ruled out: 1 B to 16 TiB."""
+GRID_LIST = GRID.tolist()
 SHARES = 12
 """Parts of a payload that are distributed to orders of the lanes."""
 PERMUTED = 3
@@ -138,9 +143,30 @@ class Times:
     def time(self, size: Number) -> Number:
         """Of the fastest candidate [s]; a payload [B] or an array."""
         found: Number = np.inf if self.singles is None else self.singles.time(size)
-        for way in self.ways:
+        for way in self._close(size):
             found = minimum(found, way.time(size))
         return found
+
+    def _close(self, size: Number) -> Sequence[Way]:
+        """The ways that may be the fastest for some of these payloads."""
+        if len(self.ways) < 2:
+            return self.ways
+        if not isinstance(size, np.ndarray):
+            place = bisect_right(GRID_LIST, size) - 1
+            return self._by_interval[place] if 0 <= place < len(self._by_interval) else self.ways
+        places = np.unique(np.searchsorted(GRID, size, "right") - 1).tolist()
+        if not places or places[0] < 0 or places[-1] >= len(self._by_interval):
+            return self.ways
+        return list(dict.fromkeys(way for place in places for way in self._by_interval[place]))
+
+    @cached_property
+    def _by_interval(self) -> list[list[Way]]:
+        """For payloads between two of `GRID`: times grow with the payload, so a way that takes longer for the lower end than the
+        fastest one for the upper end is never the fastest between them. Measured times may fall where a library changes
+        protocols; there this is a choice of ways."""
+        table = np.stack([np.broadcast_to(way.time(GRID), GRID.shape) for way in self.ways])
+        close = table[:, :-1] <= table[:, 1:].min(axis=0)
+        return [[way for way, near in zip(self.ways, column, strict=True) if near] for column in close.T.tolist()]
 
 
 @lru_cache(maxsize=1 << 14)
@@ -279,7 +305,7 @@ def _flat(kind: Kind, dimensions: Dimensions, startup: float) -> Iterator[Line]:
     for schedule in flat_schedules(kind, team):
         if schedule.algorithm not in ("direct", "one-shot"):
             try:
-                yield line_of(laid_out(team, kind, schedule), schedule, startup)
+                yield line_of(counted(team, kind, schedule), schedule, startup)
             except BadInput:
                 continue  # the switches cannot do it
 

@@ -146,8 +146,12 @@ def is_line(group: Group) -> bool:
 
 @lru_cache(maxsize=2048)
 def laid_out(group: Group, kind: Kind, schedule: Schedule) -> Layout:
-    """The schedule's table on the group's graph, counted once. Raises BadInput where it does not fit, or switches cannot do
-    it."""
+    """`counted`, remembered."""
+    return counted(group, kind, schedule)
+
+
+def counted(group: Group, kind: Kind, schedule: Schedule) -> Layout:
+    """The schedule's table on the group's graph. Raises BadInput where it does not fit, or switches cannot do it."""
     ranks = group.graph.ranks
     table = schedule.steps(kind, ranks, is_line(group))
     return layout(group.graph, kind, table, schedule.chunks(kind, ranks))
