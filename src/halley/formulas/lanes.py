@@ -52,20 +52,32 @@ def around_ring_bytes(members: Number, payload: Number) -> Number:
     return half * (half + 1) / 2 * (payload / members)
 
 
-def slot_time(latencies: Sequence[Number], ups: Sequence[Number], downs: Sequence[Number]) -> Number:
-    """Phases that run side by side on one dimension of a network.
+def slot_time(
+    postings: Sequence[Number],
+    pairs: Sequence[Sequence[Number]],
+    latencies: Sequence[Sequence[Number]],
+    ups: Sequence[Sequence[Number]],
+    downs: Sequence[Sequence[Number]],
+) -> Number:
+    """Phases side by side on the dimensions of a network.
 
-    .. math:: T = \\max_i \\lambda_i + \\max\\left(\\sum_i u_i, \\sum_i d_i\\right)
+    .. math:: T = \\sum_i o_i + \\sum_d \\max_i p_{id}
+        + \\max_d \\left(\\max_i \\lambda_{id} + \\max\\left(\\sum_i u_{id}, \\sum_i d_{id}\\right)\\right)
 
-    Symbols: lambda_i [s] latencies of all steps of phase i; u_i, d_i [s] its transfers on the busiest links from the ranks and to
-    them, summed over its steps. They differ only for phases of one step. Holds for: max-min fair sharing of the links. Source:
-    the phase that ends last, p, takes lambda_p + max(u_p, d_p) alone. While it runs at a rate r < 1, a link is full, of which the
-    other phases use at least 1 - r; so it loses no more than their transfers take.
+    Symbols: o_i [s] what the busiest rank takes to post the messages of phase i; p_id [s] the same for messages on dimension d
+    that go to the same ranks in all phases, so that they are posted together; lambda_id [s] latencies of all steps of phase i on
+    dimension d, 0 where it does not use it; u_id, d_id [s] its transfers on the busiest links from the ranks and to them, summed
+    over its steps, which differ only for phases of one step. Holds for: dimensions that share no link; max-min fair sharing of
+    the links; a rank that posts one message at a time. Source: the phase that ends last takes its own latency and transfer alone.
+    While it runs at a rate r < 1, a link is full of which the other phases use at least 1 - r; so it loses no more than their
+    transfers take.
 
-    >>> slot_time([3, 5], [10, 20], [10, 2])
-    35
+    >>> slot_time([1, 2], [[0, 4], [3, 0]], [[3, 0], [5, 6]], [[10, 0], [20, 7]], [[9, 0], [8, 11]])
+    45
     """
-    return longest(latencies) + maximum(total(ups), total(downs))
+    by_dimension = (zip(*matrix, strict=True) for matrix in (latencies, ups, downs))
+    sides = [longest(late) + maximum(total(up), total(down)) for late, up, down in zip(*by_dimension, strict=True)]
+    return total(postings) + total(longest(side) for side in zip(*pairs, strict=True)) + longest(sides)
 
 
 def phased_time(
@@ -78,16 +90,12 @@ def phased_time(
 ) -> Number:
     """Phases one after the other on several dimensions of a network, of equal pieces that follow each other.
 
-    .. math:: T = \\sum_{u = 0}^{m + k - 2} \\left(\\sum_i o_i + \\sum_d \\max_i p_{id} + \\max_d T_d(\\lambda_{id}, u_{id}, d_{id})\\right),
-        \\quad 0 \\le i < m,\\; 0 \\le u - i < k
+    .. math:: T = \\sum_{u = 0}^{m + k - 2} T_u, \\quad 0 \\le i < m,\\; 0 \\le u - i < k
 
-    Symbols: o_i [s] what the busiest rank takes to post the messages of phase i of m [1], for one piece; p_id [s] the same for
-    messages on dimension d that go to the same ranks in all phases, so that those of one slot are posted together; lambda_id,
-    u_id, d_id [s] its latencies and transfers on dimension d, 0 where it does not use it; T_d [s] the time of phases side by side (`slot_time`);
-    k [1] pieces; u [1] slots, in each of which every piece that has set out goes through its next phase. Holds for: dimensions
-    that share no link; a rank posts one message at a time. Does not model: pieces that run ahead of their slot. Source: the
-    pipelining of a hierarchical all-reduce in chunks, Cho et al. (BlueConnect), IBM J. Res. Dev. 63, 2019; a synchronous pipeline
-    advances at its slowest dimension.
+    Symbols: m [1] phases, with o_i, p_id, lambda_id, u_id, d_id [s] of one piece as in `slot_time`; k [1] pieces; u [1] slots, in
+    each of which every piece that has set out goes through its next phase, and T_u [s] the time of these phases i side by side.
+    Does not model: pieces that run ahead of their slot. Source: the pipelining of a hierarchical all-reduce in chunks, Cho et al.
+    (BlueConnect), IBM J. Res. Dev. 63, 2019; a synchronous pipeline advances at its slowest dimension.
 
     >>> phased_time([0, 0], [[0, 0], [0, 0]], [[3, 0], [0, 5]], [[30, 0], [0, 50]], [[20, 0], [0, 10]], 4)
     253
@@ -96,10 +104,7 @@ def phased_time(
     slots = []
     for slot in range(len(postings) + different - 1):
         working = slice(max(0, slot - different + 1), slot + 1)
-        by_dimension = (zip(*matrix[working], strict=True) for matrix in (latencies, ups, downs))
-        sides = [slot_time(*side) for side in zip(*by_dimension, strict=True)]
-        together = total(longest(side) for side in zip(*pairs[working], strict=True))
-        found = total(postings[working]) + together + longest(sides)
+        found = slot_time(postings[working], pairs[working], latencies[working], ups[working], downs[working])
         # with more pieces than phases, all phases are at work in several slots
         slots.append(found * (pieces - different + 1) if slot == different - 1 else found)
     return total(slots)

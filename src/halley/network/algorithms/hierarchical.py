@@ -28,6 +28,9 @@ from halley.network.algorithms.tables import Kind, Steps, Transfer
 
 _K = CollectiveKind
 
+MOST_CHUNKS = 1 << 14
+"""Most chunks of a table."""
+
 Order: TypeAlias = tuple[int, ...]
 """Dimensions, the first to be used first."""
 
@@ -77,8 +80,8 @@ def phases(kind: CollectiveKind, order: Order) -> tuple[Phase, ...]:
 
 
 def other_phases(kind: CollectiveKind, order: Order) -> tuple[tuple[Phase, ...], ...]:
-    """Further ways through the dimensions: an all-reduce of reduce-scatters and all-gathers alone, or of the whole payload on each
-    dimension; a broadcast that scatters on the way out and gathers on the way back; and a reduce likewise."""
+    """Further ways through the dimensions: an all-reduce of reduce-scatters and all-gathers alone, or of the whole payload on
+    each dimension; a broadcast that scatters on the way out and gathers on the way back; and a reduce likewise."""
     match kind:
         case _K.ALL_REDUCE:
             halves = phases(_K.REDUCE_SCATTER, order) + phases(_K.ALL_GATHER, order)
@@ -203,7 +206,13 @@ class Phased:
         return group * (self.chunks(kind) // len(group))
 
     def steps(self, kind: Kind) -> Steps:
-        """The table. Phases of one slot run side by side, step by step: a lockstep that may take longer than the slot."""
+        """The table. Phases of one slot run side by side, step by step: a lockstep that may take longer than the slot. Raises
+        BadInput: a table of more than `MOST_CHUNKS` chunks."""
+        if self.chunks(kind) > MOST_CHUNKS:
+            remedy = "choose a schedule of fewer pieces and orders, with --algorithm"
+            raise BadInput(
+                Fault(f"table of {kind} by {self.name}", f"at most {MOST_CHUNKS} chunks", str(self.chunks(kind)), remedy)
+            )
         found: list[tuple[Transfer, ...]] = []
         for slot in self.slots:
             tables = [self.table(kind, number, piece, phase) for piece, phase in slot for number in range(len(self.parts))]
@@ -223,7 +232,8 @@ class Phased:
         for line in product(*(range(1 if d == own.dimension or d in own.idle else size) for d, size in enumerate(self.shape))):
             first = self._number(line)
             travelling = [
-                [unit * groups * refined + offset + fine for unit, fine in units] for units in self._units(own, line, count, refined)
+                [unit * groups * refined + offset + fine for unit, fine in units]
+                for units in self._units(own, line, count, refined)
             ]
             for step, grown in zip(table, found, strict=True):
                 for t in step:

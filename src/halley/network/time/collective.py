@@ -5,8 +5,8 @@ gather, reduce-scatter, scatter), all that one rank sends, its own block among i
 (shift). A barrier has none. S is a whole number of bytes; it is divided into equal chunks without rounding
 (docs/decisions/0053). Roots are rank 0; a point-to-point message goes from there to the last rank.
 
-Times are those of `halley.network.time.phased`, which plans ask as well. Networks that are no product of axes, and collectives that
-it does not know, take the least of the step tables.
+Times are those of `halley.network.time.phased`, which plans ask as well. Networks that are no product of axes, and collectives
+that it does not know, take the least of the step tables.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from halley.network.graph.groups import group as members_of
 from halley.network.time.evaluate import evaluate
 from halley.network.time.lines import TABLED, Line, Lines, line_of, lines
 from halley.network.time.phased import FLAT, Dimensions, Times, Way, dimensions_of, times
-from halley.network.time.schedules import Schedule, is_pieced, laid_out, schedules, unable
+from halley.network.time.schedules import Schedule, laid_out, schedules, unable
 from halley.network.time.traffic import link_bytes
 
 _K, _P = CollectiveKind, Pattern
@@ -69,8 +69,8 @@ class CollectiveCost:
 
     ``time`` [s]; ``waiting`` [s]: what of it is start-ups, posting and latency; ``steps``; ``link_bytes`` [edges] [B];
     ``byte_hops`` [B]; ``energy`` [J] on the links; ``bound``: the least time that any algorithm takes, with its reasons;
-    ``limiting``: the link that works longest, (source, target), None where nothing moves; ``convention``: what ``size`` [B] counts;
-    ``algbw`` = size / time and ``busbw`` [B/s] as nccl-tests define them, 0 for a barrier.
+    ``limiting``: the link that works longest, (source, target), None where nothing moves; ``convention``: what ``size`` [B]
+    counts; ``algbw`` = size / time and ``busbw`` [B/s] as nccl-tests define them, 0 for a barrier.
     """
 
     kind: Kind
@@ -220,7 +220,12 @@ def _way(team: Group, schedule: Phased, startup: float) -> Way:
 
 
 def _judged(
-    kind: Kind, team: Group, schedule: Schedule, size: int, time: tuple[float, float, int], bound: Bound,
+    kind: Kind,
+    team: Group,
+    schedule: Schedule,
+    size: int,
+    time: tuple[float, float, int],
+    bound: Bound,
     crossing: NDArray[np.float64] | None = None,
 ) -> CollectiveCost:
     """The cost, once its time is known to be possible. ``time``: the time, what of it is waiting, and the steps."""
@@ -300,6 +305,13 @@ def fastest_of(kind: Kind, team: Group, name: str, size: int, startup: float = 0
     known = _times(kind, team, startup)
     own = [] if known is None else [line for line in _singles(known) if line.schedule.name.split(",")[0] == name]
     return min(own, key=lambda line: float(line.time(size))).schedule if own else None
+
+
+def slot_times(team: Group, schedule: Schedule, size: int, startup: float = 0.0) -> tuple[float, ...]:
+    """[s] of every slot of a schedule that goes through several dimensions; () of others."""
+    if not isinstance(schedule.algorithm, Phased):
+        return ()
+    return tuple(_way(team, schedule.algorithm, startup).slots(size))
 
 
 def not_tried(kind: Kind, team: Group) -> dict[str, str]:

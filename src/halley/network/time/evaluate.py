@@ -207,6 +207,4 @@ def evaluate(laid: Layout, sizes: ArrayLike, startup: float = 0.0) -> Evaluation
     busy = link_bytes / graph.bandwidths
     limiting = int(np.argmax(busy)) if busy.any() else None
     energy = float(link_bytes @ graph.energies)
-    return Evaluation(
-        float(step_times.sum()), step_times, busiest.item(), link_bytes, link_bytes.sum().item(), energy, limiting
-    )
+    return Evaluation(float(step_times.sum()), step_times, busiest.item(), link_bytes, link_bytes.sum().item(), energy, limiting)

@@ -109,7 +109,8 @@ class Lines:
 
     def _places(self, size: Number) -> NDArray[np.intp]:
         fixed, each = self._table[5:]
-        return np.argmin(fixed + np.multiply.outer(size, each), axis=-1)
+        found: NDArray[np.intp] = np.argmin(fixed + np.multiply.outer(size, each), axis=-1)
+        return found
 
     def fastest(self, size: float) -> Line:
         """The line of least time."""
@@ -176,8 +177,8 @@ class Dimension:
 
 @lru_cache(maxsize=1 << 14)
 def on_lane(kind: CollectiveKind, dimension: Dimension, startup: float = 0.0) -> OnLane:
-    """A collective on one lane. ``startup`` [s] of every step. Raises BadInput: a lane without closed forms of more than `COUNTED`
-    ranks."""
+    """A collective on one lane. ``startup`` [s] of every step. Raises BadInput: a lane without closed forms of more than
+    `COUNTED` ranks."""
     links = lines(kind, dimension.lane, startup)
     if dimension.library is None or not dimension.library.serves(kind):
         return links

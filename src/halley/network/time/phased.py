@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halley.errors import BadInput
-from halley.formulas.lanes import phased_time
+from halley.formulas.lanes import phased_time, slot_time
 from halley.formulas.numbers import Number, minimum
 from halley.ir.hardware import Axis, Topology
 from halley.ir.mapping import CollectiveKind
@@ -80,10 +80,11 @@ class Way:
     @cached_property
     def _divided(self) -> list[list[tuple[Phase, OnLane, float]]]:
         """By phase, for every part, the lane's times and what its payload is multiplied by."""
-        return [
-            [(phase, on, float(share / (phase.divisor(self.shape) * self.pieces))) for share, own in self.parts for phase, on in [own[at]]]
-            for at in range(len(self.parts[0][1]))
-        ]
+        by_part = [[(phase, on, self._factor(share, phase)) for phase, on in own] for share, own in self.parts]
+        return [list(own) for own in zip(*by_part, strict=True)]
+
+    def _factor(self, share: Fraction, phase: Phase) -> float:
+        return float(share / (phase.divisor(self.shape) * self.pieces))
 
     def demands(self, size: Number) -> tuple[list[Number], Matrix, Matrix, Matrix, Matrix]:
         """What `phased_time` asks for: postings by phase; posting of pairs, latencies, transfers by phase and dimension."""
@@ -107,10 +108,17 @@ class Way:
                 row.append(mine)
         return postings, *rows
 
+    def slots(self, size: float) -> list[float]:
+        """[s] of every slot."""
+        rows = self.demands(size)
+        spans = [(max(0, slot - self.pieces + 1), slot + 1) for slot in range(len(rows[0]) + self.pieces - 1)]
+        postings, *matrices = rows
+        return [float(slot_time(postings[a:b], *(matrix[a:b] for matrix in matrices))) for a, b in spans]
+
     def schedule(self, size: float) -> Schedule:
         """The algorithms that are fastest for this payload. Only of lanes without a library."""
         parts = tuple(
-            Part(share, tuple(self._run(phase, on, size * float(share / (phase.divisor(self.shape) * self.pieces))) for phase, on in own))
+            Part(share, tuple(self._run(phase, on, size * self._factor(share, phase)) for phase, on in own))
             for share, own in self.parts
         )
         return Schedule(Phased(self.shape, parts, self.pieces, self.axes, self.lines))
@@ -124,13 +132,9 @@ class Way:
 
     def steps(self, size: float) -> int:
         """Steps of all slots, of the phase that has most in each."""
-        schedule = self.schedule(size).algorithm
-        assert isinstance(schedule, Phased)
-        longest = []
-        for at, parts in enumerate(self._divided):
-            longest.append(max(on.fastest(size * share).steps for _, on, share in parts if isinstance(on, Lines)))
-            assert at < len(schedule.parts[0].runs)
-        return sum(max(longest[phase] for _, phase in slot) for slot in schedule.slots)
+        longest = [max(on.fastest(size * share).steps for _, on, share in own if isinstance(on, Lines)) for own in self._divided]
+        spans = ((max(0, slot - self.pieces + 1), slot + 1) for slot in range(len(longest) + self.pieces - 1))
+        return sum(max(longest[a:b]) for a, b in spans)
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,8 +233,8 @@ def _dimension(lane: Axis) -> Dimension:
 
 
 def _orders(kind: CollectiveKind, dimensions: Dimensions) -> list[dict[Order, Fraction]]:
-    """Shares of the payload by the order that they take: one order for all, each dimension the first of an equal share, and shares
-    so that all dimensions work about equally long."""
+    """Shares of the payload by the order that they take: one order for all, each dimension the first of an equal share, and
+    shares so that all dimensions work about equally long."""
     found = [{order: Fraction(1)} for order in _single_orders(dimensions)]
     count = len(dimensions)
     found.append({tuple((first + place) % count for place in range(count)): Fraction(1, count) for first in range(count)})
@@ -312,7 +316,7 @@ def _flat(kind: Kind, dimensions: Dimensions, startup: float) -> Iterator[Line]:
 
 @lru_cache(maxsize=1024)
 def flat_group(dimensions: Dimensions) -> Group | None:
-    """The ranks of all dimensions on the product of their axes; None where a dimension is a part of an axis without a topology."""
+    """The ranks of all dimensions on the product of their axes; None where one is a part of an axis without a topology."""
     whole = all(item.size == item.axis.size for item in dimensions)
     if not whole or prod(item.size for item in dimensions) > FLAT:
         return None

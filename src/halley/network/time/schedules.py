@@ -16,7 +16,7 @@ from halley.ir.mapping import CollectiveKind
 from halley.network.algorithms import ALGORITHMS, Cut, Setting
 from halley.network.algorithms.circuits import Circuits, both_ways
 from halley.network.algorithms.hierarchical import Phased
-from halley.network.algorithms.tables import WHOLE, Kind, Steps, Transfer
+from halley.network.algorithms.tables import WHOLE, Kind, Pattern, Steps, Transfer, chunk_sizes
 from halley.network.graph.groups import Group
 from halley.network.graph.topologies import DGX_1_CIRCUITS
 from halley.network.time.evaluate import Layout, evaluate, layout
@@ -62,6 +62,16 @@ class Schedule:
         if not isinstance(self.algorithm, str):
             return self.algorithm.chunks(kind)
         return ALGORITHMS[self.algorithm].chunks(kind, ranks, self.pieces)
+
+    def sizes(self, kind: Kind, ranks: int, size: int) -> list[int]:
+        """[chunks] whole bytes of every chunk, for execution: ceil(size / chunks) each, the last ones shorter or empty; where a
+        schedule has chunks of several sizes, rounded so that they add up to the size."""
+        if isinstance(self.algorithm, Phased):
+            edges = np.rint(np.cumsum(self.algorithm.sizes(kind, size))).astype(np.int64)
+            return [int(each) for each in np.diff(edges, prepend=0)]
+        chunks = self.chunks(kind, ranks)
+        cut = chunks // ranks if kind is _K.ALL_TO_ALL else chunks
+        return [0] if kind is Pattern.BARRIER else [int(each) for each in chunk_sizes(size, cut)] * (chunks // cut)
 
     def check(self, kind: Kind, ranks: int) -> None:
         """Raises BadInput where the algorithm is unknown, or serves neither the kind nor so many ranks."""
