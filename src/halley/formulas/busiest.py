@@ -215,22 +215,6 @@ def forwarded_bytes(members: Number, payload: Number) -> Number:
     return floor_div(whole * (whole + 1), 2) * chunk + (members - 1 - whole) * payload
 
 
-def piece_bytes(base: Number, before: Number, each: Number, chunk: Number, payload: Number) -> Number:
-    """Any collective on any network, between two bends of what its busiest links carry: linear in the chunk and in the payload.
-
-    .. math:: q = v c + (S - k c) s, \\quad k \\le S / c
-
-    Symbols: k [1] full chunks at the base of the piece, v [1] chunks on the busiest links, summed over steps, of a payload of k
-    full chunks; s [1] slope: how often what is beyond them passes these links; c [B] bytes of a chunk, S [B] payload. Source:
-    a link carries each of the S / c chunks a whole number of times, so that what it carries is linear between whole numbers of
-    them, and the largest over links is so where no two of them change places (docs/reference/collectives.md).
-
-    >>> piece_bytes(3, 7, 2, 61, 242)
-    545
-    """
-    return before * chunk + (payload - base * chunk) * each
-
-
 def doublings(members: Number) -> Number:
     """Steps of an algorithm that doubles how many have the payload.
 

@@ -72,8 +72,8 @@ def slot_time(
     While it runs at a rate r < 1, a link is full of which the other phases use at least 1 - r; so it loses no more than their
     transfers take.
 
-    >>> slot_time([1, 2], [[0, 4], [3, 0]], [[3, 0], [5, 6]], [[10, 0], [20, 7]], [[9, 0], [8, 11]])
-    45
+    >>> slot_time([1, 2], [[3], [4]], [[5], [6]], [[70], [80]], [[9], [10]])
+    163
     """
     by_dimension = (zip(*matrix, strict=True) for matrix in (latencies, ups, downs))
     sides = [longest(late) + maximum(total(up), total(down)) for late, up, down in zip(*by_dimension, strict=True)]
@@ -97,8 +97,8 @@ def phased_time(
     Does not model: pieces that run ahead of their slot. Source: the pipelining of a hierarchical all-reduce in chunks, Cho et al.
     (BlueConnect), IBM J. Res. Dev. 63, 2019; a synchronous pipeline advances at its slowest dimension.
 
-    >>> phased_time([0, 0], [[0, 0], [0, 0]], [[3, 0], [0, 5]], [[30, 0], [0, 50]], [[20, 0], [0, 10]], 4)
-    253
+    >>> phased_time([1, 2], [[3], [4]], [[5], [6]], [[70], [80]], [[9], [10]], 11)   # 79, 10 times 163, 92
+    1801
     """
     different = min(len(postings), pieces)
     slots = []

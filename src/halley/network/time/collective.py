@@ -282,7 +282,10 @@ def candidates(kind: Kind, network: Network, size: int, startup: float = 0.0) ->
                 fastest[name] = line
         found = [_of_line(kind, team, line, size, bound) for line in fastest.values()]
         found += [_of_way(kind, team, way, size, bound) for way in known.ways]
-    return tuple(sorted(found, key=lambda cost: (cost.time, cost.byte_hops)))
+    named: dict[str, CollectiveCost] = {}
+    for cost in sorted(found, key=lambda cost: (cost.time, cost.byte_hops)):
+        named.setdefault(cost.algorithm, cost)
+    return tuple(named.values())
 
 
 def best(kind: Kind, network: Network, size: int, startup: float = 0.0) -> CollectiveCost:

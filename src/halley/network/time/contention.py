@@ -121,7 +121,7 @@ def collective_execution(
     kind: Kind,
     groups: Sequence[Sequence[int]],
     schedule: Schedule,
-    size: int,
+    size: float,
     *,
     startup: float = 0.0,
     start: float = 0.0,
