@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.reference.phased_draws import drawn_plan
 
 from halley.errors import BadInput, InternalError
 from halley.ir.mapping import CollectiveKind
@@ -18,7 +19,6 @@ from halley.network.algorithms import ALGORITHMS, Cut, Setting
 from halley.network.algorithms.hierarchical import SERVED, Part, Phased, Run, balanced_orders, phases
 from halley.network.algorithms.tables import KINDS, WHOLE, Kind, Pattern, Steps, chunk_count, verify
 from halley.network.time.schedules import placed, snake
-from tests.reference.phased_draws import drawn_plan
 
 K = CollectiveKind
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.reference.phased_draws import drawn_plan
 
 from halley.errors import BadInput, InternalError
 from halley.ir.hardware import Axis, Link, Topology
@@ -31,7 +32,6 @@ from halley.network.time.lines import line_of
 from halley.network.time.schedules import Schedule
 from halley.network.time.simulate import Held, deal, simulate
 from halley.network.time.simulate import Run as Simulated
-from tests.reference.phased_draws import drawn_plan
 
 K, T = CollectiveKind, Topology
 Vector = NDArray[Any]
