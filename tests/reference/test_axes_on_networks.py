@@ -36,7 +36,7 @@ from halley.network.graph.topologies import build
 from halley.network.time.collective import Collective, bound_of, team_of
 from halley.network.time.contention import Execution, Stage, collective_execution, concurrent, message
 from halley.network.time.evaluate import evaluate
-from halley.network.time.lines import TABLED, Dimension, lines
+from halley.network.time.lines import TABLED, Dimension, line_of, lines, outdone
 from halley.network.time.phased import collective_time, dimensions_of, times
 from halley.network.time.schedules import Schedule, laid_out, schedules
 from halley.network.time.simulate import Held, deal, simulate
@@ -205,6 +205,20 @@ def test_every_line_is_its_table(topology: Topology, ranks: int) -> None:
             held = deal(kind, [np.zeros(size, dtype=np.int8)] * ranks, chunks)
             run = simulate(graph, line.schedule.steps(kind, ranks, topology is T.LINE), held, startup=0.25)
             assert line.time(size) == pytest.approx(run.time, rel=1e-12), (kind, line.schedule.name)
+
+
+def test_what_is_left_out_is_never_faster() -> None:
+    """Pipelined trees on a switch, in which a rank sends and receives one message at a time."""
+    for ranks in range(2, 34):
+        axis = Axis("x", ranks, T.SWITCH, Link(3.0, 7.0, overhead=0.5))
+        team, every = team_of((axis,)), lines(K.ALL_REDUCE, axis, 0.25).every
+        bruck = next(line for line in every if line.schedule == Schedule("bruck"))
+        assert outdone(K.ALL_REDUCE, axis) == {"tree", "double-tree"}
+        for name, pieces in product(outdone(K.ALL_REDUCE, axis), (1, 2, 3, 8, 32)):
+            schedule = Schedule(name, pieces)
+            tree = line_of(laid_out(team, K.ALL_REDUCE, schedule), schedule, 0.25)
+            assert bruck.fixed <= tree.fixed * (1 + 1e-12)
+            assert bruck.each <= tree.each * (1 + 1e-12)
 
 
 CROSSING: dict[str, tuple[Axis, ...]] = {

@@ -32,7 +32,7 @@ from halley.network.graph.graph import Graph
 from halley.network.graph.groups import Group
 from halley.network.graph.groups import group as members_of
 from halley.network.time.evaluate import evaluate
-from halley.network.time.lines import TABLED, Line, Lines, line_of, lines
+from halley.network.time.lines import TABLED, Line, Lines, line_of, lines, outdone
 from halley.network.time.phased import FLAT, Dimensions, Times, Way, dimensions_of, times
 from halley.network.time.schedules import Schedule, laid_out, schedules, unable
 from halley.network.time.traffic import link_bytes
@@ -115,7 +115,7 @@ class CollectiveCost:
 class Collective:
     """One collective to be costed. ``algorithm``: a name or a `Schedule`; ``startup`` [s] comes before every step.
 
-    >>> from halley.ir.hardware import Topology
+    >>> from halley.ir.hardware import Link, Topology
     >>> ring = (Axis("x", 4, Topology.RING, Link(100e9, 1e-6)),)
     >>> cost = Collective(CollectiveKind.ALL_REDUCE, "ring", ring, 4_000_000).cost()
     >>> f"{cost.time * 1e6:.0f} us, at least {cost.bound.value * 1e6:.0f} us, {cost.busbw / 1e9:.1f} GB/s"
@@ -330,6 +330,9 @@ several axes, 64 on one (tables); --algorithm asks for it'}
     if known is not None:
         tried = {line.schedule.algorithm for line in _singles(known)}
         needed = f"at most {FLAT} ranks on several axes, {TABLED} on one (tables); --algorithm asks for it"
+        dimensions = _dimensions(team)
+        worse = outdone(kind, dimensions[0].axis) if len(dimensions) == 1 else set()
+        found |= dict.fromkeys(worse - tried, "another topology, as bruck is never slower here")
         left = [name for name, item in ALGORITHMS.items() if not item.unfit(kind, team.graph.ranks) and name not in tried]
         found |= {name: needed for name in left if name not in found}
     return found
@@ -341,7 +344,7 @@ def exchange(counts: ArrayLike, algorithm: str | Schedule, network: Network, sta
     The size of the cost is the most that one rank sends. Raises BadInput: counts that are no [ranks, ranks] table of whole
     numbers, none of them below 0, or all of them 0 off the diagonal; an algorithm that cuts blocks.
 
-    >>> from halley.ir.hardware import Topology
+    >>> from halley.ir.hardware import Link, Topology
     >>> pair = (Axis("x", 2, Topology.LINE, Link(2.0)),)
     >>> exchange([[0, 6], [2, 0]], "direct", pair).time
     3.0

@@ -294,15 +294,19 @@ def _served(kind: CollectiveKind, axis: Axis, name: str) -> bool:
     return True
 
 
+def outdone(kind: Kind, axis: Axis) -> set[str]:
+    """Algorithms that another one equals or beats whatever the payload, so that they are no candidates. Of all-reduces on a switch
+    in which a rank sends and receives one message at a time, `bruck` has the fewest steps and the fewest bytes."""
+    return {"tree", "double-tree"} if kind is _K.ALL_REDUCE and axis.topology is _T.SWITCH else set()
+
+
 def _tabled(kind: CollectiveKind, axis: Axis, startup: float) -> Iterator[Line]:
     """Algorithms without a closed form, whose tables are counted on the axis."""
     if not 1 < axis.size <= TABLED:
         return
     team = group((axis,), range(axis.size))
     known = {name for name in ALGORITHMS if (kind, name, axis.topology) in FORMS}.union(_forms(kind, axis))
-    if kind is _K.ALL_REDUCE and axis.topology in (_T.SWITCH, _T.FULL):
-        # bruck has the fewest steps of those with one message at a time, and the fewest bytes
-        known |= {"tree", "double-tree"}
+    known |= outdone(kind, axis)
     for name, item in ALGORITHMS.items():
         if name not in known and not item.unfit(kind, axis.size) and not item.network:
             for pieces in COUNTED_PIECES if is_pieced(kind, name) else (1,):
