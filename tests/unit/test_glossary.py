@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 from halley.mapping.baselines import BASELINES
-
 from halley.report.mapping.causes import LATENCY, RAMPS, SERIAL, STAGES
 from halley.report.plans.plan import ACCOUNT, HELD
 

@@ -30,9 +30,9 @@ from halley.network.fit.overlay import Overlay
 from halley.network.graph.fabric import Fabric, with_overhead
 from halley.network.graph.groups import Group
 from halley.network.time.choice import chosen
-from halley.network.time.collective import candidates
+from halley.network.time.collective import candidates, slot_times
 from halley.network.time.contention import Contention, collective_execution, concurrent
-from halley.network.time.schedules import is_line, laid_out
+from halley.network.time.schedules import is_line
 from halley.network.time.sweep import sweep
 from halley.report.browser import png_file
 from halley.report.markup import svg_file
@@ -302,7 +302,15 @@ def _contention(answer: Answer, beside: Sequence[str]) -> Contention:
     name = f"{cost.kind} {format_bytes(cost.size)} by {cost.algorithm}"
     groups = [answer.team.ranks]
     own = collective_execution(
-        name, fabric.graph, cost.kind, groups, cost.schedule, cost.size, startup=answer.startup, line=is_line(answer.team)
+        name,
+        fabric.graph,
+        cost.kind,
+        groups,
+        cost.schedule,
+        cost.size,
+        startup=answer.startup,
+        line=is_line(answer.team),
+        slots=slot_times(answer.team, cost.schedule, cost.size, answer.startup),
     )
     return concurrent([own, *others.executions], fabric.graph, others.background)
 
@@ -311,7 +319,7 @@ def _write_trace(answer: Answer, prefix: str, force: bool) -> None:
     """The chosen schedule's messages, as one JSON file or one Chakra trace per rank."""
     cost, team = answer.cost, answer.team
     table = cost.schedule.steps(cost.kind, team.graph.ranks, is_line(team))
-    sizes = laid_out(team, cost.kind, cost.schedule).sizes(cost.size).tolist()
+    sizes = cost.schedule.sizes(cost.kind, team.graph.ranks, cost.size)
     made = chakra.trace(table, sizes, team.graph.ranks, str(cost.kind))
     if prefix.endswith(".json"):
         files = [(prefix, dumps(chakra.trace_document(made)).encode())]

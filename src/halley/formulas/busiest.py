@@ -216,22 +216,6 @@ def forwarded_bytes(members: Number, payload: Number) -> Number:
     return floor_div(whole * (whole + 1), 2) * chunk + (members - 1 - whole) * payload
 
 
-def piece_bytes(base: Number, before: Number, each: Number, chunk: Number, payload: Number) -> Number:
-    """Any collective on any network: one linear piece of the bytes on its busiest links, as a function of the payload.
-
-    .. math:: q = v c + (S - k c) s, \\quad k \\le S / c
-
-    Symbols: k [1] full chunks at the start of the piece, v [1] chunks on the busiest links, summed over steps, for a payload of k
-    full chunks; s [1] slope: how often the bytes beyond them pass these links; c [B] bytes of a chunk, S [B] payload. Source: a
-    link carries each of the S / c chunks a whole number of times, so its bytes are linear between whole numbers of chunks. The
-    maximum over links is linear as long as the busiest link stays the same (docs/reference/collectives.md).
-
-    >>> piece_bytes(3, 7, 2, 61, 242)
-    545
-    """
-    return before * chunk + (payload - base * chunk) * each
-
-
 def doublings(members: Number) -> Number:
     """Steps of an algorithm in which the number of members with the payload doubles each step.
 

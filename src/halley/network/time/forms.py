@@ -1,8 +1,7 @@
 """Closed forms: hops and bytes on the busiest links for the collectives that have them, by kind, algorithm and topology.
 
 All links of the topology are equal. Every entry equals the step simulator to the byte (tests/reference/test_step_simulator.py).
-Whatever has no entry is counted once on the graph, which gives the time as a function of the payload as well
-(`halley.network.time.curve`).
+Whatever has no entry is counted once on the graph. `halley.network.time.lines` turns both into times of equal chunks.
 """
 
 from __future__ import annotations

@@ -15,10 +15,9 @@ from halley.network.graph.fabric import Fabric
 from halley.network.graph.graph import Graph
 from halley.network.graph.groups import Group
 from halley.network.graph.measures import power, price
-from halley.network.time.choice import busiest_time, bytes_sent, loss, waiting
-from halley.network.time.collective import CONVENTIONS, CollectiveCost
+from halley.network.time.choice import busiest_time, bytes_sent, loss
+from halley.network.time.collective import CONVENTIONS, CollectiveCost, not_tried
 from halley.network.time.contention import Contention
-from halley.network.time.schedules import not_tried
 from halley.report.table import Table, gap_text, ratio
 from halley.units import format_bytes, format_energy, format_power, format_rate, format_time
 
@@ -68,7 +67,7 @@ def limiting_words(answer: Answer) -> str:
 def facts(answer: Answer) -> dict[str, str]:
     """What there is to say of the chosen schedule, in words."""
     cost, team, fabric = answer.cost, answer.team, answer.fabric
-    delay, money = waiting(cost, team, answer.startup), price(fabric.graph)
+    delay, money = cost.waiting, price(fabric.graph)
     found = {
         "algorithm": cost.algorithm,
         "time": f"{format_time(cost.time)}: {format_time(delay)} in {_count(cost.steps, 'step')}, "
@@ -158,7 +157,7 @@ def why_it_loses(cost: CollectiveCost, answer: Answer) -> str:
     fastest = answer.candidates[0]
     if cost is fastest:
         return "fastest"
-    parts = loss(cost, fastest, answer.team, answer.startup)
+    parts = loss(cost, fastest, answer.team)
     steps = cost.steps - fastest.steps
     counted = f", {_count(abs(steps), 'step')} {'more' if steps > 0 else 'fewer'}" if steps else ""
     known = (
@@ -203,7 +202,7 @@ def _cost_document(cost: CollectiveCost, answer: Answer) -> dict[str, Any]:
         "algorithm": cost.algorithm,
         "source": cost.schedule.source,
         "time": cost.time,
-        "waiting": waiting(cost, answer.team, answer.startup),
+        "waiting": cost.waiting,
         "steps": cost.steps,
         "bytes_per_rank": bytes_sent(cost, answer.team),
         "byte_hops": cost.byte_hops,
